@@ -1,0 +1,160 @@
+//! The command line, which is also the only configuration: every flag has an environment variable.
+//!
+//! The doc comments here are what `--help` prints. Only `main` and `app` read this module; the rest
+//! of the crate takes plain arguments.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A small web shop that never oversells, and a lab in which you can take its lock away.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the whole product: a private Postgres and Redis, and replicas of the shop before them
+    Up(Up),
+    /// Run one replica against a Postgres and a Redis that are already there
+    Serve(Serve),
+    /// Bring the database's schema up to date
+    Migrate(Migrate),
+    /// Manage users
+    #[command(subcommand)]
+    User(User),
+    /// Hold ledger, orders, accounts and Redis against each other; exit 0 sound, 1 not
+    Audit(Audit),
+}
+
+/// Options of `holdfast up`.
+#[derive(Debug, Clone, Args)]
+pub struct Up {
+    /// How many replicas to run, on the listen port and the ones after it
+    #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub replicas: u16,
+    /// Address of the first replica
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Folder that keeps the data between runs
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
+    /// Serve the demo users (their passwords are their names) on an address that is not loopback
+    #[arg(long)]
+    pub demo_users_on_network: bool,
+    /// Whether the lab is on: its headers, its throw-away items, its broken locks
+    #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
+    pub lab: Switch,
+    /// How the replicas keep two changes of one value apart
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "owner")]
+    pub lock: String,
+}
+
+/// Options of `holdfast serve`.
+#[derive(Debug, Clone, Args)]
+pub struct Serve {
+    /// Where Postgres is, e.g. postgres://user:password@host/name
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// Where Redis is, e.g. redis://host:6379
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: String,
+    /// Address to listen on
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Name of this replica in answers and on pages [default: the listen port]
+    #[arg(long, env = "HOLDFAST_REPLICA")]
+    pub replica: Option<String>,
+    /// Connections to Postgres that this replica may hold
+    #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub pool_size: u32,
+    /// Whether the lab is on: its headers, its throw-away items, its broken locks
+    #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
+    pub lab: Switch,
+    /// How two changes of one value are kept apart, and for how long
+    #[command(flatten)]
+    pub lock: LockSettings,
+}
+
+/// The lock and its times.
+#[derive(Debug, Clone, Args)]
+pub struct LockSettings {
+    /// Strategy: none, local, owner, row-lock or atomic
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "owner")]
+    pub strategy: String,
+    /// How long a lock lives if nobody gives it back, in milliseconds
+    #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1_000..=600_000))]
+    pub lock_ttl_ms: u64,
+    /// Pause between two attempts of a waiter, in milliseconds (jittered by half of it)
+    #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub lock_retry_ms: u64,
+    /// How long a waiter tries before it gives up, in milliseconds
+    #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(0..=7_000))]
+    pub lock_timeout_ms: u64,
+}
+
+/// Options of `holdfast migrate`.
+#[derive(Debug, Clone, Args)]
+pub struct Migrate {
+    /// Where Postgres is
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// Put the demo catalogue and the demo users into an empty database
+    #[arg(long)]
+    pub seed: bool,
+}
+
+/// The `user` subcommands.
+#[derive(Debug, Clone, Subcommand)]
+pub enum User {
+    /// Add a user; the password is asked for, or read from HOLDFAST_PASSWORD
+    Add(UserAdd),
+}
+
+/// Options of `holdfast user add`.
+#[derive(Debug, Clone, Args)]
+pub struct UserAdd {
+    /// The user's name: 1 to 64 of a-z 0-9 . _ -
+    pub name: String,
+    /// May restock and run the lab
+    #[arg(long)]
+    pub admin: bool,
+    /// Where Postgres is
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// The password, instead of being asked for it
+    #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
+    pub password: Option<String>,
+}
+
+/// Options of `holdfast audit`.
+#[derive(Debug, Clone, Args)]
+pub struct Audit {
+    /// Where Postgres is [default: the running `holdfast up` of --data]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Where Redis is; without it, Redis is left out
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: Option<String>,
+    /// Folder of a running `holdfast up`, asked when no DATABASE_URL is given
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
