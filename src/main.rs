@@ -1,1 +1,122 @@
-fn main(){}
+//! The command line.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Parser as _;
+use holdfast::app::{self, Replica};
+use holdfast::config::{Audit, Cli, Command, Migrate, Serve, User, UserAdd};
+use holdfast::db;
+use holdfast::shop::users::Credentials;
+use holdfast::shop::{Outcome, Refusal, audit, seed, users};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log();
+    match run(cli.command).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("holdfast: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(_) => bail!("not yet"),
+        Command::Serve(options) => serve(&options).await?,
+        Command::Migrate(options) => migrate(&options).await?,
+        Command::User(User::Add(options)) => add_user(options).await?,
+        Command::Audit(options) => return audit_books(options).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(options: &Serve) -> anyhow::Result<()> {
+    let replica = Replica::build(options).await?;
+    println!(
+        "Holdfast replica on http://{}:{} (lock: {})",
+        options.listen.ip(),
+        replica.port()?,
+        options.lock.strategy
+    );
+    replica.run_until_stopped().await
+}
+
+async fn migrate(options: &Migrate) -> anyhow::Result<()> {
+    db::migrate(&options.database_url).await?;
+    println!("the schema is up to date");
+    if options.seed {
+        let seeded = seed_database(&options.database_url).await?;
+        let words = if seeded { "demo catalogue and users added" } else { "not empty: not seeded" };
+        println!("{words}");
+    }
+    Ok(())
+}
+
+async fn seed_database(database_url: &str) -> anyhow::Result<bool> {
+    Ok(seed::seed(&db::pool(database_url, 2)?).await?)
+}
+
+async fn add_user(options: UserAdd) -> anyhow::Result<()> {
+    let password = match options.password {
+        Some(password) => password,
+        None if std::io::stdin().is_terminal() => {
+            rpassword::prompt_password(format!("Password for {}: ", options.name))
+                .context("can't read the password")?
+        }
+        None => bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD"),
+    };
+    let credentials = Credentials { user: options.name.clone(), password };
+    let pool = db::pool(&options.database_url, 2)?;
+    db::check_server(&pool).await?;
+    match users::create(&pool, credentials, options.admin).await? {
+        Outcome::Done(_) | Outcome::Replayed(_) => {
+            println!("user {} added", options.name);
+            Ok(())
+        }
+        Outcome::Refused(Refusal::Exists(what)) => bail!("{what}"),
+        Outcome::Refused(Refusal::Invalid(field, why)) => bail!("{field}: {why}"),
+        Outcome::Refused(other) => bail!("{other:?}"),
+    }
+}
+
+async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
+    let Some(database_url) = options.database_url else {
+        bail!("no DATABASE_URL, and no `holdfast up` runs on {}", options.data.display());
+    };
+    let locks = options.redis_url.as_deref().map(app::locks).transpose()?;
+    let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&audit)?);
+    } else {
+        print_audit(&audit);
+    }
+    Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_audit(audit: &audit::Audit) {
+    let width = audit.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    for check in &audit.checks {
+        let mark = if check.ok { "ok  " } else { "FAIL" };
+        println!("{mark}  {:width$}  {}", check.name, check.detail);
+    }
+    for note in &audit.notes {
+        println!("      {note}");
+    }
+    let failed = audit.checks.iter().filter(|check| !check.ok).count();
+    match failed {
+        0 => println!("\nThe books are sound."),
+        1 => println!("\nThe books are NOT sound: 1 check fails."),
+        _ => println!("\nThe books are NOT sound: {failed} checks fail."),
+    }
+}
+
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("holdfast=info,warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

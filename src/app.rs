@@ -1,0 +1,169 @@
+//! The composition root: puts one replica together and runs it until it is told to stop.
+
+use std::net::TcpListener;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use actix_web::middleware::from_fn;
+use actix_web::{App, HttpServer, web};
+use anyhow::{Context, bail};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::runtime::Handle;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{LockSettings, Serve, Switch};
+use crate::db;
+use crate::lock::{Locks, Redis, Settings};
+use crate::shop::{Shop, Strategy};
+use crate::web::envelope::envelope;
+use crate::web::{Site, configure};
+
+/// Requests in flight get this long after a SIGTERM; then the process ends.
+const DRAIN_S: u64 = 3;
+/// Upper bounds of the histograms' buckets, in seconds.
+const BUCKETS_S: [f64; 14] =
+    [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+/// One replica, bound to its address and not yet serving.
+#[derive(Debug)]
+pub struct Replica {
+    listener: TcpListener,
+    site: web::Data<Site>,
+}
+
+impl Replica {
+    /// Binds the address and checks that Postgres and Redis are there and safe to use.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub async fn build(options: &Serve) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(options.listen).with_context(|| {
+            format!("can't listen on {}; choose another with --listen", options.listen)
+        })?;
+        let port = listener.local_addr()?.port();
+        let shop =
+            shop(&options.database_url, &options.redis_url, options.pool_size, &options.lock)?;
+        db::check_server(&shop.pool).await?;
+        refuse_eviction(shop.locks.redis()).await?;
+        let site = Site {
+            shop,
+            replica: options.replica.clone().unwrap_or_else(|| port.to_string()),
+            lab: options.lab == Switch::On,
+            sessions: crate::web::auth::Sessions::default(),
+            metrics: metrics_handle()?,
+        };
+        Ok(Self { listener, site: web::Data::new(site) })
+    }
+
+    /// The port it listens on.
+    ///
+    /// # Errors
+    /// When the socket is gone.
+    pub fn port(&self) -> std::io::Result<u16> {
+        Ok(self.listener.local_addr()?.port())
+    }
+
+    /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
+    ///
+    /// # Errors
+    /// When the server can't run.
+    pub async fn run_until_stopped(self) -> anyhow::Result<()> {
+        let site = self.site;
+        let server = HttpServer::new(move || {
+            App::new().app_data(site.clone()).wrap(from_fn(envelope)).configure(configure)
+        })
+        .shutdown_timeout(DRAIN_S)
+        .disable_signals()
+        .listen(self.listener)?
+        .run();
+        let handle = server.handle();
+        tokio::spawn(async move {
+            stop_signal().await;
+            tracing::info!("stopping");
+            handle.stop(true).await;
+        });
+        server.await.context("the server ended")
+    }
+}
+
+/// A shop over that Postgres and that Redis. Must be called on the main runtime.
+///
+/// # Errors
+/// An address that can't be read, or an unknown strategy.
+pub fn shop(
+    database_url: &str,
+    redis_url: &str,
+    pool_size: u32,
+    lock: &LockSettings,
+) -> anyhow::Result<Shop> {
+    let Some(strategy) = Strategy::named(&lock.strategy) else {
+        bail!("there is no lock “{}”; there are {}", lock.strategy, Strategy::names());
+    };
+    let settings = Settings {
+        ttl: Duration::from_millis(lock.lock_ttl_ms),
+        retry: Duration::from_millis(lock.lock_retry_ms),
+        timeout: Duration::from_millis(lock.lock_timeout_ms),
+        ..Settings::default()
+    };
+    Ok(Shop {
+        pool: db::pool(database_url, pool_size)?,
+        locks: Locks::new(redis(redis_url)?, settings),
+        strategy,
+        runtime: Handle::current(),
+    })
+}
+
+/// The locks of that Redis, to look at. Must be called on the main runtime.
+///
+/// # Errors
+/// An address that can't be read.
+pub fn locks(redis_url: &str) -> anyhow::Result<Locks> {
+    Ok(Locks::new(redis(redis_url)?, Settings::default()))
+}
+
+fn redis(url: &str) -> anyhow::Result<Redis> {
+    Redis::open(url)
+        .context("REDIS_URL can't be read. It looks like redis://host:6379 or redis+unix:///path")
+}
+
+/// A Redis that evicts keys when it is full gives locks away.
+async fn refuse_eviction(redis: &Redis) -> anyhow::Result<()> {
+    let policy = redis
+        .eviction_policy()
+        .await
+        .context("Redis does not answer. Is it running, and is REDIS_URL right?")?;
+    match policy.as_deref() {
+        None => tracing::warn!("Redis does not tell its maxmemory-policy; it must be noeviction"),
+        Some("noeviction") => {}
+        Some(policy) => bail!(
+            "Redis runs with maxmemory-policy {policy}: when it is full it removes locks that are \
+             held. Set it to noeviction"
+        ),
+    }
+    Ok(())
+}
+
+/// The process has one recorder, however many replicas a test puts together.
+fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    if let Some(handle) = HANDLE.get() {
+        return Ok(handle.clone());
+    }
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS_S)?
+        .install_recorder()?;
+    Ok(HANDLE.get_or_init(|| handle).clone())
+}
+
+async fn stop_signal() {
+    let (Ok(mut term), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals can't be listened to");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,180 @@
+//! Postgres: the pool, the migrations, and what its errors mean.
+//!
+//! Guarantees: every session has its timeouts, so that a process that is stopped in the middle of a
+//! transaction blocks others for a bounded time; a commit that was acknowledged is on disk
+//! ([`check_server`] refuses a server that says otherwise). It does not retry: a retry repeats a
+//! whole transaction, and only its owner knows what that is.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::Migrator;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgPool, Postgres};
+
+/// The schema, in the binary.
+pub static MIGRATIONS: Migrator = sqlx::migrate!();
+
+/// A request gives up on the pool after this; `unavailable` must be told within 2 s.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// What every session sets. A statement may take 4 s and wait 4 s for a row (a request has 8 s);
+/// a transaction in which nobody speaks is ended after 10 s, the time a lock lives.
+const SESSION: [(&str, &str); 4] = [
+    ("statement_timeout", "4s"),
+    ("lock_timeout", "4s"),
+    ("idle_in_transaction_session_timeout", "10s"),
+    ("timezone", "UTC"),
+];
+
+/// What can be wrong with Postgres before the first request.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address can't be read.
+    #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]
+    Address(sqlx::Error),
+    /// Nobody answers there.
+    #[error("Postgres does not answer: {0}. Is it running, and is DATABASE_URL right?")]
+    Unreachable(sqlx::Error),
+    /// The server is set to lose acknowledged commits.
+    #[error(
+        "Postgres runs with {name} = {value}: a commit it has acknowledged can be lost, and an \
+         order with it. Set {name} = on"
+    )]
+    Unsafe {
+        /// The setting.
+        name: String,
+        /// What it is set to.
+        value: String,
+    },
+    /// The schema is not the one this program was built for.
+    #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
+    Schema(String),
+    /// A migration failed.
+    #[error("the migration failed: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// Anything else.
+    #[error("Postgres: {0}")]
+    Other(#[from] sqlx::Error),
+}
+
+/// A pool of at most `size` connections. It does not connect yet.
+///
+/// # Errors
+/// [`Error::Address`] when the address can't be read.
+pub fn pool(url: &str, size: u32) -> Result<PgPool, Error> {
+    let options = PgConnectOptions::from_str(url)
+        .map_err(Error::Address)?
+        .application_name("holdfast")
+        .options(SESSION);
+    Ok(PgPoolOptions::new()
+        .max_connections(size)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_lazy_with(options))
+}
+
+/// Applies the migrations that are missing. Two callers at once take turns.
+///
+/// # Errors
+/// When Postgres does not answer, or a migration fails (it is then not applied at all).
+pub async fn migrate(url: &str) -> Result<(), Error> {
+    let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    let mut connection =
+        sqlx::PgConnection::connect_with(&options).await.map_err(Error::Unreachable)?;
+    MIGRATIONS.run(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}
+
+/// Refuses a server that would lose commits or lacks our tables.
+///
+/// # Errors
+/// [`Error::Unsafe`], [`Error::Schema`] or [`Error::Unreachable`], each with what to do.
+pub async fn check_server(pool: &PgPool) -> Result<(), Error> {
+    let settings: Vec<(String, String)> = sqlx::query_as(
+        "select name, setting from pg_settings where name in ('synchronous_commit', 'fsync')",
+    )
+    .fetch_all(pool)
+    .await
+    .map_err(Error::Unreachable)?;
+    for (name, value) in settings {
+        // fsync off is a test server's business; synchronous_commit off loses orders by design.
+        if value == "off" && name == "synchronous_commit" {
+            return Err(Error::Unsafe { name, value });
+        }
+        if value == "off" {
+            tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
+        }
+    }
+    let applied: Vec<i64> =
+        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
+            .fetch_all(pool)
+            .await
+            .map_err(|_| Error::Schema("the database has no tables of ours".to_owned()))?;
+    match MIGRATIONS.iter().find(|wanted| !applied.contains(&wanted.version)) {
+        Some(missing) => Err(Error::Schema(format!("migration {} is missing", missing.version))),
+        None => Ok(()),
+    }
+}
+
+/// What an error of Postgres means for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Two transactions got in each other's way; the whole transaction may be tried again.
+    Conflict,
+    /// A row stayed locked for too long.
+    LockTimeout,
+    /// All connections are in use, or a statement took too long.
+    Overloaded,
+    /// Postgres is away, or went away.
+    Unavailable,
+    /// A bug of ours.
+    Bug,
+}
+
+/// Sorts an error.
+#[must_use]
+pub fn trouble(error: &sqlx::Error) -> Trouble {
+    match error {
+        sqlx::Error::PoolTimedOut => Trouble::Overloaded,
+        sqlx::Error::PoolClosed
+        | sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::WorkerCrashed => Trouble::Unavailable,
+        sqlx::Error::Database(error) => match error.code().as_deref() {
+            Some("40001" | "40P01") => Trouble::Conflict,
+            Some("55P03") => Trouble::LockTimeout,
+            Some("57014" | "53300") => Trouble::Overloaded,
+            // Class 08: connection; 57P: shutdown; 25P03: our session slept in its transaction.
+            Some(code) if code.starts_with("08") || code.starts_with("57P") || code == "25P03" => {
+                Trouble::Unavailable
+            }
+            _ => Trouble::Bug,
+        },
+        _ => Trouble::Bug,
+    }
+}
+
+/// A connection of the pool. Time running out means *unavailable* where Postgres does not let us
+/// in or does not answer, and *overloaded* where all connections are at work.
+///
+/// # Errors
+/// What kept it from us, and how it is called.
+pub async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
+    pool.acquire().await.map_err(|error| {
+        let all_at_work =
+            pool.size() >= pool.options().get_max_connections() && pool.num_idle() == 0;
+        match trouble(&error) {
+            Trouble::Overloaded if !all_at_work => (Trouble::Unavailable, error),
+            trouble => (trouble, error),
+        }
+    })
+}
+
+/// Whether the error is a violation of the constraint of that name.
+#[must_use]
+pub fn violates(error: &sqlx::Error, constraint: &str) -> bool {
+    error.as_database_error().and_then(|error| error.constraint()) == Some(constraint)
+}

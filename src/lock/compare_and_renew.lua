@@ -1,0 +1,5 @@
+-- Gives a lock its full time again if it is still its owner's.
+if redis.call('get', KEYS[1]) == ARGV[1] then
+    return redis.call('pexpire', KEYS[1], ARGV[2])
+end
+return 0

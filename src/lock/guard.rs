@@ -1,0 +1,116 @@
+//! Proof in code that one holds a lock.
+
+use super::key::LockKey;
+use super::ladder::{local::LocalGuard, owner::Lease};
+
+/// One lock that was taken. Giving it back says whether it was still held.
+///
+/// Dropping a guard gives the lock back too, but only *hands over* the release (to the runtime the
+/// lock was taken on) and learns nothing: prefer [`Guard::release`].
+#[derive(Debug)]
+#[must_use = "a guard that is dropped at once locks nothing"]
+pub struct Guard {
+    key: LockKey,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Local(LocalGuard),
+    Owner(Lease),
+}
+
+/// What giving a lock back found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// It was held until now.
+    Held,
+    /// It had expired, or was somebody else's by now. Nothing of theirs was touched.
+    Lost,
+    /// Redis did not answer; the lock ends with its lease.
+    Unknown,
+}
+
+impl Guard {
+    pub(super) fn local(key: LockKey, guard: LocalGuard) -> Self {
+        Self { key, held: Held::Local(guard) }
+    }
+
+    pub(super) fn owner(key: LockKey, lease: Lease) -> Self {
+        Self { key, held: Held::Owner(lease) }
+    }
+
+    /// What it is a lock on.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// Gives the lock back.
+    ///
+    /// # Cancel safety
+    /// A dropped future falls back to what dropping the guard does.
+    pub async fn release(self) -> Released {
+        match self.held {
+            Held::Local(guard) => {
+                drop(guard);
+                Released::Held
+            }
+            Held::Owner(lease) => lease.release().await,
+        }
+    }
+
+    /// Leaves the lock to its expiry, because nobody knows whether the work under it is over.
+    /// A lock in this process has no expiry and is given back.
+    pub fn leave_to_expire(self) {
+        match self.held {
+            Held::Local(guard) => drop(guard),
+            Held::Owner(lease) => lease.disarm(),
+        }
+    }
+}
+
+/// Several locks, held together, in the order they were taken.
+#[derive(Debug, Default)]
+pub struct Guards(Vec<Guard>);
+
+impl Guards {
+    pub(super) fn push(&mut self, guard: Guard) {
+        self.0.push(guard);
+    }
+
+    /// The first of `keys`, sorted, that is not among the guards: the one that could not be taken.
+    pub(super) fn first_missing(&self, keys: &[LockKey]) -> Option<LockKey> {
+        keys.iter().filter(|key| !self.cover(key)).min().cloned()
+    }
+
+    /// Whether one of them is a lock on `key`.
+    #[must_use]
+    pub fn cover(&self, key: &LockKey) -> bool {
+        self.0.iter().any(|guard| guard.key() == key)
+    }
+
+    /// Gives all of them back, the last one first. `Held` only if every one was still held.
+    ///
+    /// # Cancel safety
+    /// What was not given back yet is handed over, as by dropping.
+    pub async fn release(mut self) -> Released {
+        let mut all = Released::Held;
+        while let Some(guard) = self.0.pop() {
+            match guard.release().await {
+                Released::Held => {}
+                Released::Lost => all = Released::Lost,
+                Released::Unknown if all == Released::Held => all = Released::Unknown,
+                Released::Unknown => {}
+            }
+        }
+        all
+    }
+
+    /// [`Guard::leave_to_expire`] for all of them.
+    pub fn leave_to_expire(self) {
+        for guard in self.0 {
+            guard.leave_to_expire();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Looking at locks without touching them.
+
+use std::time::Duration;
+
+use super::{Error, Holder, Locks, Redis};
+
+/// Keys looked at per `SCAN` step.
+const SCAN_STEP: usize = 200;
+/// Enough to see what is wrong; a shop that leaves more behind needs `redis-cli`.
+const MOST: usize = 1_000;
+
+/// A lock as it is in Redis.
+#[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
+pub struct HeldLock {
+    /// The Redis key.
+    pub key: String,
+    /// Who holds it.
+    pub owner: String,
+    /// Since when, in milliseconds of Unix time, as its holder wrote it down.
+    pub since_ms: Option<i64>,
+    /// How long it lives if nobody renews it; absent when it never expires.
+    pub remaining_ms: Option<u64>,
+}
+
+/// Who holds the lock of that Redis key.
+pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
+    let (value, ttl_ms): (Option<String>, i64) =
+        ::redis::pipe().get(redis_key).pttl(redis_key).query_async(&mut redis.connection()).await?;
+    Ok(Holder {
+        since_ms: value.as_deref().and_then(since_ms),
+        remaining: u64::try_from(ttl_ms).ok().map(Duration::from_millis),
+    })
+}
+
+impl Locks {
+    /// All locks that are held now, tokens included, by key.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
+        let mut keys = Vec::new();
+        for family in ["lock", "token"] {
+            keys.extend(self.scan(&format!("{}{family}:*", self.settings.prefix)).await?);
+        }
+        keys.sort();
+        keys.dedup();
+        let mut held = Vec::with_capacity(keys.len());
+        for key in keys {
+            let (owner, ttl_ms): (Option<String>, i64) = ::redis::pipe()
+                .get(&key)
+                .pttl(&key)
+                .query_async(&mut self.redis.connection())
+                .await?;
+            let Some(owner) = owner else { continue };
+            let since_ms = since_ms(&owner);
+            held.push(HeldLock { key, owner, since_ms, remaining_ms: u64::try_from(ttl_ms).ok() });
+        }
+        Ok(held)
+    }
+
+    async fn scan(&self, pattern: &str) -> Result<Vec<String>, Error> {
+        let mut keys = Vec::new();
+        let mut cursor = 0_u64;
+        loop {
+            let (next, found): (u64, Vec<String>) = ::redis::cmd("SCAN")
+                .arg(cursor)
+                .arg("MATCH")
+                .arg(pattern)
+                .arg("COUNT")
+                .arg(SCAN_STEP)
+                .query_async(&mut self.redis.connection())
+                .await?;
+            keys.extend(found);
+            cursor = next;
+            if cursor == 0 || keys.len() >= MOST {
+                return Ok(keys);
+            }
+        }
+    }
+}
+
+/// The time of day behind the `@` of a lock's value.
+fn since_ms(value: &str) -> Option<i64> {
+    value.rsplit_once('@').and_then(|(_, since)| since.parse().ok())
+}

@@ -1,0 +1,124 @@
+//! `local`: a mutex in this process, one per key.
+//!
+//! # Guarantee
+//! Of all requests that *this process* serves, one at a time holds a key; the others are served
+//! first come, first served. Exact with one replica, and as fast as a lock can be.
+//!
+//! # Breaks when
+//! There is a second replica. Each has its own mutex, and both hand out their own.
+//!
+//! # Seen in the wild
+//! `synchronized`, `sync.Mutex`, `asyncio.Lock` around a read-modify-write in a service that was
+//! later scaled to two.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{Mutex as Fifo, OwnedMutexGuard};
+use tokio::time::{Instant, timeout_at};
+
+use crate::lock::{Guard, LockKey, Wait};
+
+type Map = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;
+
+/// The mutexes of this process. Only keys that somebody holds or waits for take up memory.
+#[derive(Debug, Clone, Default)]
+pub struct LocalLocks(Arc<Map>);
+
+impl LocalLocks {
+    /// Waits in line until `until`; `None` when it is still taken then.
+    ///
+    /// # Cancel safety
+    /// Safe: a waiter that is dropped leaves the line.
+    pub async fn acquire(&self, key: LockKey, wait: Wait, until: Instant) -> Option<Guard> {
+        let place = Place { map: self.0.clone(), key: key.clone(), mutex: Some(self.mutex(&key)) };
+        let mutex = place.mutex.clone()?;
+        let held = match wait {
+            Wait::Try => mutex.try_lock_owned().ok(),
+            Wait::Retry | Wait::Notify => timeout_at(until, mutex.lock_owned()).await.ok(),
+        }?;
+        Some(Guard::local(key, LocalGuard { _held: held, _place: place }))
+    }
+
+    fn mutex(&self, key: &LockKey) -> Arc<Fifo<()>> {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mutex) = map.get(key).and_then(Weak::upgrade) {
+            return mutex;
+        }
+        let mutex = Arc::new(Fifo::new(()));
+        map.insert(key.clone(), Arc::downgrade(&mutex));
+        mutex
+    }
+}
+
+/// One held mutex. Dropping it lets the next in line go. The fields' order matters: the mutex is
+/// given back before the place looks whether it was the last one.
+#[derive(Debug)]
+pub struct LocalGuard {
+    _held: OwnedMutexGuard<()>,
+    _place: Place,
+}
+
+/// Being in line, or at its head; the last one out takes the key off the map.
+#[derive(Debug)]
+struct Place {
+    map: Arc<Map>,
+    key: LockKey,
+    mutex: Option<Arc<Fifo<()>>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.mutex.take());
+        if map.get(&self.key).is_some_and(|mutex| mutex.strong_count() == 0) {
+            map.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    #[tokio::test]
+    async fn a_key_nobody_wants_takes_no_memory() {
+        let locks = LocalLocks::default();
+        let key = LockKey::new("{sku:tea}").unwrap();
+        let held = locks.acquire(key.clone(), Wait::Notify, soon()).await.unwrap();
+        assert!(locks.acquire(key.clone(), Wait::Try, soon()).await.is_none());
+        assert_eq!(locks.0.lock().unwrap().len(), 1);
+        drop(held);
+        assert_eq!(locks.0.lock().unwrap().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn waiters_are_served_in_the_order_they_came() {
+        let locks = LocalLocks::default();
+        let key = LockKey::new("{sku:tea}").unwrap();
+        let held = locks.acquire(key.clone(), Wait::Notify, soon()).await.unwrap();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        for name in 0..3 {
+            let mut waiting = Box::pin({
+                let (locks, key, sender) = (locks.clone(), key.clone(), sender.clone());
+                async move {
+                    let _guard = locks.acquire(key, Wait::Notify, soon()).await.unwrap();
+                    sender.send(name).unwrap();
+                }
+            });
+            // Polled once, it is in line.
+            assert!(futures_util::poll!(&mut waiting).is_pending());
+            tokio::spawn(waiting);
+        }
+        drop(held);
+        for name in 0..3 {
+            assert_eq!(receiver.recv().await, Some(name));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Locks on keys: in this process ([`Kind::Local`]) and across processes ([`Kind::Owner`]).
+//!
+//! Guarantees: several keys are taken in sorted order, all or none; a caller that stops waiting,
+//! however it stops, leaves nothing locked behind; Redis that does not answer is an [`Error`] and
+//! never looks like *busy*.
+//!
+//! Does not guarantee: that a lease is still held when the work is done. `Owner` is a lease with an
+//! expiry and without a fence; work that outlives it runs beside the next holder.
+//!
+//! The module knows Redis and the clock and nothing of the shop: a key is a string here.
+
+pub mod guard;
+pub mod inspect;
+pub mod key;
+pub mod ladder;
+pub mod redis;
+pub mod token;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub use guard::{Guard, Guards, Released};
+pub use key::LockKey;
+use ladder::{local, owner};
+pub use redis::Redis;
+pub use token::{TokenGuard, TokenOutcome};
+
+/// The times of a lock, and where its keys live.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What every Redis key begins with; `holdfast:` but for tests, which share one Redis.
+    pub prefix: String,
+    /// How long a lease lives if nobody gives it back.
+    pub ttl: Duration,
+    /// Pause between two attempts of a waiter; half of it is jitter.
+    pub retry: Duration,
+    /// How long a waiter tries.
+    pub timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            prefix: "holdfast:".to_owned(),
+            // Longer than the longest request (8 s), so that in a healthy shop no lease is outlived.
+            ttl: Duration::from_secs(10),
+            retry: Duration::from_millis(50),
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Who is kept apart from whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A first-come-first-served mutex in this process.
+    Local,
+    /// The textbook lease in Redis.
+    Owner,
+}
+
+/// What to do when the lock is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Give up at once.
+    Try,
+    /// Ask again every so often.
+    Retry,
+    /// Queue, and be handed the lock.
+    Notify,
+}
+
+impl Wait {
+    /// The mode of that name, as in the header `Holdfast-Wait`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "try" => Some(Wait::Try),
+            "retry" => Some(Wait::Retry),
+            "notify" => Some(Wait::Notify),
+            _ => None,
+        }
+    }
+}
+
+impl Kind {
+    /// The waiting modes of this lock; the first is its default.
+    #[must_use]
+    pub fn waits(self) -> &'static [Wait] {
+        match self {
+            Kind::Local => &[Wait::Notify, Wait::Try],
+            Kind::Owner => &[Wait::Retry, Wait::Try],
+        }
+    }
+}
+
+/// What came of asking for a lock.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All keys are held.
+    Acquired(Guards),
+    /// One key is somebody else's, and the caller did not want to wait. Nothing is held.
+    Busy(Holder),
+    /// One key stayed somebody else's for as long as the caller was ready to wait. Nothing is held.
+    TimedOut {
+        /// How long was waited.
+        waited: Duration,
+        /// Who held it at the end, if it is known.
+        holder: Holder,
+    },
+}
+
+/// What is known of whoever holds a lock.
+#[derive(Debug, Clone, Default)]
+pub struct Holder {
+    /// Since when, in milliseconds of Unix time.
+    pub since_ms: Option<i64>,
+    /// When the lease ends if nobody renews it or gives it back.
+    pub remaining: Option<Duration>,
+}
+
+/// Why a lock could not even be asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Redis did not answer, or not in time. Whether the lock was taken is unknown; it is being
+    /// given back.
+    #[error("Redis does not answer: {0}")]
+    Unavailable(#[from] ::redis::RedisError),
+    /// The key is empty or blank: everybody would wait for everybody.
+    #[error("a lock's key must not be blank")]
+    BlankKey,
+}
+
+/// All locks of one process.
+#[derive(Debug, Clone)]
+pub struct Locks {
+    redis: Redis,
+    local: local::LocalLocks,
+    settings: Settings,
+}
+
+/// What to take, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Which lock.
+    pub kind: Kind,
+    /// What to do when it is taken.
+    pub wait: Wait,
+    /// The lease's time, if not the one of the settings.
+    pub ttl: Option<Duration>,
+    /// When the caller's own time is up; waiting ends then at the latest.
+    pub deadline: Instant,
+    /// The keys, in any order, doubles allowed.
+    pub keys: &'a [LockKey],
+}
+
+impl Locks {
+    /// Locks over this Redis.
+    #[must_use]
+    pub fn new(redis: Redis, settings: Settings) -> Self {
+        Self { redis, local: local::LocalLocks::default(), settings }
+    }
+
+    /// The Redis under the locks.
+    #[must_use]
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    /// The times and the prefix.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes all keys, in sorted order, or none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer; nothing stays locked longer than the lease.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future gives back what was taken, and what may have been taken.
+    pub async fn acquire(&self, ask: Ask<'_>) -> Result<Outcome, Error> {
+        let started = Instant::now();
+        let until = ask.deadline.min(started + self.settings.timeout);
+        let mut keys = ask.keys.to_vec();
+        keys.sort();
+        keys.dedup();
+
+        let mut guards = Guards::default();
+        for key in keys {
+            match self.acquire_one(key, &ask, until).await? {
+                Some(guard) => guards.push(guard),
+                None => {
+                    let holder = match guards.first_missing(ask.keys) {
+                        Some(key) if ask.kind == Kind::Owner => {
+                            inspect::holder(&self.redis, &self.redis_key(&key)).await?
+                        }
+                        _ => Holder::default(),
+                    };
+                    guards.release().await;
+                    return Ok(match ask.wait {
+                        Wait::Try => Outcome::Busy(holder),
+                        _ => Outcome::TimedOut { waited: started.elapsed(), holder },
+                    });
+                }
+            }
+        }
+        Ok(Outcome::Acquired(guards))
+    }
+
+    async fn acquire_one(
+        &self,
+        key: LockKey,
+        ask: &Ask<'_>,
+        until: Instant,
+    ) -> Result<Option<Guard>, Error> {
+        match ask.kind {
+            Kind::Local => Ok(self.local.acquire(key, ask.wait, until).await),
+            Kind::Owner => {
+                let ttl = ask.ttl.unwrap_or(self.settings.ttl);
+                let lock = owner::Lock {
+                    redis: &self.redis,
+                    redis_key: self.redis_key(&key),
+                    ttl,
+                    retry: self.settings.retry,
+                };
+                lock.acquire(key, ask.wait, until).await
+            }
+        }
+    }
+
+    fn redis_key(&self, key: &LockKey) -> String {
+        format!("{}lock:{key}", self.settings.prefix)
+    }
+}

@@ -1,0 +1,181 @@
+//! The lab's one seam: named points in the shop that a request passes.
+//!
+//! Where the shop waits, reads, writes, commits and releases it calls [`Probe::at`]. Outside the lab
+//! the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is where
+//! extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and where a
+//! request can be held (`Holdfast-Pause`), for instance to be killed between commit and answer.
+//!
+//! The shop knows nothing of lessons; it only says where it is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock;
+
+/// Where a request is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Point {
+    /// It asks for its lock.
+    Wait,
+    /// It has the lock.
+    Held,
+    /// It has read the value it is going to change.
+    Read,
+    /// It has written the value it computed, and the ledger entry.
+    Write,
+    /// It is about to commit.
+    Commit,
+    /// The commit is done; the answer is not given yet.
+    Committed,
+    /// It has given the lock back.
+    Release,
+}
+
+impl Point {
+    /// The point of that name, as in a trace.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        const ALL: [Point; 7] = [
+            Point::Wait,
+            Point::Held,
+            Point::Read,
+            Point::Write,
+            Point::Commit,
+            Point::Committed,
+            Point::Release,
+        ];
+        ALL.into_iter().find(|point| point.name() == name)
+    }
+
+    /// Its name, as in a trace.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Point::Wait => "wait",
+            Point::Held => "held",
+            Point::Read => "read",
+            Point::Write => "write",
+            Point::Commit => "commit",
+            Point::Committed => "committed",
+            Point::Release => "release",
+        }
+    }
+}
+
+/// One thing that was seen at a point: whose value, what it was, and under which fence.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The lock key of the value, e.g. `{sku:tea}`.
+    pub key: String,
+    /// The value read or written, where there is one.
+    pub value: Option<i64>,
+    /// The fence of the lock, where it has one.
+    pub fence: Option<i64>,
+}
+
+impl Seen {
+    /// Nothing but the key.
+    pub fn key(key: impl Into<String>) -> Self {
+        Self { key: key.into(), value: None, fence: None }
+    }
+
+    /// A value of that key.
+    pub fn value(key: impl Into<String>, value: i64) -> Self {
+        Self { key: key.into(), value: Some(value), fence: None }
+    }
+}
+
+/// One line of a trace.
+#[derive(Debug, Clone, Serialize)]
+pub struct Event {
+    /// When, on the machine's monotonic clock, in microseconds.
+    pub t_us: u64,
+    /// Which replica.
+    pub replica: String,
+    /// What happened: the name of a [`Point`].
+    pub event: &'static str,
+    /// The key it happened to.
+    pub key: String,
+    /// The value seen, where there is one.
+    pub value: Option<i64>,
+    /// The fence, where there is one.
+    pub fence: Option<i64>,
+}
+
+/// What a request carries past the points. Cheap to clone; clones share one trace.
+#[derive(Debug, Clone, Default)]
+pub enum Probe {
+    /// Nothing is done and nothing is kept.
+    #[default]
+    Off,
+    /// The request is watched by the lab.
+    Lab(Arc<Watch>),
+}
+
+/// What the lab does with a request at its points.
+#[derive(Debug)]
+pub struct Watch {
+    /// Who says so in the trace.
+    pub replica: String,
+    /// Extra work between read and write.
+    pub work: Duration,
+    /// Whether events are kept.
+    pub record: bool,
+    /// Where to hold the request, and for how long at most.
+    pub pause: Option<(Point, Duration)>,
+    /// What was seen so far.
+    pub events: Mutex<Vec<Event>>,
+}
+
+impl Probe {
+    /// Passes a point. Returns at once, unless the lab wants something of this request here.
+    ///
+    /// `seen` is only looked at when somebody watches.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the pause; what was noted stays noted.
+    pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = Seen>) {
+        let Probe::Lab(watch) = self else { return };
+        watch.note(point, seen);
+        if point == Point::Read && !watch.work.is_zero() {
+            tokio::time::sleep(watch.work).await;
+        }
+        if let Some((place, bound)) = watch.pause
+            && place == point
+        {
+            tokio::time::sleep(bound).await;
+        }
+    }
+
+    /// What was seen, in order; `None` when no trace was asked for.
+    #[must_use]
+    pub fn trace(&self) -> Option<Vec<Event>> {
+        match self {
+            Probe::Lab(watch) if watch.record => {
+                Some(watch.events.lock().unwrap_or_else(PoisonError::into_inner).clone())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Watch {
+    fn note(&self, point: Point, seen: impl IntoIterator<Item = Seen>) {
+        if !self.record {
+            return;
+        }
+        let t_us = clock::monotonic_us();
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.extend(seen.into_iter().map(|seen| Event {
+            t_us,
+            replica: self.replica.clone(),
+            event: point.name(),
+            key: seen.key,
+            value: seen.value,
+            fence: seen.fence,
+        }));
+    }
+}

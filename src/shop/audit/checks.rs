@@ -1,0 +1,284 @@
+//! Every check of the shop's books, one statement each.
+//!
+//! A check is a query for culprits: it holds when the query finds none. Each stands for a way the
+//! books could be forged, and `tests/audit.rs` forges them all.
+
+use sqlx::{PgConnection, Row as _};
+
+use super::super::Error;
+use super::Check;
+
+/// How many culprits are named.
+const NAMED: usize = 5;
+
+/// A check: its name, what it says when it holds, and the query that finds what breaks it. The
+/// query returns one text column, a culprit a row.
+struct Rule {
+    name: &'static str,
+    holds: &'static str,
+    culprits: &'static str,
+}
+
+const RULES: [Rule; 15] = [
+    Rule {
+        name: "stock-drift",
+        holds: "every shelf holds what its ledger adds up to",
+        culprits: "
+            select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
+              from items i
+              left join (select sku, sum(delta) as total from stock_ledger group by sku) s using (sku)
+             where i.kind = 'shop' and i.stock <> coalesce(s.total, 0) order by i.sku",
+    },
+    Rule {
+        name: "stock-oversold",
+        holds: "no item was promised that did not exist",
+        culprits: "
+            select format('%s: %s units that never existed', sku, -min(running)) from (
+                select l.sku, sum(l.delta) over (partition by l.sku order by l.seq) as running
+                  from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
+             group by sku having min(running) < 0 order by sku",
+    },
+    Rule {
+        name: "stock-chain",
+        holds: "each entry begins where the one before it ended",
+        culprits: "
+            select format('%s entry %s: before %s %s → after %s, but it was %s',
+                          sku, seq, before, to_char(delta, 'SG999999999990'), after, previous) from (
+                select l.*, lag(l.after, 1, 0::bigint) over (partition by l.sku order by l.seq) as previous
+                  from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
+             where before <> previous or after <> before + delta order by sku, seq",
+    },
+    Rule {
+        name: "stock-forks",
+        holds: "no two entries were computed from the same read",
+        culprits: "
+            select format('%s version %s: entries %s', l.sku, l.version,
+                          string_agg(l.seq::text, ', ' order by l.seq))
+              from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
+             group by l.sku, l.version having count(*) > 1 order by 1",
+    },
+    Rule {
+        name: "stock-opening",
+        holds: "every ledger begins with one opening entry",
+        culprits: "
+            select format('%s: %s opening entries, the first entry says %s', i.sku,
+                          count(*) filter (where l.reason = 'opening'),
+                          (array_agg(l.reason order by l.seq))[1])
+              from items i left join stock_ledger l on l.sku = i.sku
+             where i.kind = 'shop' group by i.sku
+            having count(*) filter (where l.reason = 'opening') <> 1
+                or (array_agg(l.reason order by l.seq))[1] <> 'opening' order by 1",
+    },
+    Rule {
+        name: "order-lines",
+        holds: "every line took its units once, and gave them back once if its order was undone",
+        culprits: "
+            select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
+                          coalesce(string_agg(e.reason || ' ' || e.delta, ', ' order by e.seq), 'none'))
+              from order_lines l
+              join orders o on o.id = l.order_id
+              join items i on i.sku = l.sku and i.kind = 'shop'
+              left join stock_ledger e on e.order_id = l.order_id and e.sku = l.sku
+             group by l.order_id, l.sku, l.quantity, o.status
+            having count(*) filter (where e.reason = 'order' and e.delta = -l.quantity) <> 1
+                or count(*) filter (where e.delta = l.quantity
+                       and (o.status = 'cancelled' and e.reason in ('cancel', 'expiry')
+                         or o.status = 'refunded' and e.reason = 'refund'))
+                   <> case when o.status in ('cancelled', 'refunded') then 1 else 0 end
+                or count(e.seq) <> case when o.status in ('cancelled', 'refunded') then 2 else 1 end
+             order by 1",
+    },
+    Rule {
+        name: "stock-entries",
+        holds: "every entry that names an order has that order's line",
+        culprits: "
+            select format('%s entry %s (%s %s): order %s has no such line',
+                          e.sku, e.seq, e.reason, e.delta, coalesce(e.order_id::text, '–'))
+              from stock_ledger e
+              join items i on i.sku = e.sku and i.kind = 'shop'
+              left join order_lines l on l.order_id = e.order_id and l.sku = e.sku
+             where (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
+               and l.order_id is null order by e.seq",
+    },
+    Rule {
+        name: "order-totals",
+        holds: "every order costs what its lines cost",
+        culprits: "
+            select format('order %s: total %s, lines %s', o.id, o.total_cents,
+                          coalesce(sum(l.quantity * l.unit_price_cents), 0))
+              from orders o left join order_lines l on l.order_id = o.id
+             group by o.id
+            having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
+                or count(l.sku) = 0 order by 1",
+    },
+    Rule {
+        name: "payments",
+        holds: "every order has exactly the payment and the refund that its status says",
+        culprits: "
+            select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
+                          coalesce(string_agg(e.reason || ' ' || e.delta, ', ' order by e.seq), 'none'))
+              from orders o
+              join accounts a on a.user_id = o.user_id and a.kind = 'shop'
+              left join balance_ledger e on e.order_id = o.id
+             group by o.id
+            having count(*) filter (where e.reason = 'payment' and e.delta = -o.total_cents
+                       and e.user_id = o.user_id)
+                   <> case when o.status in ('paid', 'refunded') then 1 else 0 end
+                or count(*) filter (where e.reason = 'refund' and e.delta = o.total_cents
+                       and e.user_id = o.user_id)
+                   <> case when o.status = 'refunded' then 1 else 0 end
+                or count(e.seq)
+                   <> case o.status when 'paid' then 1 when 'refunded' then 2 else 0 end
+             order by 1",
+    },
+    Rule {
+        name: "balance-drift",
+        holds: "every account holds what its ledger adds up to",
+        culprits: "
+            select format('%s: balance %s, by the ledger %s', u.name, a.balance_cents,
+                          coalesce(s.total, 0))
+              from accounts a join users u on u.id = a.user_id
+              left join (select user_id, sum(delta) as total from balance_ledger group by user_id) s
+                     on s.user_id = a.user_id
+             where a.kind = 'shop' and a.balance_cents <> coalesce(s.total, 0) order by u.name",
+    },
+    Rule {
+        name: "balance-chain",
+        holds: "each entry begins where the one before it ended",
+        culprits: "
+            select format('%s entry %s: before %s → after %s, but it was %s',
+                          u.name, seq, before, after, previous) from (
+                select l.*, lag(l.after, 1, 0::bigint) over (partition by l.user_id order by l.seq)
+                            as previous
+                  from balance_ledger l
+                  join accounts a on a.user_id = l.user_id and a.kind = 'shop') chain
+              join users u on u.id = chain.user_id
+             where before <> previous or after <> before + delta order by seq",
+    },
+    Rule {
+        name: "balance-forks",
+        holds: "no two entries were computed from the same read",
+        culprits: "
+            select format('%s version %s: entries %s', u.name, l.version,
+                          string_agg(l.seq::text, ', ' order by l.seq))
+              from balance_ledger l
+              join accounts a on a.user_id = l.user_id and a.kind = 'shop'
+              join users u on u.id = l.user_id
+             group by u.name, l.user_id, l.version having count(*) > 1 order by 1",
+    },
+    Rule {
+        name: "top-ups",
+        holds: "all money that came in has its entry, and every such entry its money",
+        culprits: "
+            select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0),
+                          coalesce(e.total, 0))
+              from accounts a join users u on u.id = a.user_id
+              left join (select user_id, sum(amount_cents) as total, count(*) as n from top_ups
+                          group by user_id) t on t.user_id = a.user_id
+              left join (select user_id, sum(delta) as total, count(*) as n from balance_ledger
+                          where reason = 'top-up' group by user_id) e on e.user_id = a.user_id
+             where a.kind = 'shop'
+               and (coalesce(t.total, 0) <> coalesce(e.total, 0) or coalesce(t.n, 0) <> coalesce(e.n, 0))
+             order by u.name",
+    },
+    Rule {
+        name: "money-conserved",
+        holds: "what is on the accounts and what was spent is what was put in",
+        culprits: "
+            select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
+                select (select coalesce(sum(t.amount_cents), 0) from top_ups t
+                          join accounts a on a.user_id = t.user_id and a.kind = 'shop') as came,
+                       (select coalesce(sum(balance_cents), 0) from accounts where kind = 'shop') as held,
+                       (select coalesce(sum(o.total_cents), 0) from orders o
+                          join accounts a on a.user_id = o.user_id and a.kind = 'shop'
+                         where o.status = 'paid') as spent) sums
+             where came <> held + spent",
+    },
+    Rule {
+        name: "nothing-negative",
+        holds: "no stock, balance, quantity or total is below zero",
+        culprits: "
+            select format('item %s: stock %s', sku, stock) from items where stock < 0
+            union all select format('account %s: %s', user_id, balance_cents) from accounts
+             where balance_cents < 0
+            union all select format('order %s: total %s', id, total_cents) from orders
+             where total_cents < 0
+            union all select format('order %s, %s: quantity %s', order_id, sku, quantity)
+              from order_lines where quantity <= 0
+            union all select format('%s entry %s: %s → %s', sku, seq, before, after)
+              from stock_ledger where before < 0 or after < 0
+            union all select format('balance entry %s: %s → %s', seq, before, after)
+              from balance_ledger where before < 0 or after < 0",
+    },
+];
+
+/// The answers that were stored, held against the orders they speak of.
+const ANSWERS: Rule = Rule {
+    name: "answers",
+    holds: "every stored answer speaks of an order that is there",
+    culprits: "
+        select format('key %s of user %s: order %s is not there', i.key, i.user_id,
+                      convert_from(i.body, 'UTF8')::jsonb ->> 'id')
+          from idempotency i
+          left join orders o on o.user_id = i.user_id and o.token = i.key
+               and o.id::text = convert_from(i.body, 'UTF8')::jsonb ->> 'id'
+         where i.path = '/api/orders' and (i.body is null or o.id is null) order by 1",
+};
+
+/// Runs them all in the caller's snapshot.
+pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
+    let mut checks = Vec::with_capacity(RULES.len() + 1);
+    for rule in RULES.iter().chain([&ANSWERS]) {
+        let rows = sqlx::query(rule.culprits).fetch_all(&mut *tx).await?;
+        let culprits: Vec<String> =
+            rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        checks.push(Check {
+            name: rule.name.to_owned(),
+            ok: culprits.is_empty(),
+            detail: detail(rule, &culprits),
+        });
+    }
+    Ok(checks)
+}
+
+fn detail(rule: &Rule, culprits: &[String]) -> String {
+    if culprits.is_empty() {
+        return rule.holds.to_owned();
+    }
+    let named = culprits.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    match culprits.len().checked_sub(NAMED) {
+        None | Some(0) => named,
+        Some(more) => format!("{named}; and {more} more"),
+    }
+}
+
+/// What is counted apart.
+pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
+    let shop = sqlx::query!(
+        r#"select (select count(*) from items where kind = 'shop') as "items!",
+                  (select count(*) from orders) as "orders!",
+                  (select count(*) from stock_ledger) + (select count(*) from balance_ledger)
+                      as "entries!""#
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    let lab = sqlx::query!(
+        r#"select (select count(*) from items where kind = 'lab') as "items!",
+                  (select count(*) from accounts where kind = 'lab') as "accounts!",
+                  (select count(*) from (
+                       select from stock_ledger l join items i on i.sku = l.sku and i.kind = 'lab'
+                        group by l.sku, l.version having count(*) > 1) forks) as "forks!""#
+    )
+    .fetch_one(tx)
+    .await?;
+    Ok(vec![
+        format!(
+            "checked: {} items, {} orders, {} ledger entries",
+            shop.items, shop.orders, shop.entries
+        ),
+        format!(
+            "counted apart: {} lab items with {} forks in their ledgers, {} lab accounts",
+            lab.items, lab.forks, lab.accounts
+        ),
+    ])
+}

@@ -1,0 +1,174 @@
+//! What is sold: reading the shelf, and opening an item.
+//!
+//! A new item's opening stock is the first entry of its ledger, written in the same transaction.
+
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection, PgConnection};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{Answer, Error, LARGEST, Outcome, Refusal, Shop, Sku};
+use crate::db;
+
+/// An item as the shop shows it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Item {
+    /// What it is called in orders.
+    pub sku: Sku,
+    /// What it is called by people.
+    pub name: String,
+    /// Its price, in cents.
+    pub price_cents: i64,
+    /// How many are on the shelf.
+    pub stock: i64,
+}
+
+/// For whom an item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemKind {
+    /// Everybody.
+    Shop,
+    /// One run of the lab.
+    Lab,
+}
+
+impl ItemKind {
+    fn name(self) -> &'static str {
+        match self {
+            ItemKind::Shop => "shop",
+            ItemKind::Lab => "lab",
+        }
+    }
+}
+
+/// The shop's items by sku, after `after`; lab items are not shown.
+///
+/// # Errors
+/// Postgres's.
+pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
+    let rows = sqlx::query!(
+        "select sku, name, price_cents, stock from items
+          where kind = 'shop' and sku > $1 order by sku limit $2",
+        after.map_or("", Sku::as_str),
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let sku = known(row.sku)?;
+            Ok(Item { sku, name: row.name, price_cents: row.price_cents, stock: row.stock })
+        })
+        .collect()
+}
+
+/// One item, of whatever kind.
+///
+/// # Errors
+/// Postgres's.
+pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
+    let row =
+        sqlx::query!("select name, price_cents, stock from items where sku = $1", sku.as_str())
+            .fetch_optional(&mut *shop.connection().await?)
+            .await?;
+    Ok(row.map(|row| Item {
+        sku: sku.clone(),
+        name: row.name,
+        price_cents: row.price_cents,
+        stock: row.stock,
+    }))
+}
+
+/// The first of `skus` that is not a lab item (or not there at all).
+///
+/// # Errors
+/// Postgres's.
+pub async fn first_not_lab(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let lab =
+        sqlx::query_scalar!("select sku from items where sku = any($1) and kind = 'lab'", &names)
+            .fetch_all(&mut *shop.connection().await?)
+            .await?;
+    Ok(skus.iter().find(|sku| !lab.iter().any(|name| name == sku.as_str())).cloned())
+}
+
+/// Puts a new item on the shelf.
+///
+/// # Errors
+/// Postgres's.
+pub async fn create(
+    shop: &Shop,
+    item: Item,
+    kind: ItemKind,
+    request_id: Uuid,
+) -> Result<Outcome, Error> {
+    if let Some(refusal) = impossible(&item) {
+        return Ok(Outcome::Refused(refusal));
+    }
+    let mut connection = shop.connection().await?;
+    let mut tx = connection.begin().await?;
+    if !open(&mut tx, &item, kind, request_id).await? {
+        tx.rollback().await?;
+        return Ok(Outcome::Refused(Refusal::Exists(format!("there is an item {}", item.sku))));
+    }
+    tx.commit().await?;
+    Ok(Outcome::Done(Answer::json(201, &item)?))
+}
+
+/// Inserts the item and its opening entry; `false` when the sku is taken.
+///
+/// # Errors
+/// Postgres's.
+pub async fn open(
+    tx: &mut PgConnection,
+    item: &Item,
+    kind: ItemKind,
+    request_id: Uuid,
+) -> Result<bool, Error> {
+    let inserted = sqlx::query!(
+        "insert into items (sku, name, price_cents, stock, kind) values ($1, $2, $3, $4, $5)",
+        item.sku.as_str(),
+        item.name,
+        item.price_cents,
+        item.stock,
+        kind.name(),
+    )
+    .execute(&mut *tx)
+    .await;
+    match inserted {
+        Err(error) if db::violates(&error, "items_pkey") => return Ok(false),
+        other => other?,
+    };
+    // Nothing was there to be read: version 0, before the row's first.
+    sqlx::query!(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         values ($1, 0, $2, $2, 0, 'opening', $3)",
+        item.sku.as_str(),
+        item.stock,
+        request_id,
+    )
+    .execute(tx)
+    .await?;
+    Ok(true)
+}
+
+fn impossible(item: &Item) -> Option<Refusal> {
+    let length = item.name.trim().chars().count();
+    if !(1..=200).contains(&length) || item.name.chars().any(char::is_control) {
+        let why = "1 to 200 characters on one line".to_owned();
+        return Some(Refusal::Invalid("name", why));
+    }
+    let range = |value: i64| (0..=LARGEST).contains(&value);
+    if !range(item.price_cents) {
+        return Some(Refusal::Invalid("price_cents", format!("0 to {LARGEST}")));
+    }
+    if !range(item.stock) {
+        return Some(Refusal::Invalid("stock", format!("0 to {LARGEST}")));
+    }
+    None
+}
+
+/// A sku as the database has it.
+pub(super) fn known(sku: String) -> Result<Sku, Error> {
+    Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
+}

@@ -1,0 +1,162 @@
+//! Reading the ledgers. Entries are written where the value changes, in [`super::stock`], and
+//! nowhere else; they are never changed and never deleted.
+
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{Error, OrderId, Shop, Sku, UserId};
+
+/// One change of one value.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Entry {
+    /// Its place; grows in commit order within one item or user.
+    pub seq: i64,
+    /// The value before.
+    pub before: i64,
+    /// What was added.
+    pub delta: i64,
+    /// The value after.
+    pub after: i64,
+    /// The row's version that `before` was read at. Two entries with the same one are a fork.
+    pub version: i64,
+    /// Why.
+    pub reason: String,
+    /// For which order, if for one.
+    pub order_id: Option<OrderId>,
+    /// Under which fence, where the lock has one.
+    pub fence: Option<i64>,
+    /// By which request.
+    pub request_id: Uuid,
+    /// When it was written.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+}
+
+/// A row of either ledger as an [`Entry`].
+macro_rules! entry {
+    ($row:expr) => {{
+        let row = $row;
+        Entry {
+            seq: row.seq,
+            before: row.before,
+            delta: row.delta,
+            after: row.after,
+            version: row.version,
+            reason: row.reason,
+            order_id: row.order_id.map(OrderId),
+            fence: row.fence,
+            request_id: row.request_id,
+            at: row.at,
+        }
+    }};
+}
+
+/// An item's entries after `after`, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn stock_entries(
+    shop: &Shop,
+    sku: &Sku,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from stock_ledger where sku = $1 and seq > $2 order by seq limit $3",
+        sku.as_str(),
+        after,
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// A user's entries after `after`, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance_entries(
+    shop: &Shop,
+    user: UserId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where user_id = $1 and seq > $2 order by seq limit $3",
+        user.0,
+        after,
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// The entries that one order left on its buyer's account, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where order_id = $1 order by seq",
+        order.0,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// One entry of the stock ledger.
+///
+/// # Errors
+/// Postgres's.
+pub async fn stock_entry(db: &mut PgConnection, seq: i64) -> Result<Entry, Error> {
+    let row = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from stock_ledger where seq = $1",
+        seq,
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(entry!(row))
+}
+
+/// One entry of the balance ledger.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance_entry(db: &mut PgConnection, seq: i64) -> Result<Entry, Error> {
+    let row = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where seq = $1",
+        seq,
+    )
+    .fetch_one(db)
+    .await?;
+    Ok(entry!(row))
+}
+
+/// A user's balance; `None` when there is no such account.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
+    Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
+        .fetch_optional(&mut *shop.connection().await?)
+        .await?)
+}
+
+/// Marks an account as one on which broken strategies have been tried: the audit counts it apart.
+pub(super) async fn mark_lab(tx: &mut PgConnection, user: UserId) -> Result<(), Error> {
+    sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
+        .execute(tx)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! The domain: what a shop does, without HTTP and without pages.
+//!
+//! Every change is an *errand* ([`errand`]) of one shape: claim the token, take the locks, one
+//! transaction, commit, give the locks back. What an errand changes is in the module of its name.
+
+pub mod ids;
+pub mod outcome;
+
+pub mod catalog;
+pub mod users;
+
+pub mod stock;
+
+pub mod errand;
+pub mod idempotency;
+
+pub mod orders;
+pub mod payments;
+pub mod restock;
+
+pub mod audit;
+pub mod ledger;
+pub mod seed;
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgPool, Postgres};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::db;
+use crate::lock::{Locks, Wait};
+use crate::probe::Probe;
+
+pub use ids::{Cents, Key, OrderId, Sku, UserId};
+pub use outcome::{Answer, Error, Outcome, Refusal};
+pub use stock::Strategy;
+
+/// One request takes at most this, whatever it waits for.
+pub const REQUEST_LIMIT: Duration = Duration::from_secs(8);
+/// How long an order is held for its buyer.
+pub const ORDER_HOLD: Duration = Duration::from_mins(15);
+/// The largest stock, price or amount.
+pub const LARGEST: i64 = 1_000_000_000;
+
+/// The shop of one process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Shop {
+    /// Postgres.
+    pub pool: PgPool,
+    /// The locks, and Redis under them.
+    pub locks: Locks,
+    /// What keeps two changes of one value apart, unless a request says otherwise.
+    pub strategy: &'static Strategy,
+    /// Where transactions run: not on the worker that serves the request.
+    pub runtime: Handle,
+}
+
+impl Shop {
+    /// A connection to Postgres.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Overloaded`], within 1.5 s.
+    pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
+        Ok(db::acquire(&self.pool).await?)
+    }
+}
+
+/// Under which conditions one request is served: the server's own, or the lab's.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    /// What keeps it apart from others.
+    pub strategy: &'static Strategy,
+    /// What it does when its lock is taken, if it says so.
+    pub wait: Option<Wait>,
+    /// The lease's time, if it says so.
+    pub ttl: Option<Duration>,
+    /// What happens at the named points.
+    pub probe: Probe,
+    /// When its time is up.
+    pub deadline: Instant,
+    /// Its name in ledgers and logs.
+    pub request_id: Uuid,
+}
+
+impl Conditions {
+    /// The server's own, from now on.
+    #[must_use]
+    pub fn usual(shop: &Shop, request_id: Uuid) -> Self {
+        Self {
+            strategy: shop.strategy,
+            wait: None,
+            ttl: None,
+            probe: Probe::Off,
+            deadline: Instant::now() + REQUEST_LIMIT,
+            request_id,
+        }
+    }
+
+    /// Whether what is changed may come out wrong by design: then only lab items may be touched.
+    #[must_use]
+    pub fn may_break(&self, shop: &Shop) -> bool {
+        let other = self.strategy.name != shop.strategy.name;
+        other && self.strategy.is_broken()
+            || self
+                .ttl
+                .is_some_and(|ttl| self.strategy.is_leased() && ttl < shop.locks.settings().ttl)
+    }
+}

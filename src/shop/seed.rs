@@ -1,0 +1,78 @@
+//! The demo catalogue and the demo users, for an empty database.
+
+use sqlx::{Connection, PgConnection, PgPool};
+use uuid::Uuid;
+
+use super::catalog::{self, Item, ItemKind};
+use super::stock::{self, Origin};
+use super::{Error, Key, payments, users};
+use crate::db;
+
+/// Name, and whether an admin. The password is the name.
+const USERS: [(&str, bool); 4] =
+    [("alice", false), ("bob", false), ("carol", false), ("admin", true)];
+/// What each of them begins with.
+const OPENING_BALANCE_CENTS: i64 = 100_000;
+
+/// Sku, name, price, stock.
+const ITEMS: [(&str, &str, i64, i64); 8] = [
+    ("brass-padlock", "Brass padlock, two keys", 1_450, 120),
+    ("combination-lock", "Combination lock, four wheels", 2_300, 80),
+    ("deadbolt", "Deadbolt, single cylinder", 4_900, 40),
+    ("bike-chain", "Bicycle chain, 110 cm", 3_750, 60),
+    ("key-ring", "Key ring, hand-forged", 650, 300),
+    ("strongbox", "Strongbox, fire-proof", 18_900, 12),
+    ("lock-picks", "Lock picks, set of nine", 2_950, 25),
+    ("last-lantern", "The last lantern", 9_900, 1),
+];
+
+/// Fills an empty database; `false` when it is not empty, and then nothing is touched. Two callers
+/// at once take turns.
+///
+/// # Errors
+/// Postgres's.
+pub async fn seed(pool: &PgPool) -> Result<bool, Error> {
+    let mut hashes = Vec::with_capacity(USERS.len());
+    let mut connection = db::acquire(pool).await?;
+    if !is_empty(&mut connection).await? {
+        return Ok(false);
+    }
+    for (name, _) in USERS {
+        hashes.push(users::hash_apart(name.to_owned()).await?);
+    }
+    let mut tx = connection.begin().await?;
+    sqlx::query!("lock table users in share row exclusive mode").execute(&mut *tx).await?;
+    if !is_empty(&mut tx).await? {
+        return Ok(false);
+    }
+    let request_id = Uuid::now_v7();
+    for ((name, admin), hash) in USERS.into_iter().zip(hashes) {
+        let Some(user) = users::insert(&mut tx, name, &hash, admin).await? else { continue };
+        payments::record_top_up(&mut tx, user, Key::mint().as_str(), OPENING_BALANCE_CENTS).await?;
+        // The table is locked against other seeders and nobody else knows these users: a row lock
+        // is plenty.
+        let Some(strategy) = stock::Strategy::named("row-lock") else { continue };
+        let guards = crate::lock::Guards::default();
+        let Some(reading) = stock::read_balance(&mut tx, strategy, user).await? else { continue };
+        let origin = Origin { reason: "top-up", order: None, request_id };
+        let exclusion = strategy.exclusion(&guards);
+        stock::write_balance(&mut tx, strategy, &exclusion, reading, OPENING_BALANCE_CENTS, origin)
+            .await?
+            .map_err(|_| Error::Bug("an opening balance fell short".to_owned()))?;
+    }
+    for (sku, name, price_cents, stock) in ITEMS {
+        let sku = catalog::known(sku.to_owned())?;
+        let item = Item { sku, name: name.to_owned(), price_cents, stock };
+        catalog::open(&mut tx, &item, ItemKind::Shop, request_id).await?;
+    }
+    tx.commit().await?;
+    Ok(true)
+}
+
+async fn is_empty(db: &mut PgConnection) -> Result<bool, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"select not exists (select from users) and not exists (select from items) as "empty!""#
+    )
+    .fetch_one(db)
+    .await?)
+}

@@ -1,0 +1,154 @@
+//! Read, compute, write back: the way most shops change a number.
+//!
+//! # Guarantee
+//! Correct whenever nobody else changes the value between the read and the commit. The module does
+//! nothing to make that so: a lock around it must ([`super::Exclusion`] says which).
+//!
+//! # Breaks when
+//! Two requests read the same value. Both write what they computed, the second write replaces the
+//! first, and one sale leaves no trace on the shelf. No constraint is violated. The ledger shows it:
+//! both entries carry the same `before` and `version`.
+//!
+//! # Seen in the wild
+//! Any `order.stock = order.stock - 1; save()` of an object mapper.
+
+use sqlx::PgConnection;
+
+use super::{BalanceReading, Moved, Origin, Short, StockReading};
+use crate::shop::{Error, Sku, UserId};
+
+/// Reads the items without locking them, sorted by sku.
+pub(super) async fn read_stock(
+    tx: &mut PgConnection,
+    skus: &[String],
+) -> Result<Vec<StockReading>, Error> {
+    let rows = sqlx::query!(
+        "select sku, price_cents, stock, version from items where sku = any($1) order by sku",
+        skus,
+    )
+    .fetch_all(tx)
+    .await?;
+    rows.into_iter().map(|row| reading(row.sku, row.price_cents, row.stock, row.version)).collect()
+}
+
+/// A row as a reading.
+pub(super) fn reading(
+    sku: String,
+    price_cents: i64,
+    stock: i64,
+    version: i64,
+) -> Result<StockReading, Error> {
+    let sku = Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))?;
+    Ok(StockReading { sku, price_cents, stock, version })
+}
+
+/// Writes what was read plus the delta, then the ledger: all rows with two statements.
+pub(super) async fn write_stock(
+    tx: &mut PgConnection,
+    readings: &[StockReading],
+    deltas: &[i64],
+    origin: Origin<'_>,
+) -> Result<Result<Vec<Moved>, Short>, Error> {
+    let mut skus = Vec::with_capacity(readings.len());
+    let mut befores = Vec::with_capacity(readings.len());
+    let mut afters = Vec::with_capacity(readings.len());
+    let mut versions = Vec::with_capacity(readings.len());
+    for (at, (reading, delta)) in readings.iter().zip(deltas).enumerate() {
+        let after = reading.stock + delta;
+        if after < 0 {
+            return Ok(Err(Short { at, available: reading.stock }));
+        }
+        skus.push(reading.sku.to_string());
+        befores.push(reading.stock);
+        afters.push(after);
+        versions.push(reading.version);
+    }
+    sqlx::query!(
+        "update items set stock = new.stock
+           from unnest($1::text[], $2::bigint[]) as new (sku, stock)
+          where items.sku = new.sku",
+        &skus,
+        &afters,
+    )
+    .execute(&mut *tx)
+    .await?;
+    let seqs = sqlx::query_scalar!(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, order_id, request_id)
+         select sku, before, delta, before + delta, version, $5, $6, $7
+           from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) with ordinality
+                as new (sku, before, delta, version, place)
+          order by place
+         returning seq",
+        &skus,
+        &befores,
+        deltas,
+        &versions,
+        origin.reason,
+        origin.order.map(|order| order.0),
+        origin.request_id,
+    )
+    .fetch_all(tx)
+    .await?;
+    let moved =
+        seqs.into_iter().zip(readings.iter().zip(deltas)).map(|(seq, (read, delta))| Moved {
+            seq,
+            before: read.stock,
+            delta: *delta,
+            after: read.stock + delta,
+            version: read.version,
+        });
+    Ok(Ok(moved.collect()))
+}
+
+/// Reads an account without locking it.
+pub(super) async fn read_balance(
+    tx: &mut PgConnection,
+    user: UserId,
+) -> Result<Option<BalanceReading>, Error> {
+    let row =
+        sqlx::query!("select balance_cents, version from accounts where user_id = $1", user.0)
+            .fetch_optional(tx)
+            .await?;
+    Ok(row.map(|row| BalanceReading {
+        user,
+        balance_cents: row.balance_cents,
+        version: row.version,
+    }))
+}
+
+/// Writes what was read plus the delta, then the ledger.
+pub(super) async fn write_balance(
+    tx: &mut PgConnection,
+    reading: BalanceReading,
+    delta: i64,
+    origin: Origin<'_>,
+) -> Result<Result<Moved, Short>, Error> {
+    let after = reading.balance_cents + delta;
+    if after < 0 {
+        return Ok(Err(Short { at: 0, available: reading.balance_cents }));
+    }
+    sqlx::query!(
+        "update accounts set balance_cents = $2 where user_id = $1",
+        reading.user.0,
+        after
+    )
+    .execute(&mut *tx)
+    .await?;
+    let seq = sqlx::query_scalar!(
+        "insert into balance_ledger
+             (user_id, before, delta, after, version, reason, order_id, request_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         returning seq",
+        reading.user.0,
+        reading.balance_cents,
+        delta,
+        after,
+        reading.version,
+        origin.reason,
+        origin.order.map(|order| order.0),
+        origin.request_id,
+    )
+    .fetch_one(tx)
+    .await?;
+    Ok(Ok(Moved { seq, before: reading.balance_cents, delta, after, version: reading.version }))
+}

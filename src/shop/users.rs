@@ -1,0 +1,255 @@
+//! Who may do what: users, passwords, sessions.
+//!
+//! Guarantees: a password is kept as an argon2id hash only, a session's token as its SHA-256 only;
+//! an unknown name takes as long to refuse as a wrong password. Hashing is slow on purpose, so it
+//! runs on few threads of its own: a crowd that signs in must not stall a crowd that buys.
+
+use std::sync::LazyLock;
+
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Argon2, PasswordHash};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use sqlx::{Connection, PgConnection, PgPool};
+use time::OffsetDateTime;
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{Answer, Error, Outcome, Refusal, Shop, UserId};
+use crate::db;
+
+/// How long a session lasts, in days.
+const SESSION_DAYS: i32 = 30;
+/// How many passwords are hashed at a time.
+const HASHERS: usize = 2;
+static HASHING: Semaphore = Semaphore::const_new(HASHERS);
+
+/// The hash of a password that nobody has, to be compared with when the name is unknown.
+static NOBODY: LazyLock<String> = LazyLock::new(|| hash("nobody's password").unwrap_or_default());
+
+/// A name and a password.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Credentials {
+    /// 1 to 64 of `a-z0-9._-`.
+    #[schema(example = "alice")]
+    pub user: String,
+    /// 3 to 256 characters.
+    #[schema(example = "alice")]
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// A user who was made.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Created {
+    /// The user's id.
+    pub id: UserId,
+    /// The name.
+    pub user: String,
+}
+
+/// A session that was begun.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SessionToken {
+    /// What to send as `Authorization: Bearer <token>`.
+    pub token: String,
+    /// Until when it is good.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// Somebody who has signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Who.
+    pub id: UserId,
+    /// By name.
+    pub name: String,
+    /// Whether this is an admin.
+    pub admin: bool,
+    /// What a form of this session must carry.
+    pub csrf: String,
+    /// Until when the session is good.
+    pub expires_at: OffsetDateTime,
+}
+
+/// Makes a user with an empty account.
+///
+/// # Errors
+/// Postgres's.
+pub async fn create(
+    pool: &PgPool,
+    credentials: Credentials,
+    admin: bool,
+) -> Result<Outcome, Error> {
+    if let Some(refusal) = impossible(&credentials) {
+        return Ok(Outcome::Refused(refusal));
+    }
+    let hash = hash_apart(credentials.password).await?;
+    let mut connection = db::acquire(pool).await?;
+    let mut tx = connection.begin().await?;
+    match insert(&mut tx, &credentials.user, &hash, admin).await? {
+        Some(id) => {
+            tx.commit().await?;
+            Ok(Outcome::Done(Answer::json(201, &Created { id, user: credentials.user })?))
+        }
+        None => {
+            tx.rollback().await?;
+            let what = format!("there is a user {}", credentials.user);
+            Ok(Outcome::Refused(Refusal::Exists(what)))
+        }
+    }
+}
+
+/// Inserts a user and the account; `None` when the name is taken.
+///
+/// # Errors
+/// Postgres's.
+pub async fn insert(
+    tx: &mut PgConnection,
+    name: &str,
+    password_hash: &str,
+    admin: bool,
+) -> Result<Option<UserId>, Error> {
+    let id = Uuid::now_v7();
+    let inserted = sqlx::query!(
+        "insert into users (id, name, password_hash, admin) values ($1, $2, $3, $4)",
+        id,
+        name,
+        password_hash,
+        admin,
+    )
+    .execute(&mut *tx)
+    .await;
+    match inserted {
+        Err(error) if db::violates(&error, "users_name_key") => return Ok(None),
+        other => other?,
+    };
+    sqlx::query!("insert into accounts (user_id) values ($1)", id).execute(tx).await?;
+    Ok(Some(UserId(id)))
+}
+
+/// Begins a session; `None` when name or password is wrong, without saying which.
+///
+/// # Errors
+/// Postgres's.
+pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
+    let user =
+        sqlx::query!("select id, password_hash from users where name = $1", credentials.user)
+            .fetch_optional(&mut *shop.connection().await?)
+            .await?;
+    let (id, hash) = match user {
+        Some(user) => (Some(user.id), user.password_hash),
+        None => (None, NOBODY.clone()),
+    };
+    let right = verify_apart(credentials.password, hash).await?;
+    let (Some(id), true) = (id, right) else { return Ok(None) };
+    let token = secret()?;
+    let csrf = secret()?;
+    let expires_at = sqlx::query_scalar!(
+        "insert into sessions (token_hash, user_id, csrf, expires_at)
+         values ($1, $2, $3, now() + make_interval(days => $4))
+         returning expires_at",
+        &Sha256::digest(&token)[..],
+        id,
+        csrf,
+        SESSION_DAYS,
+    )
+    .fetch_one(&mut *shop.connection().await?)
+    .await?;
+    Ok(Some(SessionToken { token, expires_at }))
+}
+
+/// Whose session that is; `None` when it is unknown or over.
+///
+/// # Errors
+/// Postgres's.
+pub async fn session(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
+    let row = sqlx::query!(
+        "select u.id, u.name, u.admin, s.csrf, s.expires_at
+           from sessions s join users u on u.id = s.user_id
+          where s.token_hash = $1 and s.expires_at > clock_timestamp()",
+        &Sha256::digest(token)[..],
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    Ok(row.map(|row| Caller {
+        id: UserId(row.id),
+        name: row.name,
+        admin: row.admin,
+        csrf: row.csrf,
+        expires_at: row.expires_at,
+    }))
+}
+
+/// Ends a session.
+///
+/// # Errors
+/// Postgres's.
+pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
+    sqlx::query!("delete from sessions where token_hash = $1", &Sha256::digest(token)[..])
+        .execute(&mut *shop.connection().await?)
+        .await?;
+    Ok(())
+}
+
+/// The hash of a password, made on a thread where slowness hurts nobody.
+///
+/// # Errors
+/// [`Error::Bug`] when hashing fails.
+pub async fn hash_apart(password: String) -> Result<String, Error> {
+    apart(move || hash(&password)).await?
+}
+
+async fn verify_apart(password: String, hash: String) -> Result<bool, Error> {
+    apart(move || {
+        PasswordHash::new(&hash)
+            .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+    })
+    .await
+}
+
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    let bug = |error: &dyn std::fmt::Display| Error::Bug(error.to_string());
+    let _permit = HASHING.acquire().await.map_err(|error| bug(&error))?;
+    tokio::task::spawn_blocking(work).await.map_err(|error| bug(&error))
+}
+
+fn hash(password: &str) -> Result<String, Error> {
+    Argon2::default()
+        .hash_password(password.as_bytes())
+        .map(|hash| hash.to_string())
+        .map_err(|error| Error::Bug(error.to_string()))
+}
+
+/// 256 random bits as text.
+fn secret() -> Result<String, Error> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Bug(error.to_string()))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn impossible(credentials: &Credentials) -> Option<Refusal> {
+    let name = &credentials.user;
+    let fits = (1..=64).contains(&name.len())
+        && name.bytes().all(|b| {
+            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-')
+        });
+    if !fits {
+        let why = "1 to 64 of a-z, 0-9, dot, dash and underscore".to_owned();
+        return Some(Refusal::Invalid("user", why));
+    }
+    if !(3..=256).contains(&credentials.password.chars().count()) {
+        return Some(Refusal::Invalid("password", "3 to 256 characters".to_owned()));
+    }
+    None
+}

@@ -1,0 +1,120 @@
+//! Items, their ledgers and their audits.
+
+use actix_web::{HttpResponse, web};
+
+use crate::shop::Sku;
+use crate::shop::audit::{self, ItemAudit};
+use crate::shop::catalog::{self, Item, ItemKind};
+use crate::shop::ledger::{self, Entry};
+use crate::shop::restock::{self, Restocking};
+use crate::web::auth::Admin;
+use crate::web::body::{self, Json, Page};
+use crate::web::conditions::Usual;
+use crate::web::openapi::Refusals;
+use crate::web::problems::{Kind, Problem};
+use crate::web::{Site, answer};
+
+/// The items of the shop, by sku.
+#[utoipa::path(get, path = "/api/items", tag = "items",
+    params(("after" = Option<String>, Query, description = "go on behind this sku"),
+           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
+    responses((status = 200, body = [Item]), Refusals))]
+pub async fn list(
+    site: web::Data<Site>,
+    page: web::Query<Page<String>>,
+) -> Result<HttpResponse, Problem> {
+    let limit = page.limit()?;
+    let after = page.after.clone().map(Sku::try_from).transpose();
+    let after = after.map_err(|error| Problem::field("after", error))?;
+    Ok(HttpResponse::Ok().json(catalog::items(&site.shop, after.as_ref(), limit).await?))
+}
+
+/// One item.
+#[utoipa::path(get, path = "/api/items/{sku}", tag = "items", params(("sku" = String, Path)),
+    responses((status = 200, body = Item), Refusals))]
+pub async fn read(site: web::Data<Site>, sku: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let sku = body::sku(sku.into_inner())?;
+    match catalog::item(&site.shop, &sku).await? {
+        Some(item) => Ok(HttpResponse::Ok().json(item)),
+        None => Err(unknown(&sku)),
+    }
+}
+
+/// Puts a new item on the shelf (admin). Its opening stock is a ledger entry.
+#[utoipa::path(post, path = "/api/items", tag = "items", request_body = NewItem,
+    security(("session" = [])), responses((status = 201, body = Item), Refusals))]
+pub async fn create(
+    site: web::Data<Site>,
+    _: Admin,
+    Usual(conditions): Usual,
+    Json(new): Json<NewItem>,
+) -> Result<HttpResponse, Problem> {
+    let item =
+        Item { sku: new.sku, name: new.name, price_cents: new.price_cents, stock: new.stock };
+    let made = catalog::create(&site.shop, item, ItemKind::Shop, conditions.request_id).await?;
+    answer(made)
+}
+
+/// A new item.
+#[derive(Debug, serde::Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewItem {
+    /// 1 to 64 of `a-z0-9-`.
+    sku: Sku,
+    /// 1 to 200 characters.
+    name: String,
+    /// 0 to 10⁹.
+    price_cents: i64,
+    /// 0 to 10⁹.
+    stock: i64,
+}
+
+/// Changes an item's stock by hand (admin); answers the ledger entry.
+#[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items", params(("sku" = String, Path)),
+    request_body = Restocking, security(("session" = [])),
+    responses((status = 200, body = Entry), Refusals))]
+pub async fn restock(
+    site: web::Data<Site>,
+    _: Admin,
+    Usual(conditions): Usual,
+    sku: web::Path<String>,
+    Json(what): Json<Restocking>,
+) -> Result<HttpResponse, Problem> {
+    let sku = body::sku(sku.into_inner())?;
+    answer(restock::restock(&site.shop, &conditions, sku, what).await?)
+}
+
+/// An item's ledger, oldest first.
+#[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items",
+    params(("sku" = String, Path),
+           ("after" = Option<i64>, Query, description = "go on behind this seq"),
+           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
+    responses((status = 200, body = [Entry]), Refusals))]
+pub async fn ledger(
+    site: web::Data<Site>,
+    sku: web::Path<String>,
+    page: web::Query<Page<i64>>,
+) -> Result<HttpResponse, Problem> {
+    let sku = body::sku(sku.into_inner())?;
+    let limit = page.limit()?;
+    let entries = ledger::stock_entries(&site.shop, &sku, page.after.unwrap_or(0), limit).await?;
+    if entries.is_empty() && catalog::item(&site.shop, &sku).await?.is_none() {
+        return Err(unknown(&sku));
+    }
+    Ok(HttpResponse::Ok().json(entries))
+}
+
+/// What the ledger proves about an item.
+#[utoipa::path(get, path = "/api/items/{sku}/audit", tag = "items", params(("sku" = String, Path)),
+    responses((status = 200, body = ItemAudit), Refusals))]
+pub async fn audit(site: web::Data<Site>, sku: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let sku = body::sku(sku.into_inner())?;
+    match audit::of_item(&site.shop.pool, &sku).await? {
+        Some(audit) => Ok(HttpResponse::Ok().json(audit)),
+        None => Err(unknown(&sku)),
+    }
+}
+
+fn unknown(sku: &Sku) -> Problem {
+    Problem::new(Kind::NotFound, format!("there is no item {sku}"))
+}

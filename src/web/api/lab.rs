@@ -1,0 +1,73 @@
+//! The lab: throw-away items, and an order that is not placed.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::orders::{Wanted, with_trace};
+use crate::shop::catalog::{self, Item, ItemKind};
+use crate::shop::orders::{self, Order};
+use crate::shop::{Error, Sku};
+use crate::web::auth::{Admin, SignedIn};
+use crate::web::body::Json;
+use crate::web::conditions::{Usual, Wished, idempotency_key};
+use crate::web::openapi::Refusals;
+use crate::web::problems::{Kind, Problem};
+use crate::web::{Site, answer};
+
+/// What a throw-away item costs when nobody says.
+const USUAL_PRICE_CENTS: i64 = 100;
+
+/// A throw-away item.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewLabItem {
+    /// How many there are: 0 to 10⁹.
+    pub stock: i64,
+    /// What one costs, in cents; 100 if not said.
+    #[serde(default)]
+    pub price_cents: Option<i64>,
+}
+
+/// Makes a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
+#[utoipa::path(post, path = "/api/lab/items", tag = "lab", security(("session" = [])),
+    request_body = NewLabItem, responses((status = 201, body = Item), Refusals))]
+pub async fn create_item(
+    site: web::Data<Site>,
+    _: Admin,
+    Usual(conditions): Usual,
+    Json(new): Json<NewLabItem>,
+) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
+        .map_err(|error| Error::Bug(error.to_owned()))?;
+    let item = Item {
+        name: "A throw-away item of the lab".to_owned(),
+        price_cents: new.price_cents.unwrap_or(USUAL_PRICE_CENTS),
+        stock: new.stock,
+        sku,
+    };
+    answer(catalog::create(&site.shop, item, ItemKind::Lab, conditions.request_id).await?)
+}
+
+/// Takes, checks and answers an order without placing it: what the path costs without the work.
+#[utoipa::path(post, path = "/api/lab/noop", tag = "lab", security(("session" = [])),
+    params(("Idempotency-Key" = Option<String>, Header), ("token" = Option<String>, Query)),
+    request_body = Wanted, responses((status = 201, body = Order), Refusals))]
+pub async fn noop(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    who: SignedIn,
+    Wished(conditions): Wished,
+    Json(wanted): Json<Wanted>,
+) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    let key = idempotency_key(&request)?;
+    let checked = orders::check(who.caller.id, key, &wanted.lines)?;
+    answer(with_trace(checked, &conditions.probe)?)
+}
+
+fn lab_is_on(site: &Site) -> Result<(), Problem> {
+    if site.lab { Ok(()) } else { Err(Problem::new(Kind::Forbidden, "the lab is off")) }
+}

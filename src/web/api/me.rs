@@ -1,0 +1,71 @@
+//! The caller's own account.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::shop::ledger::{self, Entry};
+use crate::shop::payments;
+use crate::web::auth::SignedIn;
+use crate::web::body::{Json, Page};
+use crate::web::conditions::{Usual, idempotency_key};
+use crate::web::openapi::Refusals;
+use crate::web::problems::Problem;
+use crate::web::{Site, answer};
+
+/// Who asks, and what is on the account.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct Me {
+    /// The name.
+    pub user: String,
+    /// The balance, in cents.
+    pub balance_cents: i64,
+}
+
+/// An amount of money to put in.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Amount {
+    /// 1 to 10⁹.
+    pub amount_cents: i64,
+}
+
+/// Who asks, and what is on the account.
+#[utoipa::path(get, path = "/api/me", tag = "account", security(("session" = [])),
+    responses((status = 200, body = Me), Refusals))]
+pub async fn read(site: web::Data<Site>, who: SignedIn) -> Result<HttpResponse, Problem> {
+    let balance_cents = ledger::balance(&site.shop, who.caller.id).await?.unwrap_or(0);
+    Ok(HttpResponse::Ok().json(Me { user: who.caller.name.clone(), balance_cents }))
+}
+
+/// The account's ledger, oldest first.
+#[utoipa::path(get, path = "/api/me/ledger", tag = "account", security(("session" = [])),
+    params(("after" = Option<i64>, Query, description = "go on behind this seq"),
+           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
+    responses((status = 200, body = [Entry]), Refusals))]
+pub async fn ledger(
+    site: web::Data<Site>,
+    who: SignedIn,
+    page: web::Query<Page<i64>>,
+) -> Result<HttpResponse, Problem> {
+    let after = page.after.unwrap_or(0);
+    let limit = page.limit()?;
+    let entries = ledger::balance_entries(&site.shop, who.caller.id, after, limit).await?;
+    Ok(HttpResponse::Ok().json(entries))
+}
+
+/// Puts money on the account, once per key; answers the ledger entry.
+#[utoipa::path(post, path = "/api/me/top-ups", tag = "account", security(("session" = [])),
+    params(("Idempotency-Key" = Option<String>, Header)), request_body = Amount,
+    responses((status = 201, body = Entry), Refusals))]
+pub async fn top_up(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    who: SignedIn,
+    Usual(conditions): Usual,
+    Json(amount): Json<Amount>,
+) -> Result<HttpResponse, Problem> {
+    let key = idempotency_key(&request)?;
+    let user = who.caller.id;
+    answer(payments::top_up(&site.shop, &conditions, user, key, amount.amount_cents).await?)
+}

@@ -1,0 +1,148 @@
+//! Orders: token, place, read, pay, cancel, refund.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::probe::Probe;
+use crate::shop::idempotency::KEPT_HOURS;
+use crate::shop::orders::{self, Order, Returned, WantedLine};
+use crate::shop::payments::{self, Paid};
+use crate::shop::{Answer, Key, OrderId, Outcome};
+use crate::web::auth::SignedIn;
+use crate::web::body::{self, Json, Page};
+use crate::web::conditions::{Usual, Wished, idempotency_key};
+use crate::web::openapi::Refusals;
+use crate::web::problems::{Kind, Problem};
+use crate::web::{Site, answer};
+
+/// What somebody wants to order.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// 1 to 50 lines; the same item twice is summed.
+    pub lines: Vec<WantedLine>,
+}
+
+/// A token for one order.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct OrderToken {
+    /// To be sent as `Idempotency-Key`.
+    pub token: String,
+    /// Until when its answer is kept, counted from now.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// A fresh token. A client may as well mint its own UUID.
+#[utoipa::path(post, path = "/api/order-tokens", tag = "orders", security(("session" = [])),
+    responses((status = 201, body = OrderToken), Refusals))]
+pub async fn mint_token(_: SignedIn) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Created().json(OrderToken {
+        token: Key::mint().as_str().to_owned(),
+        expires_at: OffsetDateTime::now_utc() + time::Duration::hours(KEPT_HOURS),
+    }))
+}
+
+/// Places an order, once per key.
+#[utoipa::path(post, path = "/api/orders", tag = "orders", security(("session" = [])),
+    params(("Idempotency-Key" = Option<String>, Header, description = "16 to 255 characters"),
+           ("token" = Option<String>, Query, description = "the same, for tools that can't vary a header")),
+    request_body = Wanted, responses((status = 201, body = Order), Refusals))]
+pub async fn place(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    who: SignedIn,
+    Wished(conditions): Wished,
+    Json(wanted): Json<Wanted>,
+) -> Result<HttpResponse, Problem> {
+    let key = idempotency_key(&request)?;
+    let user = who.caller.id;
+    let placed = orders::place(&site.shop, &conditions, user, key, &wanted.lines).await?;
+    answer(with_trace(placed, &conditions.probe)?)
+}
+
+/// The caller's orders, newest first.
+#[utoipa::path(get, path = "/api/orders", tag = "orders", security(("session" = [])),
+    params(("after" = Option<String>, Query, description = "older than this order"),
+           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
+    responses((status = 200, body = [Order]), Refusals))]
+pub async fn list(
+    site: web::Data<Site>,
+    who: SignedIn,
+    page: web::Query<Page<OrderId>>,
+) -> Result<HttpResponse, Problem> {
+    let limit = page.limit()?;
+    Ok(HttpResponse::Ok().json(orders::orders(&site.shop, who.caller.id, page.after, limit).await?))
+}
+
+/// One of the caller's orders.
+#[utoipa::path(get, path = "/api/orders/{id}", tag = "orders", security(("session" = [])),
+    params(("id" = String, Path)), responses((status = 200, body = Order), Refusals))]
+pub async fn read(
+    site: web::Data<Site>,
+    who: SignedIn,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let id = body::order_id(&id)?;
+    match orders::order(&site.shop, who.caller.id, id).await? {
+        Some(order) => Ok(HttpResponse::Ok().json(order)),
+        None => Err(Problem::new(Kind::NotFound, format!("you have no order {id}"))),
+    }
+}
+
+/// Pays a pending order, once per key.
+#[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders", security(("session" = [])),
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
+    responses((status = 200, body = Paid), Refusals))]
+pub async fn pay(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    who: SignedIn,
+    Wished(conditions): Wished,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let id = body::order_id(&id)?;
+    let key = idempotency_key(&request)?;
+    let paid = payments::pay(&site.shop, &conditions, who.caller.id, id, key).await?;
+    answer(with_trace(paid, &conditions.probe)?)
+}
+
+/// Cancels a pending order: its units go back on the shelf.
+#[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
+    params(("id" = String, Path)), responses((status = 200, body = Returned), Refusals))]
+pub async fn cancel(
+    site: web::Data<Site>,
+    who: SignedIn,
+    Usual(conditions): Usual,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let id = body::order_id(&id)?;
+    answer(orders::cancel(&site.shop, &conditions, who.caller.id, id).await?)
+}
+
+/// Refunds a paid order: the money comes back, and the units.
+#[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
+    params(("id" = String, Path)), responses((status = 200, body = Returned), Refusals))]
+pub async fn refund(
+    site: web::Data<Site>,
+    who: SignedIn,
+    Usual(conditions): Usual,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let id = body::order_id(&id)?;
+    answer(payments::refund(&site.shop, &conditions, who.caller.id, id).await?)
+}
+
+/// Adds the trace to an answer that was made now. It is not stored, so a replay has none.
+pub(super) fn with_trace(outcome: Outcome, probe: &Probe) -> Result<Outcome, Problem> {
+    match (outcome, probe.trace()) {
+        (Outcome::Done(answer), Some(trace)) => {
+            let mut body: serde_json::Value = answer.read()?;
+            body["trace"] = serde_json::json!(trace);
+            Ok(Outcome::Done(Answer::json(answer.status, &body)?))
+        }
+        (outcome, _) => Ok(outcome),
+    }
+}

@@ -1,0 +1,42 @@
+//! Users and sessions.
+
+use actix_web::{HttpResponse, web};
+
+use crate::shop::users::{self, Created, Credentials, SessionToken};
+use crate::web::auth::SignedIn;
+use crate::web::body::Json;
+use crate::web::openapi::Refusals;
+use crate::web::problems::{Kind, Problem};
+use crate::web::{Site, answer};
+
+/// Makes a user with an empty account.
+#[utoipa::path(post, path = "/api/users", tag = "people", request_body = Credentials,
+    responses((status = 201, body = Created), Refusals))]
+pub async fn create(
+    site: web::Data<Site>,
+    Json(credentials): Json<Credentials>,
+) -> Result<HttpResponse, Problem> {
+    answer(users::create(&site.shop.pool, credentials, false).await?)
+}
+
+/// Signs in.
+#[utoipa::path(post, path = "/api/sessions", tag = "people", request_body = Credentials,
+    responses((status = 201, body = SessionToken), Refusals))]
+pub async fn sign_in(
+    site: web::Data<Site>,
+    Json(credentials): Json<Credentials>,
+) -> Result<HttpResponse, Problem> {
+    match users::sign_in(&site.shop, credentials).await? {
+        Some(session) => Ok(HttpResponse::Created().json(session)),
+        None => Err(Problem::new(Kind::Unauthenticated, "name or password is wrong")),
+    }
+}
+
+/// Signs out: the session of this request ends.
+#[utoipa::path(delete, path = "/api/sessions", tag = "people", security(("session" = [])),
+    responses((status = 204), Refusals))]
+pub async fn sign_out(site: web::Data<Site>, who: SignedIn) -> Result<HttpResponse, Problem> {
+    users::sign_out(&site.shop, &who.token).await?;
+    site.sessions.forget(&who.token).await;
+    Ok(HttpResponse::NoContent().finish())
+}

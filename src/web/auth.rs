@@ -1,0 +1,184 @@
+//! Who asks: a bearer token, or the browser's session cookie.
+//!
+//! Guarantees: a request that changes something and is known by its cookie alone must carry the
+//! session's CSRF token, which a foreign page can't read. A session is asked for in Postgres at most
+//! every few seconds per replica; signing out at one replica is felt at the others a few seconds
+//! later.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::cookie::{Cookie, SameSite};
+use actix_web::http::header::AUTHORIZATION;
+use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use moka::future::Cache;
+
+use super::Site;
+use super::problems::{Kind, Problem};
+use crate::shop::users::{self, Caller};
+use crate::shop::{Error, Shop};
+
+/// The cookie that keeps a browser signed in.
+pub const SESSION_COOKIE: &str = "holdfast_session";
+/// The header in which a script sends its session's CSRF token.
+const CSRF_HEADER: &str = "X-CSRF-Token";
+/// How long a replica remembers a session. The contract allows 5 s.
+const REMEMBERED: Duration = Duration::from_secs(4);
+/// How many sessions a replica remembers.
+const MOST_REMEMBERED: u64 = 100_000;
+
+/// The sessions that one replica has seen lately.
+#[derive(Debug, Clone)]
+pub struct Sessions(Cache<String, Arc<Caller>>);
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(MOST_REMEMBERED).time_to_live(REMEMBERED).build();
+        Self(cache)
+    }
+}
+
+impl Sessions {
+    /// Whose session that is. Many who ask for one session at once cause one look-up.
+    ///
+    /// # Errors
+    /// Postgres's.
+    pub async fn caller(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
+        if let Some(caller) = self.0.get(token).await {
+            let over = caller.expires_at <= time::OffsetDateTime::now_utc();
+            return Ok((!over).then_some(caller));
+        }
+        let Some(caller) = users::session(shop, token).await? else { return Ok(None) };
+        let caller = Arc::new(caller);
+        self.0.insert(token.to_owned(), caller.clone()).await;
+        Ok(Some(caller))
+    }
+
+    /// Forgets a session.
+    pub async fn forget(&self, token: &str) {
+        self.0.invalidate(token).await;
+    }
+}
+
+/// Somebody who is signed in.
+#[derive(Debug, Clone)]
+pub struct SignedIn {
+    /// Who.
+    pub caller: Arc<Caller>,
+    /// By which token.
+    pub token: String,
+}
+
+/// An admin who is signed in.
+#[derive(Debug, Clone)]
+pub struct Admin(pub SignedIn);
+
+/// How a request says who it is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// `Authorization: Bearer …`: nothing sends it by itself.
+    Bearer(String),
+    /// The session cookie: a browser sends it by itself, also for a foreign page.
+    Cookie(String),
+}
+
+impl Credential {
+    /// What the request carries, if anything.
+    #[must_use]
+    pub fn of(request: &HttpRequest) -> Option<Self> {
+        if let Some(value) = request.headers().get(AUTHORIZATION) {
+            let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+            return scheme
+                .eq_ignore_ascii_case("bearer")
+                .then(|| Credential::Bearer(token.trim().to_owned()));
+        }
+        request.cookie(SESSION_COOKIE).map(|cookie| Credential::Cookie(cookie.value().to_owned()))
+    }
+
+    fn token(&self) -> &str {
+        match self {
+            Credential::Bearer(token) | Credential::Cookie(token) => token,
+        }
+    }
+}
+
+/// Who is signed in, whatever is being asked for: no CSRF token is wanted. For pages that only show
+/// something, and for forms, which check their own field.
+///
+/// # Errors
+/// Postgres's, as a problem.
+pub async fn look(request: &HttpRequest) -> Result<Option<SignedIn>, Problem> {
+    let Some(credential) = Credential::of(request) else { return Ok(None) };
+    let site = site(request)?;
+    let caller = site.sessions.caller(&site.shop, credential.token()).await?;
+    Ok(caller.map(|caller| SignedIn { caller, token: credential.token().to_owned() }))
+}
+
+/// The session cookie for that token; it lasts as long as the browser or 30 days.
+#[must_use]
+pub fn session_cookie(token: String) -> Cookie<'static> {
+    Cookie::build(SESSION_COOKIE, token)
+        .path("/")
+        .http_only(true)
+        .same_site(SameSite::Lax)
+        .max_age(actix_web::cookie::time::Duration::days(30))
+        .finish()
+}
+
+impl FromRequest for SignedIn {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        let nobody = || Problem::new(Kind::Unauthenticated, "no session, or one that is over");
+        Box::pin(async move {
+            let Some(credential) = Credential::of(&request) else { return Err(nobody()) };
+            let Some(signed_in) = look(&request).await? else { return Err(nobody()) };
+            let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+            let by_cookie = matches!(credential, Credential::Cookie(_));
+            if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
+                let detail = format!("a browser's request must carry {CSRF_HEADER}");
+                return Err(Problem::new(Kind::Forbidden, detail));
+            }
+            Ok(signed_in)
+        })
+    }
+}
+
+impl FromRequest for Admin {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let signed_in = SignedIn::from_request(request, payload);
+        Box::pin(async move {
+            let signed_in = signed_in.await?;
+            if signed_in.caller.admin {
+                Ok(Admin(signed_in))
+            } else {
+                Err(Problem::new(Kind::Forbidden, "this is the admin's"))
+            }
+        })
+    }
+}
+
+/// Whether the CSRF token given is the session's.
+#[must_use]
+pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
+    // Both are compared by hash, so that the time it takes tells nothing.
+    use sha2::{Digest, Sha256};
+    given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(&caller.csrf))
+}
+
+/// The site of a request.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub fn site(request: &HttpRequest) -> Result<&web::Data<Site>, Problem> {
+    request
+        .app_data::<web::Data<Site>>()
+        .ok_or_else(|| Problem::new(Kind::InternalError, "the site is not set up"))
+}

@@ -1,0 +1,123 @@
+//! What comes in: JSON bodies, queries and names in paths, parsed once and refused with reasons.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::problems::{Kind, Problem};
+use crate::shop::{OrderId, Sku};
+
+/// The largest body, in bytes.
+pub const LARGEST_BODY: usize = 64 * 1024;
+/// The longest list in one answer.
+const LONGEST_LIST: i64 = 1_000;
+/// A list's length when nobody says.
+const USUAL_LIST: i64 = 100;
+
+/// A JSON body. Unknown fields are the type's business (`deny_unknown_fields`).
+#[derive(Debug)]
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let json = is_json(request);
+        let bytes = web::Bytes::from_request(request, payload);
+        Box::pin(async move {
+            if !json {
+                let detail = "send application/json";
+                return Err(Problem::new(Kind::InvalidRequest, detail)
+                    .status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+            }
+            let bytes = bytes.await.map_err(|error| unreadable(&error))?;
+            parse(&bytes).map(Json)
+        })
+    }
+}
+
+fn is_json(request: &HttpRequest) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = kind.and_then(|kind| kind.split(';').next()).unwrap_or("").trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+fn unreadable(error: &actix_web::Error) -> Problem {
+    if error.as_response_error().status_code() == StatusCode::PAYLOAD_TOO_LARGE {
+        return Problem::new(Kind::PayloadTooLarge, format!("{LARGEST_BODY} bytes are the most"));
+    }
+    Problem::new(Kind::InvalidRequest, format!("the body can't be read: {error}"))
+        .status(StatusCode::BAD_REQUEST)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let parsed = serde_path_to_error::deserialize(&mut json);
+    let parsed = parsed.map_err(|error| {
+        let field = error.path().to_string();
+        let error = error.into_inner();
+        if error.is_data() { Problem::field(&field, error.to_string()) } else { malformed(&error) }
+    })?;
+    json.end().map_err(|error| malformed(&error))?;
+    Ok(parsed)
+}
+
+fn malformed(error: &serde_json::Error) -> Problem {
+    Problem::new(Kind::InvalidRequest, format!("this is not JSON: {error}"))
+        .status(StatusCode::BAD_REQUEST)
+}
+
+/// `?after=&limit=` of a list.
+#[derive(Debug, Deserialize)]
+pub struct Page<After> {
+    /// Go on behind this one.
+    pub after: Option<After>,
+    limit: Option<i64>,
+}
+
+impl<After> Page<After> {
+    /// How many: 1 to 1,000.
+    ///
+    /// # Errors
+    /// A problem when it is out of range.
+    pub fn limit(&self) -> Result<i64, Problem> {
+        match self.limit {
+            None => Ok(USUAL_LIST),
+            Some(limit) if (1..=LONGEST_LIST).contains(&limit) => Ok(limit),
+            Some(_) => Err(Problem::field("limit", format!("1 to {LONGEST_LIST}"))),
+        }
+    }
+}
+
+/// Queries that can't be read are problems too.
+#[must_use]
+pub fn query_config() -> web::QueryConfig {
+    web::QueryConfig::default()
+        .error_handler(|error, _| Problem::field("query", error.to_string()).into())
+}
+
+/// A sku in a path: one that can't exist is one that does not.
+///
+/// # Errors
+/// `not-found`.
+pub fn sku(text: String) -> Result<Sku, Problem> {
+    Sku::try_from(text.clone())
+        .map_err(|_| Problem::new(Kind::NotFound, format!("there is no item {text}")))
+}
+
+/// An order's id in a path.
+///
+/// # Errors
+/// `not-found`.
+pub fn order_id(text: &str) -> Result<OrderId, Problem> {
+    Uuid::parse_str(text)
+        .map(OrderId)
+        .map_err(|_| Problem::new(Kind::NotFound, format!("you have no order {text}")))
+}

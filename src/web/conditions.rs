@@ -1,0 +1,120 @@
+//! Under which conditions a request is served: its name, its strategy, and what the lab adds.
+
+use std::future::{Ready, ready};
+
+use actix_web::http::header::HeaderMap;
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
+use uuid::Uuid;
+
+use super::auth::site;
+use super::problems::{Kind, Problem};
+use crate::lab::{Ungrantable, Wishes};
+use crate::shop::{Conditions, Key};
+
+/// The name of this request, in logs and ledgers.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestId(pub Uuid);
+
+/// The strategy that a request was served under, if it is not the server's own.
+#[derive(Debug, Clone, Copy)]
+pub struct ServedUnder(pub &'static str);
+
+/// The server's own conditions.
+#[derive(Debug)]
+pub struct Usual(pub Conditions);
+
+/// The conditions that the request's lab headers wish for.
+#[derive(Debug)]
+pub struct Wished(pub Conditions);
+
+impl FromRequest for Usual {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(site(request).map(|site| Usual(Conditions::usual(&site.shop, request_id(request)))))
+    }
+}
+
+impl FromRequest for Wished {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(wished(request).map(Wished))
+    }
+}
+
+fn wished(request: &HttpRequest) -> Result<Conditions, Problem> {
+    let site = site(request)?;
+    let wishes = wishes(request.headers())?;
+    let id = request_id(request);
+    if !wishes.any() {
+        return Ok(Conditions::usual(&site.shop, id));
+    }
+    if !site.lab {
+        let detail = "Holdfast-* headers are the lab's, and the lab is off";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
+    let conditions = wishes
+        .grant(&site.shop, &site.replica, id)
+        .map_err(|Ungrantable(header, why)| Problem::field(header, why))?;
+    request.extensions_mut().insert(ServedUnder(conditions.strategy.name));
+    Ok(conditions)
+}
+
+fn wishes(headers: &HeaderMap) -> Result<Wishes, Problem> {
+    Ok(Wishes {
+        lock: text(headers, "Holdfast-Lock")?,
+        wait: text(headers, "Holdfast-Wait")?,
+        work_ms: text(headers, "Holdfast-Work-Ms")?,
+        ttl_ms: text(headers, "Holdfast-Ttl-Ms")?,
+        trace: text(headers, "Holdfast-Trace")?,
+        pause: text(headers, "Holdfast-Pause")?,
+    })
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+    match headers.get(name).map(|value| value.to_str()) {
+        None => Ok(None),
+        Some(Ok(value)) => Ok(Some(value.to_owned())),
+        Some(Err(_)) => Err(Problem::field(name, "visible ASCII only")),
+    }
+}
+
+/// The request's name; the envelope gave it one.
+#[must_use]
+pub fn request_id(request: &HttpRequest) -> Uuid {
+    request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
+}
+
+/// The request's idempotency key: the header, or `?token=` for tools that can't vary a header.
+///
+/// # Errors
+/// `idempotency-key-missing`; 400 when both are there and differ; 422 when it is no key.
+pub fn idempotency_key(request: &HttpRequest) -> Result<Key, Problem> {
+    let key =
+        |name: &str, text: String| Key::try_from(text).map_err(|error| Problem::field(name, error));
+    let header = text(request.headers(), "Idempotency-Key")?
+        .map(|text| key("Idempotency-Key", text))
+        .transpose()?;
+    let query = actix_web::web::Query::<Vec<(String, String)>>::from_query(request.query_string())
+        .map_err(|error| Problem::field("query", error.to_string()))?
+        .into_inner()
+        .into_iter()
+        .find(|(name, _)| name == "token")
+        .map(|(_, text)| key("token", text))
+        .transpose()?;
+    match (header, query) {
+        (Some(header), Some(query)) if header != query => {
+            let detail = "Idempotency-Key and ?token= differ; send one";
+            Err(Problem::new(Kind::InvalidRequest, detail)
+                .status(actix_web::http::StatusCode::BAD_REQUEST))
+        }
+        (Some(key), _) | (None, Some(key)) => Ok(key),
+        (None, None) => {
+            let detail = "send a header Idempotency-Key with a fresh UUID";
+            Err(Problem::new(Kind::IdempotencyKeyMissing, detail))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What every request and every answer carries.
+//!
+//! In: a name (`X-Request-Id`, taken over if it is a UUID). Out: that name, the replica that
+//! answered, the strategy it was answered under, and headers that keep browsers from doing harm.
+//! A request that takes longer than [`REQUEST_LIMIT`] is answered 503; what it began goes on to its
+//! end by itself, so the outcome is told as unknown.
+
+use std::time::Instant;
+
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage, web};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::Site;
+use super::conditions::{RequestId, ServedUnder};
+use super::problems::{Kind, Problem};
+use crate::shop::REQUEST_LIMIT;
+
+const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
+const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Nothing from elsewhere, nothing inline.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+    font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Wraps a request; see the module.
+///
+/// # Errors
+/// What the wrapped service fails with.
+pub async fn envelope(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let started = Instant::now();
+    let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
+    let id = given.and_then(|id| Uuid::parse_str(id).ok()).unwrap_or_else(Uuid::now_v7);
+    request.extensions_mut().insert(RequestId(id));
+    let (replica, strategy) = match request.app_data::<web::Data<Site>>() {
+        Some(site) => (header(&site.replica), site.shop.strategy.name),
+        None => (HeaderValue::from_static("?"), "?"),
+    };
+    let method = request.method().clone();
+
+    let answered = timeout(REQUEST_LIMIT, next.call(request)).await;
+    let mut response = match answered {
+        Ok(response) => response?,
+        Err(_) => {
+            let detail = "it took longer than the shop gives one request";
+            let late = Problem::new(Kind::Unavailable, detail)
+                .with("outcome", "unknown")
+                .header(REPLICA, replica)
+                .header(STRATEGY, HeaderValue::from_static(strategy))
+                .header(REQUEST_ID, header(&id.to_string()));
+            return Err(late.into());
+        }
+    };
+    let strategy =
+        response.request().extensions().get::<ServedUnder>().map_or(strategy, |served| served.0);
+    let status = response.status();
+    let pattern = response.request().match_pattern().unwrap_or_else(|| "(none)".to_owned());
+    let headers = response.headers_mut();
+    headers.insert(REPLICA, replica);
+    headers.insert(STRATEGY, HeaderValue::from_static(strategy));
+    headers.insert(REQUEST_ID, header(&id.to_string()));
+    keep_from_harm(headers);
+
+    let elapsed = started.elapsed();
+    tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "answered");
+    metrics::histogram!(
+        "holdfast_http_request_seconds",
+        "method" => method.to_string(), "route" => pattern, "status" => status.as_u16().to_string(),
+    )
+    .record(elapsed.as_secs_f64());
+    Ok(response)
+}
+
+fn keep_from_harm(headers: &mut HeaderMap) {
+    let defaults = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "same-origin"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in defaults {
+        if !headers.contains_key(&name) {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+    }
+}
+
+fn header(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("?"))
+}

@@ -1,0 +1,85 @@
+//! HTTP: the JSON API, the pages, and what both need.
+//!
+//! A handler parses, checks who asks, calls one function of the shop, and dresses its outcome.
+//! Nothing here decides anything about stock or money.
+
+pub mod api;
+pub mod auth;
+pub mod body;
+pub mod conditions;
+pub mod envelope;
+pub mod openapi;
+pub mod pages;
+pub mod problems;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, HeaderValue};
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, Resource};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::shop::{Outcome, Shop};
+use auth::Sessions;
+use problems::{Kind, Problem};
+
+/// What every handler of one replica shares.
+#[derive(Debug)]
+pub struct Site {
+    /// The shop.
+    pub shop: Shop,
+    /// The name of this replica.
+    pub replica: String,
+    /// Whether the lab is on.
+    pub lab: bool,
+    /// Who is signed in, for a few seconds.
+    pub sessions: Sessions,
+    /// What Prometheus asks for.
+    pub metrics: PrometheusHandle,
+}
+
+/// All addresses of the shop.
+pub fn configure(config: &mut ServiceConfig) {
+    config
+        .app_data(web::PayloadConfig::new(body::LARGEST_BODY))
+        .app_data(body::query_config())
+        .configure(api::configure)
+        .configure(openapi::configure)
+        .configure(pages::configure)
+        .default_service(web::to(nowhere));
+}
+
+/// An address that answers 405 to every method it has no route for. `allowed` is what it says then.
+#[must_use]
+pub fn resource(path: &str, allowed: &'static str) -> Resource {
+    web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
+        let detail = format!("{} is not for {}; {allowed} is", request.path(), request.method());
+        Err::<HttpResponse, _>(
+            Problem::new(Kind::InvalidRequest, detail)
+                .status(StatusCode::METHOD_NOT_ALLOWED)
+                .header(ALLOW, HeaderValue::from_static(allowed)),
+        )
+    }))
+}
+
+async fn nowhere(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    Err(Problem::new(Kind::NotFound, format!("there is nothing at {}", request.path())))
+}
+
+/// An outcome as an answer: the stored bytes, and whether they are a replay.
+///
+/// # Errors
+/// The refusal, as a problem.
+pub fn answer(outcome: Outcome) -> Result<HttpResponse, Problem> {
+    let (answer, replayed) = match outcome {
+        Outcome::Done(answer) => (answer, false),
+        Outcome::Replayed(answer) => (answer, true),
+        Outcome::Refused(refusal) => return Err(refusal.into()),
+    };
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let mut response = HttpResponse::build(status);
+    response.content_type("application/json");
+    if replayed {
+        response.insert_header(("Idempotent-Replayed", "true"));
+    }
+    Ok(response.body(answer.body))
+}

@@ -1,0 +1,115 @@
+//! The description of the API, made from the handlers, and a page to try it.
+
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpResponse, middleware};
+use serde::Serialize;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi, PartialSchema as _, ToSchema};
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use super::{api, resource};
+
+/// The page's scripts come with it, but it sets styles on elements.
+const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; \
+    style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; \
+    base-uri 'none'; frame-ancestors 'none'";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Holdfast",
+        description = "A small web shop that never oversells, and a lab in which you can take its \
+            lock away. Money is in integer cents, times are RFC 3339 UTC, ids are UUIDs. Refusals \
+            are application/problem+json; their `type` is a page of this shop.",
+        license(name = "MIT OR Apache-2.0"),
+    ),
+    paths(
+        api::users::create, api::users::sign_in, api::users::sign_out,
+        api::items::list, api::items::read, api::items::create, api::items::restock,
+        api::items::ledger, api::items::audit,
+        api::orders::mint_token, api::orders::place, api::orders::list, api::orders::read,
+        api::orders::pay, api::orders::cancel, api::orders::refund,
+        api::me::read, api::me::ledger, api::me::top_up,
+        api::audit::everything, api::audit::locks,
+        api::lab::create_item, api::lab::noop,
+        api::health::alive, api::health::ready, api::health::metrics,
+    ),
+    modifiers(&Session),
+)]
+struct Description;
+
+struct Session;
+
+impl Modify for Session {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("the token of POST /api/sessions"))
+            .build();
+        openapi
+            .components
+            .get_or_insert_with(Default::default)
+            .add_security_scheme("session", SecurityScheme::Http(scheme));
+    }
+}
+
+/// A no, as JSON.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemBody {
+    /// `/problems/NAME`: a page that says what it means and what to do.
+    #[schema(example = "/problems/sold-out")]
+    r#type: String,
+    /// In a few words.
+    title: String,
+    /// The status, again.
+    status: u16,
+    /// What exactly is wrong.
+    detail: String,
+}
+
+/// The answer that every address may give: a problem.
+#[derive(Debug)]
+pub struct Refusals;
+
+impl utoipa::IntoResponses for Refusals {
+    fn responses()
+    -> std::collections::BTreeMap<String, utoipa::openapi::RefOr<utoipa::openapi::Response>> {
+        let schema = utoipa::openapi::Ref::from_schema_name("ProblemBody");
+        let content = utoipa::openapi::ContentBuilder::new().schema(Some(schema)).build();
+        let response = utoipa::openapi::ResponseBuilder::new()
+            .description("A refusal, or trouble: see /problems")
+            .content("application/problem+json", content)
+            .build();
+        [("default".to_owned(), response.into())].into()
+    }
+}
+
+/// `/api/openapi.json` and `/api/docs/`.
+pub fn configure(config: &mut ServiceConfig) {
+    let to_docs = || async {
+        HttpResponse::PermanentRedirect().insert_header(("Location", "/api/docs/")).finish()
+    };
+    config
+        .service(resource("/api/openapi.json", "GET").route(web::get().to(describe)))
+        .service(resource("/api/docs", "GET").route(web::get().to(to_docs)))
+        .service(
+            web::scope("/api")
+                .wrap(
+                    middleware::DefaultHeaders::new().add(("Content-Security-Policy", DOCS_POLICY)),
+                )
+                .service(SwaggerUi::new("/docs/{_:.*}").config(Config::from("/api/openapi.json"))),
+        );
+}
+
+async fn describe() -> HttpResponse {
+    HttpResponse::Ok().json(description())
+}
+
+/// The description of the API.
+#[must_use]
+pub fn description() -> utoipa::openapi::OpenApi {
+    let mut description = Description::openapi();
+    let components = description.components.get_or_insert_with(Default::default);
+    components.schemas.insert(ProblemBody::name().into(), ProblemBody::schema());
+    description
+}
