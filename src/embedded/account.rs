@@ -1,0 +1,69 @@
+//! Whom the services run as: ourselves, or, when we are root, somebody with less power.
+//!
+//! Postgres refuses root. Guarantees that a child started with an account has that user's id, its
+//! group and no other group, and that a cluster is opened by the user it belongs to. It does not
+//! create users.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Gid, Uid};
+
+use super::error::{Error, Result, file, system};
+
+/// A user that is not us.
+#[derive(Debug, Clone)]
+pub(super) struct Account {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl Account {
+    /// Whom to run the services of `cluster` as; `None` is ourselves.
+    pub(super) fn for_services(cluster: &Path) -> Result<Option<Self>> {
+        let owner = fs::metadata(cluster).ok();
+        if !rustix::process::geteuid().is_root() {
+            let me = rustix::process::geteuid().as_raw();
+            return match owner {
+                Some(owner) if owner.uid() != me => {
+                    Err(Error::NotOurs { folder: cluster.to_owned(), owner: owner.uid() })
+                }
+                _ => Ok(None),
+            };
+        }
+        // A cluster made by an ordinary user stays that user's, also under sudo.
+        if let Some(owner) = owner.filter(|owner| owner.uid() != 0) {
+            return Ok(Some(Self { uid: owner.uid(), gid: owner.gid() }));
+        }
+        let found = ["postgres", "nobody"].iter().find_map(|name| Self::named(name));
+        found.map(Some).ok_or(Error::NobodyElse)
+    }
+
+    /// Asks `id`, which knows every source of users the system has.
+    fn named(name: &str) -> Option<Self> {
+        let ask = |flag: &str| -> Option<u32> {
+            let output =
+                Command::new("id").args([flag, name]).stderr(Stdio::null()).output().ok()?;
+            String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+        };
+        Some(Self { uid: ask("-u")?, gid: ask("-g")? })
+    }
+
+    /// Gives a folder to this user.
+    pub(super) fn give(&self, folder: &Path) -> Result<()> {
+        rustix::fs::chown(folder, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
+            .map_err(|error| file("cannot give away the folder", folder)(error.into()))
+    }
+
+    /// Whether this user can reach and change a folder: no parent is closed to it.
+    pub(super) fn reaches(&self, folder: &Path) -> Result<bool> {
+        let mut probe = Command::new("/bin/sh");
+        probe.args(["-c", r#"cd "$1" && test -w ."#, "sh"]).arg(folder).current_dir("/");
+        probe.uid(self.uid).gid(self.gid).stdout(Stdio::null()).stderr(Stdio::null());
+        let status = probe.status().map_err(system("cannot run /bin/sh as another user"))?;
+        Ok(status.success())
+    }
+}

@@ -1,0 +1,236 @@
+//! The data folder: one `up` at a time, and what it leaves for others to read.
+//!
+//! Guarantees that two `up` never work on one folder (an exclusive `flock`, which ends with its
+//! process however that ends), that `env` is complete whenever it can be seen, and that nobody but
+//! its owner reads it. It does not guarantee any of this on a network file system without `flock`.
+//!
+//! In it: `up.lock`, `pids` (`leftovers.rs`), `env` while ready, `log/`, `postgres/`, `redis/`; or,
+//! where root's own folders are closed to the user that Postgres runs as, `services`, a file that
+//! says where the last two are instead.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::account::Account;
+use super::error::{Error, Result, file};
+use super::progress;
+
+/// `read_env` holds the lock for an instant; an `up` that meets it there asks again.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// The data folder, locked for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Where the services keep their data, and whom they run as.
+#[derive(Debug, Clone)]
+pub(super) struct Home {
+    pub(super) path: PathBuf,
+    pub(super) account: Option<Account>,
+}
+
+/// How to reach a running `holdfast up`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningUp {
+    /// As psql and sqlx both read it.
+    pub database_url: String,
+    /// As redis-rs reads it.
+    pub redis_url: String,
+    /// The replicas' base URLs.
+    pub replicas: Vec<String>,
+}
+
+impl Folder {
+    /// Makes the folder if need be and locks it; `address` is told to whoever comes second.
+    pub(super) async fn open(path: &Path, address: &str) -> Result<Self> {
+        // As root, the services' user must be able to pass through.
+        let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+        make_folder(path, mode)?;
+        let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
+        let lock_path = path.join("up.lock");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(file("cannot open (is the data folder another user's?)", &lock_path))?;
+        take(&mut lock, &lock_path, &path).await?;
+        lock.set_len(0)
+            .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))
+            .map_err(file("cannot write", &lock_path))?;
+        make_folder(&path.join("log"), 0o700)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where it is, in full.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The log of one child.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.path.join("log").join(format!("{name}.log"))
+    }
+
+    /// Finds or makes the place for the services' data.
+    pub(super) fn home(&self) -> Result<Home> {
+        if let Some(elsewhere) = self.elsewhere()? {
+            let account = Account::for_services(&elsewhere.join("postgres"))?;
+            return prepare_home(elsewhere, account);
+        }
+        let account = Account::for_services(&self.path.join("postgres"))?;
+        let home = prepare_home(self.path.clone(), account)?;
+        match &home.account {
+            Some(account) if !account.reaches(&self.path.join("redis"))? => self.move_out(account),
+            _ => Ok(home),
+        }
+    }
+
+    /// What `services` says, if it is there.
+    fn elsewhere(&self) -> Result<Option<PathBuf>> {
+        let pointer = self.path.join("services");
+        match fs::read_to_string(&pointer) {
+            Ok(text) => Ok(Some(PathBuf::from(text.trim()))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(file("cannot read", &pointer)(error)),
+        }
+    }
+
+    /// For root with a data folder below one that is closed to others, such as `/root`: the
+    /// services' data goes to `/var/lib`, and a file here says so.
+    fn move_out(&self, account: &Account) -> Result<Home> {
+        let digest = Sha256::digest(self.path.as_os_str().as_encoded_bytes());
+        let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let path = PathBuf::from(format!("/var/lib/holdfast-{name}"));
+        // There, but nothing here points to it: the data folder it belonged to was removed.
+        if path.exists() {
+            progress(&format!("removing {}: its data folder is gone", path.display()));
+            fs::remove_dir_all(&path).map_err(file("cannot remove", &path))?;
+        }
+        for empty in ["postgres", "redis"] {
+            let _ = fs::remove_dir(self.path.join(empty));
+        }
+        make_folder(&path, 0o700)?;
+        account.give(&path)?;
+        progress(&format!(
+            "{} is closed to the user that Postgres runs as: its data is kept in {}",
+            self.path.display(),
+            path.display()
+        ));
+        write_private(&self.path.join("services"), &format!("{}\n", path.display()))?;
+        prepare_home(path, Some(account.clone()))
+    }
+
+    /// Tells others how to reach us.
+    pub(super) fn write_env(&self, running: &RunningUp) -> Result<()> {
+        let text = format!(
+            "DATABASE_URL='{}'\nREDIS_URL='{}'\nHOLDFAST_REPLICAS='{}'\n",
+            running.database_url,
+            running.redis_url,
+            running.replicas.join(",")
+        );
+        write_private(&self.path.join("env"), &text)
+    }
+
+    /// Takes it back.
+    pub(super) fn remove_env(&self) {
+        let _ = fs::remove_file(self.path.join("env"));
+    }
+}
+
+/// How to reach the `up` that is running on this folder; `None` when none is ready there.
+pub fn read_env(data: &Path) -> Option<RunningUp> {
+    let lock = File::open(data.join("up.lock")).ok()?;
+    // An `env` that nobody holds the lock for was left by one that was killed.
+    if !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        return None;
+    }
+    parse_env(&fs::read_to_string(data.join("env")).ok()?)
+}
+
+fn parse_env(text: &str) -> Option<RunningUp> {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+        Some(line.strip_prefix('\'')?.strip_suffix('\'')?.to_owned())
+    };
+    Some(RunningUp {
+        database_url: value("DATABASE_URL")?,
+        redis_url: value("REDIS_URL")?,
+        replicas: value("HOLDFAST_REPLICAS")?.split(',').map(str::to_owned).collect(),
+    })
+}
+
+async fn take(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_PAUSE).await,
+            Err(TryLockError::Error(error)) => return Err(file("cannot lock", lock_path)(error)),
+        }
+    }
+    let mut text = String::new();
+    let read = lock.rewind().and_then(|()| lock.read_to_string(&mut text));
+    read.map_err(file("cannot read", lock_path))?;
+    let mut lines = text.lines();
+    let mut next = |otherwise: &str| lines.next().unwrap_or(otherwise).to_owned();
+    let (pid, address) = (next("unknown"), next("address unknown"));
+    Err(Error::AlreadyRunning { data: data.to_owned(), pid, address })
+}
+
+fn prepare_home(path: PathBuf, account: Option<Account>) -> Result<Home> {
+    make_folder(&path, 0o700)?;
+    let redis = path.join("redis");
+    make_folder(&redis, 0o700)?;
+    if let Some(account) = &account {
+        account.give(&redis)?;
+    }
+    Ok(Home { path, account })
+}
+
+/// Makes a folder with this mode; one that is there keeps its own.
+pub(super) fn make_folder(path: &Path, mode: u32) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(file("cannot make the folder", path))
+}
+
+/// Writes a file that only we can read, whole or not at all.
+pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .and_then(|mut new| new.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(file("cannot write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn env_is_read_as_it_is_written() {
+        let text = "DATABASE_URL='postgres:///holdfast?host=/tmp/x&port=5432'\n\
+                    REDIS_URL='redis+unix:///tmp/x/redis.sock'\n\
+                    HOLDFAST_REPLICAS='http://127.0.0.1:1,http://127.0.0.1:2'\n";
+        let read = parse_env(text).expect("it is whole");
+        assert_eq!(read.database_url, "postgres:///holdfast?host=/tmp/x&port=5432");
+        assert_eq!(read.redis_url, "redis+unix:///tmp/x/redis.sock");
+        assert_eq!(read.replicas, ["http://127.0.0.1:1", "http://127.0.0.1:2"]);
+        assert_eq!(parse_env("DATABASE_URL='x'\n"), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! What a killed `up` left running: found by pid and start time, and ended.
+//!
+//! Guarantees that no process is touched but one that an `up` on this folder started: a pid that
+//! was given to somebody else since has another start time (or the machine another boot). It does
+//! not find a child that was started in the instant between its start and the note of it; on Linux
+//! that one has ended with its parent (`spawner.rs`).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::time::{Instant, sleep};
+
+use super::data_dir::write_private;
+use super::error::{Error, Result, file};
+use super::{progress, sockets};
+
+/// How long a leftover may take to end by itself: Postgres writes a checkpoint.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked at meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A process, told from every other one that has had or will have its pid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Process {
+    role: String,
+    pid: i32,
+    start: String,
+}
+
+/// The note of what runs, kept in the data folder.
+#[derive(Debug)]
+pub(super) struct Notes {
+    path: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    sockets: Option<PathBuf>,
+    processes: Vec<Process>,
+}
+
+impl Notes {
+    /// Starts with nothing; call [`end_all`] first.
+    pub(super) fn new(data: &Path) -> Self {
+        Self { path: data.join("pids"), kept: Mutex::default() }
+    }
+
+    /// Notes the sockets' folder.
+    pub(super) fn sockets(&self, folder: &Path) -> Result<()> {
+        self.change(|kept| kept.sockets = Some(folder.to_owned()))
+    }
+
+    /// Notes a child that was just started; it takes the place of its predecessor.
+    pub(super) fn child(&self, role: &str, pid: u32) -> Result<()> {
+        let Some((pid, start)) =
+            i32::try_from(pid).ok().and_then(|pid| Some((pid, start_of(pid)?)))
+        else {
+            return Ok(()); // It has ended already, and whoever waits for it will say so.
+        };
+        self.change(|kept| {
+            kept.processes.retain(|process| process.role != role);
+            kept.processes.push(Process { role: role.to_owned(), pid, start });
+        })
+    }
+
+    /// Nothing runs any more.
+    pub(super) fn clear(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Kept)) -> Result<()> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut kept);
+        write_private(&self.path, &kept.to_text())
+    }
+}
+
+impl Kept {
+    fn to_text(&self) -> String {
+        let sockets = self.sockets.iter().map(|path| format!("sockets {}\n", path.display()));
+        let processes = self
+            .processes
+            .iter()
+            .map(|process| format!("{} {} {}\n", process.role, process.pid, process.start));
+        sockets.chain(processes).collect()
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut kept = Self::default();
+        for line in text.lines() {
+            let mut words = line.splitn(3, ' ');
+            match (words.next(), words.next(), words.next()) {
+                (Some("sockets"), Some(path), None) => kept.sockets = Some(PathBuf::from(path)),
+                (Some(role), Some(pid), Some(start)) => {
+                    let (role, start) = (role.to_owned(), start.to_owned());
+                    if let Ok(pid) = pid.parse() {
+                        kept.processes.push(Process { role, pid, start });
+                    }
+                }
+                _ => {} // A line we did not write names nothing of ours.
+            }
+        }
+        kept
+    }
+}
+
+/// Ends what the last `up` on this folder left, replicas first, Postgres last; waits until it has.
+pub(super) async fn end_all(data: &Path, cluster: &Path) -> Result<()> {
+    let path = data.join("pids");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(file("cannot read", &path)(error)),
+    };
+    let kept = Kept::parse(&text);
+    // Noted in the order of their start, so ended from the last to the first.
+    for process in kept.processes.iter().rev().filter(|process| process.is_alive()) {
+        progress(&format!("ending {} (pid {}), left by a killed `up`", process.role, process.pid));
+        process.end().await?;
+    }
+    if let Some(folder) = &kept.sockets {
+        sockets::remove(folder);
+    }
+    forget_stale_pid(cluster);
+    let _ = fs::remove_file(data.join("env"));
+    fs::remove_file(&path).map_err(file("cannot remove", &path))
+}
+
+/// Postgres refuses to start when the pid in `postmaster.pid` lives, whoever has it now. If that
+/// was ours, it has just been ended; one that is alive and no Postgres is a stranger.
+fn forget_stale_pid(cluster: &Path) {
+    let path = cluster.join("postmaster.pid");
+    let pid = fs::read_to_string(&path).ok().and_then(|text| text.lines().next()?.parse().ok());
+    let name = pid.and_then(|pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+    if name.is_some_and(|name| name.trim() != "postgres") {
+        let _ = fs::remove_file(path);
+    }
+}
+
+impl Process {
+    fn is_alive(&self) -> bool {
+        start_of(self.pid).is_some_and(|start| start == self.start)
+    }
+
+    /// Lets it run if it is paused, asks it to end, and after a while no longer asks.
+    async fn end(&self) -> Result<()> {
+        // Postgres waits for its clients on TERM; INT closes them.
+        let polite = if self.role == "postgres" { Signal::INT } else { Signal::TERM };
+        for signals in [[Signal::CONT, polite], [Signal::CONT, Signal::KILL]] {
+            for signal in signals.into_iter().filter(|_| self.is_alive()) {
+                self.signal(signal)?;
+            }
+            let until = Instant::now() + PATIENCE;
+            while self.is_alive() && Instant::now() < until {
+                sleep(PAUSE).await;
+            }
+            if !self.is_alive() {
+                return Ok(());
+            }
+        }
+        Err(Error::System {
+            what: "a process that a killed `up` left does not end; see `pids` in the data folder",
+            source: std::io::Error::from(ErrorKind::TimedOut),
+        })
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        match Pid::from_raw(self.pid).map(|pid| kill_process(pid, signal)) {
+            None | Some(Ok(()) | Err(rustix::io::Errno::SRCH)) => Ok(()),
+            Some(Err(error)) => Err(Error::System {
+                what: "cannot end a process that a killed `up` left (was it started as root?)",
+                source: error.into(),
+            }),
+        }
+    }
+}
+
+/// When a process started, in words that no other process with its pid shares; `None` if it has
+/// ended (a zombie has).
+fn start_of(pid: i32) -> Option<String> {
+    test_kill_process(Pid::from_raw(pid)?).ok().or_else(|| is_foreign(pid))?;
+    if cfg!(target_os = "linux") {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let (state, ticks) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        return (state != 'Z' && state != 'X').then(|| format!("{} {ticks}", boot.trim()));
+    }
+    let output = std::process::Command::new("ps")
+        .args(["-o", "lstart=,ucomm=", "-p", &pid.to_string()])
+        .env("LC_ALL", "C")
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
+}
+
+/// Whether there is such a process that we may not signal: it exists all the same.
+fn is_foreign(pid: i32) -> Option<()> {
+    matches!(test_kill_process(Pid::from_raw(pid)?), Err(rustix::io::Errno::PERM)).then_some(())
+}
+
+/// State and start time (field 22) of `/proc/<pid>/stat`; the name, field 2, may contain anything.
+fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_time_is_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
+        assert_eq!(parse_stat(stat), Some(('S', 4242)));
+    }
+
+    #[test]
+    fn notes_are_read_as_they_are_written() {
+        let process = Process { role: "redis".into(), pid: 12, start: "boot 34".into() };
+        let kept = Kept { sockets: Some("/tmp/holdfast-1".into()), processes: vec![process] };
+        let read = Kept::parse(&kept.to_text());
+        assert_eq!(read.sockets, kept.sockets);
+        assert_eq!(read.processes, kept.processes);
+    }
+
+    #[test]
+    fn a_pid_with_another_start_time_is_a_stranger() {
+        let pid = i32::try_from(std::process::id()).expect("pids are small");
+        let start = start_of(pid).expect("we are alive");
+        let us = Process { role: "us".into(), pid, start };
+        assert!(us.is_alive());
+        let other = Process { start: "another boot 1".into(), ..us };
+        assert!(!other.is_alive());
+    }
+}

@@ -1,0 +1,166 @@
+//! The private Postgres: made once, started as `postgres` itself, with no password and no network.
+//!
+//! Guarantees a cluster that is whole or absent (it is made beside its place and renamed into it),
+//! with checksums, UTF-8 and durable commits: what a shop needs, and what makes its numbers honest.
+//! It does not upgrade a cluster to another major version, and it is not tuned for a large machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sqlx::{Connection, PgConnection};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::data_dir::{Home, make_folder};
+use super::error::{Error, Result, file, system};
+use super::progress;
+use super::spawner::{Ending, Environment, Spec, bare};
+
+/// Crash recovery of a data folder that was killed under load takes seconds, not minutes.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
+/// One attempt to connect; a socket answers at once or not at all.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// INT closes every session and writes a checkpoint.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Sixteen replicas of sixteen connections, and some for people, audits and tests.
+const MAX_CONNECTIONS: u32 = 300;
+/// Locales that sort by code point; macOS lacks the first.
+const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
+
+/// The address of a database, as psql and sqlx both read it.
+pub(super) fn url(sockets: &Path, database: &str) -> String {
+    format!("postgres:///{database}?host={}&port=5432&user=holdfast", sockets.display())
+}
+
+/// Makes the cluster, if there is none yet.
+pub(super) async fn make_cluster(initdb: &Path, home: &Home) -> Result<PathBuf> {
+    let cluster = home.path.join("postgres");
+    if cluster.join("PG_VERSION").exists() {
+        return Ok(cluster);
+    }
+    progress("making a Postgres cluster …");
+    let new = home.path.join("postgres.new");
+    let mut failure = None;
+    for locale in LOCALES {
+        if new.exists() {
+            fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
+        }
+        make_folder(&new, 0o700)?;
+        if let Some(account) = &home.account {
+            account.give(&new)?;
+        }
+        failure = run_initdb(initdb, &new, locale, home).await?;
+        if failure.is_none() {
+            break;
+        }
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    fs::rename(&new, &cluster).map_err(file("cannot rename into place", &new))?;
+    Ok(cluster)
+}
+
+/// `Some` is what went wrong inside initdb; another locale may do.
+async fn run_initdb(
+    initdb: &Path,
+    folder: &Path,
+    locale: &str,
+    home: &Home,
+) -> Result<Option<Error>> {
+    let mut command = Command::new(initdb);
+    bare(&mut command);
+    command
+        .arg("--pgdata")
+        .arg(folder)
+        .args(["--username=holdfast", "--encoding=UTF8", "--data-checksums"])
+        // The sockets' folder is the lock on this door; there is no other door.
+        .args(["--auth-local=trust", "--auth-host=reject"])
+        .arg(format!("--locale={locale}"))
+        .kill_on_drop(true)
+        .process_group(0);
+    if let Some(account) = &home.account {
+        command.uid(account.uid).gid(account.gid);
+    }
+    let output = command.output().await.map_err(system("cannot run initdb"))?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let said = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&said).trim().to_owned();
+    let status = output.status.to_string();
+    Ok(Some(Error::Helper { what: "making the cluster with initdb", status, output: output_text }))
+}
+
+/// How it is started.
+pub(super) fn spec(
+    program: &Path,
+    cluster: &Path,
+    home: &Home,
+    sockets: &Path,
+    log: PathBuf,
+) -> Spec {
+    let settings = [
+        "listen_addresses=".to_owned(),
+        "port=5432".to_owned(),
+        format!("unix_socket_directories={}", sockets.display()),
+        "unix_socket_permissions=0700".to_owned(),
+        format!("max_connections={MAX_CONNECTIONS}"),
+        // Said aloud, because every number of the lab depends on them.
+        "fsync=on".to_owned(),
+        "full_page_writes=on".to_owned(),
+        "synchronous_commit=on".to_owned(),
+        // Our statements are short: compiling them costs more than running them.
+        "jit=off".to_owned(),
+        "logging_collector=off".to_owned(),
+        "log_destination=stderr".to_owned(),
+        "log_line_prefix=%m [%p] %a ".to_owned(),
+        "log_timezone=UTC".to_owned(),
+        "timezone=UTC".to_owned(),
+    ];
+    let mut args = vec!["-D".into(), cluster.into()];
+    args.extend(settings.iter().flat_map(|setting| ["-c".into(), setting.into()]));
+    Spec {
+        name: "Postgres".to_owned(),
+        role: "postgres".to_owned(),
+        program: program.to_owned(),
+        args,
+        environment: Environment::Bare,
+        account: home.account.clone(),
+        log,
+        ending: Ending {
+            signal: Signal::INT,
+            signal_name: "INT",
+            patience: PATIENCE,
+            // Immediate shutdown: the next start recovers, as after a crash.
+            hurry: Signal::QUIT,
+        },
+    }
+}
+
+/// Whether it takes connections.
+pub(super) async fn answers(sockets: &Path) -> std::result::Result<(), String> {
+    match timeout(ATTEMPT, connect(sockets)).await {
+        Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer".to_owned()),
+    }
+}
+
+/// Creates the database `holdfast`, if there is none yet.
+pub(super) async fn create_database(sockets: &Path) -> Result<()> {
+    let mut connection = connect(sockets).await?;
+    let there = sqlx::query("select from pg_database where datname = 'holdfast'")
+        .fetch_optional(&mut connection)
+        .await?;
+    if there.is_none() {
+        sqlx::query("create database holdfast").execute(&mut connection).await?;
+    }
+    Ok(connection.close().await?)
+}
+
+async fn connect(sockets: &Path) -> sqlx::Result<PgConnection> {
+    PgConnection::connect(&url(sockets, "postgres")).await
+}

@@ -1,0 +1,178 @@
+//! Where the programs are: `postgres`, `initdb`, and `redis-server` or `valkey-server`.
+//!
+//! Guarantees that `postgres` and `initdb` come from one folder, and that a cluster is opened by
+//! the major version that made it. It does not judge minor versions, nor install anything: that is
+//! what `script/bootstrap` does.
+//!
+//! `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the places looked at.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::{Error, Result};
+
+/// The programs that `up` runs.
+#[derive(Debug, Clone)]
+pub(super) struct Programs {
+    pub(super) postgres: PathBuf,
+    pub(super) initdb: PathBuf,
+    pub(super) redis: PathBuf,
+}
+
+impl Programs {
+    /// Finds all of them; `cluster` is the folder Postgres will be opened on, made or not yet.
+    pub(super) fn find(cluster: &Path) -> Result<Self> {
+        let places = places();
+        let folder = postgres_folder(&places, cluster)?;
+        let redis = first_of(&places, &["redis-server", "valkey-server"])
+            .ok_or_else(|| missing("redis-server", &Packages::REDIS))?;
+        Ok(Self { postgres: folder.join("postgres"), initdb: folder.join("initdb"), redis })
+    }
+}
+
+/// Postgres' own folder: the version that made the cluster, or the first place that has it.
+fn postgres_folder(places: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
+    let found: Vec<_> = places
+        .iter()
+        .filter(|place| is_program(&place.join("postgres")) && is_program(&place.join("initdb")))
+        .collect();
+    let Some(first) = found.first() else {
+        return Err(missing("postgres", &Packages::POSTGRES));
+    };
+    let Some(made_by) = cluster_version(cluster) else {
+        return Ok(PathBuf::from(first));
+    };
+    let versions: Vec<_> =
+        found.iter().map(|place| major_version(&place.join("postgres"))).collect();
+    match versions.iter().position(|version| *version == Some(made_by)) {
+        Some(at) => Ok(found[at].clone()),
+        None => Err(Error::OtherVersion {
+            folder: cluster.to_owned(),
+            made_by,
+            found: versions.iter().flatten().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
+/// The folders looked at, best first.
+fn places() -> Vec<PathBuf> {
+    if let Some(only) = env::var_os("HOLDFAST_PROGRAMS_PATH") {
+        return env::split_paths(&only).collect();
+    }
+    let mut places: Vec<PathBuf> = env::var_os("PATH")
+        .map(|path| env::split_paths(&path).filter(|place| place.is_absolute()).collect())
+        .unwrap_or_default();
+    // Debian keeps the servers out of PATH, one folder for each major version: newest first.
+    places.extend(versions_below("/usr/lib/postgresql", "", "bin"));
+    places.extend(versions_below("/usr", "pgsql-", "bin"));
+    for brew in ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"] {
+        places.extend(versions_below(&format!("{brew}/opt"), "postgresql@", "bin"));
+        places.push(PathBuf::from(format!("{brew}/opt/postgresql/bin")));
+        places.push(PathBuf::from(format!("{brew}/bin")));
+    }
+    places.extend(["/usr/local/bin", "/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    places
+}
+
+/// The `<parent>/<prefix><version>/<below>` that there are, newest version first.
+fn versions_below(parent: &str, prefix: &str, below: &str) -> Vec<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?;
+            Some((version, entry.path().join(below)))
+        })
+        .collect();
+    found.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+fn first_of(places: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
+    names
+        .iter()
+        .flat_map(|name| places.iter().map(move |place| place.join(name)))
+        .find(|program| is_program(program))
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// The major version that made a cluster; `None` when there is none yet.
+fn cluster_version(cluster: &Path) -> Option<u32> {
+    fs::read_to_string(cluster.join("PG_VERSION")).ok()?.trim().parse().ok()
+}
+
+/// Reads `postgres (PostgreSQL) 15.14 (Debian …)`.
+fn major_version(postgres: &Path) -> Option<u32> {
+    let output = Command::new(postgres).arg("--version").output().ok()?;
+    parse_version(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn parse_version(text: &str) -> Option<u32> {
+    let number =
+        text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// One program's package under each package manager.
+struct Packages {
+    apt: &'static str,
+    brew: &'static str,
+    dnf: &'static str,
+    pacman: &'static str,
+    apk: &'static str,
+}
+
+impl Packages {
+    const POSTGRES: Self = Self {
+        apt: "postgresql",
+        brew: "postgresql@17",
+        dnf: "postgresql-server",
+        pacman: "postgresql",
+        apk: "postgresql",
+    };
+    const REDIS: Self =
+        Self { apt: "redis-server", brew: "redis", dnf: "valkey", pacman: "valkey", apk: "redis" };
+}
+
+fn missing(program: &'static str, packages: &Packages) -> Error {
+    let managers = [
+        ("apt-get", packages.apt, "sudo apt-get install"),
+        ("dnf", packages.dnf, "sudo dnf install"),
+        ("pacman", packages.pacman, "sudo pacman -S"),
+        ("apk", packages.apk, "sudo apk add"),
+    ];
+    // Where packages come from is not a matter of where we were told to look for programs.
+    let usual = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(PathBuf::from);
+    let (package, install) = managers
+        .iter()
+        .find(|(manager, _, _)| first_of(&usual, &[manager]).is_some())
+        .map_or((packages.brew, "brew install"), |(_, package, install)| (*package, *install));
+    Error::Missing { program, package: package.to_owned(), command: format!("{install} {package}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_what_postgres_says() {
+        assert_eq!(parse_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)"), Some(15));
+        assert_eq!(parse_version("postgres (PostgreSQL) 18beta1"), Some(18));
+        assert_eq!(parse_version("nothing"), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package_and_its_command() {
+        let error = postgres_folder(&[], Path::new("/nowhere")).expect_err("there is none");
+        let message = error.to_string();
+        assert!(message.contains("the package is `postgresql"), "{message}");
+        assert!(message.contains("install") || message.contains("pacman -S"), "{message}");
+    }
+}

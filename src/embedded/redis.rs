@@ -1,0 +1,74 @@
+//! The private Redis (or Valkey): on a socket, no password, no network, an append-only file.
+//!
+//! Guarantees that it never evicts a key (a lock evicted is a lock lost) and that a restart brings
+//! back all but the last second. It does not guarantee that second: nothing that matters may live
+//! in Redis only.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::redis::{AsyncConnectionConfig, Client, RedisResult};
+use rustix::process::Signal;
+
+use super::data_dir::Home;
+use super::sockets;
+use super::spawner::{Ending, Environment, Spec};
+
+/// It reads its append-only file first.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
+/// One attempt to connect or to be answered.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// It flushes its append-only file.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Its address, as redis-rs reads it.
+pub(super) fn url(folder: &Path) -> String {
+    format!("redis+unix://{}", sockets::redis(folder).display())
+}
+
+/// How it is started.
+pub(super) fn spec(program: &Path, home: &Home, folder: &Path, log: PathBuf) -> Spec {
+    let (socket, data) = (sockets::redis(folder), home.path.join("redis"));
+    let mut args = vec!["--unixsocket".into(), socket.into(), "--dir".into(), data.into()];
+    let settings = [
+        ["--port", "0"],
+        ["--unixsocketperm", "700"],
+        ["--daemonize", "no"],
+        ["--save", ""],
+        ["--appendonly", "yes"],
+        ["--appendfsync", "everysec"],
+        ["--maxmemory-policy", "noeviction"],
+        ["--loglevel", "notice"],
+        ["--logfile", ""],
+    ];
+    args.extend(settings.as_flattened().iter().map(Into::into));
+    Spec {
+        name: "Redis".to_owned(),
+        role: "redis".to_owned(),
+        program: program.to_owned(),
+        args,
+        environment: Environment::Bare,
+        account: home.account.clone(),
+        log,
+        ending: Ending {
+            signal: Signal::TERM,
+            signal_name: "TERM",
+            patience: PATIENCE,
+            hurry: Signal::KILL,
+        },
+    }
+}
+
+/// Whether it answers, and has read its data.
+pub(super) async fn answers(folder: &Path) -> Result<(), String> {
+    ping(&url(folder)).await.map_err(|error| error.to_string())
+}
+
+async fn ping(url: &str) -> RedisResult<()> {
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ATTEMPT))
+        .set_response_timeout(Some(ATTEMPT));
+    let client = Client::open(url)?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await?;
+    ::redis::cmd("PING").query_async(&mut connection).await
+}

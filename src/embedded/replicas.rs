@@ -1,0 +1,154 @@
+//! The replicas: `holdfast serve` on the listen port and on the ones after it.
+//!
+//! Guarantees that a port that is taken is found before anything starts, and that a replica counts
+//! as ready only when its own `/readyz` says 200. It does not reserve the ports: between the check
+//! and the replica's own bind somebody may take one, and then the replica's log says so.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::error::{Error, Result};
+use super::spawner::{Ending, Environment, Spec};
+
+/// Opening its pools and its port.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
+/// One question to `/readyz`, which itself asks Postgres and Redis.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// Requests that are under way are answered first; one takes at most this long to be cut off.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// As much of an answer as is worth quoting.
+const MAX_ANSWER: u64 = 2 << 10;
+/// Of one replica; sixteen of them stay below Postgres' limit. The user may say otherwise.
+const POOL_SIZE: &str = "16";
+
+/// What all replicas share.
+#[derive(Debug)]
+pub(super) struct Shared<'a> {
+    pub(super) program: &'a Path,
+    pub(super) database_url: &'a str,
+    pub(super) redis_url: &'a str,
+    pub(super) lock: &'a str,
+    pub(super) lab: bool,
+}
+
+/// The replicas' addresses: the first, and the ports after it.
+pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
+    let first = listen.port();
+    let nowhere = || Error::NoSuchPort { listen, replicas };
+    let last = first.checked_add(replicas.saturating_sub(1)).filter(|_| first > 0);
+    let ports = first..=last.ok_or_else(nowhere)?;
+    Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
+}
+
+/// Whether all of them are free now.
+pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
+    for (index, address) in addresses.iter().enumerate() {
+        TcpListener::bind(address).map_err(|source| Error::PortTaken {
+            number: index + 1,
+            address: *address,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Where a client on this machine finds it.
+pub(super) fn base_url(address: SocketAddr) -> String {
+    format!("http://{}", reachable(address))
+}
+
+/// How one is started.
+pub(super) fn spec(address: SocketAddr, shared: &Shared<'_>, log: PathBuf) -> Spec {
+    let port = address.port();
+    let set = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
+    let mut changes = vec![
+        set("DATABASE_URL", shared.database_url),
+        set("REDIS_URL", shared.redis_url),
+        set("HOLDFAST_LISTEN", &address.to_string()),
+        set("HOLDFAST_LOCK", shared.lock),
+        set("HOLDFAST_LAB", if shared.lab { "on" } else { "off" }),
+        // One name for two replicas would be none: each is called by its port.
+        ("HOLDFAST_REPLICA".to_owned(), None),
+    ];
+    if std::env::var_os("HOLDFAST_POOL_SIZE").is_none() {
+        changes.push(set("HOLDFAST_POOL_SIZE", POOL_SIZE));
+    }
+    // `PGSSLMODE`, `PGOPTIONS` and their kin are meant for the user's own Postgres.
+    let theirs = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    changes.extend(theirs.filter(|name| name.starts_with("PG")).map(|name| (name, None)));
+    Spec {
+        name: format!("replica {port}"),
+        role: format!("replica-{port}"),
+        program: shared.program.to_owned(),
+        args: vec!["serve".into()],
+        environment: Environment::Ours(changes),
+        account: None,
+        log,
+        ending: Ending {
+            signal: Signal::TERM,
+            signal_name: "TERM",
+            patience: PATIENCE,
+            hurry: Signal::KILL,
+        },
+    }
+}
+
+/// Whether it says that it is ready.
+pub(super) async fn answers(address: SocketAddr) -> std::result::Result<(), String> {
+    match timeout(ATTEMPT, ask(reachable(address))).await {
+        Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => Ok(()),
+        Ok(Ok(answer)) => Err(format!("/readyz answered: {}", answer.trim())),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("/readyz did not answer".to_owned()),
+    }
+}
+
+/// The smallest question HTTP knows; the answer's beginning is all we want of it.
+async fn ask(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// One cannot connect to "every address".
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_follow_each_other_and_never_wrap() {
+        let listen = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let three = addresses(listen("127.0.0.1:8080"), 3).expect("there are ports");
+        let urls: Vec<_> = three.into_iter().map(base_url).collect();
+        assert_eq!(
+            urls,
+            ["http://127.0.0.1:8080", "http://127.0.0.1:8081", "http://127.0.0.1:8082"]
+        );
+        assert!(addresses(listen("127.0.0.1:65535"), 2).is_err());
+        assert!(addresses(listen("127.0.0.1:0"), 1).is_err());
+    }
+
+    #[test]
+    fn every_address_is_asked_on_loopback() {
+        assert_eq!(base_url("0.0.0.0:80".parse().expect("an address")), "http://127.0.0.1:80");
+        assert_eq!(base_url("[::]:80".parse().expect("an address")), "http://[::1]:80");
+    }
+}

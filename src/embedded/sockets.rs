@@ -1,0 +1,96 @@
+//! The folder of the sockets: short, of mode 0700, gone when `up` is.
+//!
+//! Guarantees that nobody but root and the services' user can reach Postgres and Redis, which ask
+//! for no password, and that the paths fit into the 103 bytes that every system grants a socket
+//! (a data folder's often does not). It does not survive a clean-up of `/tmp` by others.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::account::Account;
+use super::error::{Error, Result, file};
+
+/// Linux grants 107, macOS 103.
+const MAX_SOCKET_PATH: usize = 103;
+/// The longest name below the folder.
+const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
+const PREFIX: &str = "holdfast-";
+/// A name that is taken is no accident twice in a row.
+const ATTEMPTS: u32 = 5;
+
+/// Makes a new one.
+pub(super) fn make(account: Option<&Account>) -> Result<PathBuf> {
+    let base = base(account);
+    for _ in 0..ATTEMPTS {
+        let path = base.join(format!("{PREFIX}{:08x}", rand::random::<u32>()));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => {
+                if let Some(account) = account {
+                    account.give(&path)?;
+                }
+                return Ok(path);
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(file("cannot make the sockets' folder", &path)(error)),
+        }
+    }
+    let taken = std::io::Error::from(ErrorKind::AlreadyExists);
+    Err(Error::File { what: "cannot make the sockets' folder in", path: base, source: taken })
+}
+
+/// Removes one, if it looks like one of ours; its files are sockets and lock files only.
+pub(super) fn remove(path: &Path) {
+    let named = path.file_name().and_then(|name| name.to_str());
+    let ours = named.is_some_and(|name| name.starts_with(PREFIX))
+        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.mode() & 0o77 == 0);
+    if ours {
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+/// Where Postgres listens.
+pub(super) fn postgres(folder: &Path) -> PathBuf {
+    folder.join(POSTGRES_SOCKET)
+}
+
+/// Where Redis listens.
+pub(super) fn redis(folder: &Path) -> PathBuf {
+    folder.join("redis.sock")
+}
+
+/// The session's own folder when it is ours alone and short enough, else `/tmp`.
+fn base(account: Option<&Account>) -> PathBuf {
+    let length = |base: &Path| postgres(&base.join(format!("{PREFIX}00000000"))).as_os_str().len();
+    env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|base| account.is_none() && base.is_absolute() && base.is_dir())
+        .filter(|base| length(base) <= MAX_SOCKET_PATH && in_an_address(base))
+        .unwrap_or_else(|| PathBuf::from("/tmp"))
+}
+
+/// Whether a path can stand in an address as it is: nothing in it needs escaping.
+fn in_an_address(path: &Path) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(byte);
+    path.as_os_str().as_encoded_bytes().iter().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_folder_of_ours_is_removed() {
+        let other = env::temp_dir().join(format!("other-{}", std::process::id()));
+        fs::create_dir(&other).expect("a folder");
+        remove(&other);
+        assert!(other.exists());
+        fs::remove_dir(&other).expect("it is still there");
+        let own = make(None).expect("a folder");
+        assert!(postgres(&own).as_os_str().len() <= MAX_SOCKET_PATH);
+        remove(&own);
+        assert!(!own.exists());
+    }
+}

@@ -1,0 +1,213 @@
+//! One task for each child: it waits for it, starts it again when it crashes, ends it when asked.
+//!
+//! Guarantees that a child which was ready once is started again whenever it ends by itself, ever
+//! more slowly if it keeps ending, and that after `stop` it no longer runs. It does not notice a
+//! child that hangs: a paused process is a lesson here, not a failure.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::error::{Error, Result};
+use super::progress;
+use super::spawner::{Ending, Spawner, Spec, Started, tail};
+
+/// The pause before a crashed child is started again doubles from the first to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A child that ran this long has not crashed "again".
+const STEADY: Duration = Duration::from_secs(10);
+/// How long a child may take to die of the harsher signal before it is killed outright.
+const HURRY_PATIENCE: Duration = Duration::from_secs(2);
+/// How often a starting child is asked whether it is ready.
+const PROBE_PAUSE: Duration = Duration::from_millis(50);
+
+/// A child and the task that looks after it.
+#[derive(Debug)]
+pub(super) struct Supervised {
+    name: String,
+    log: PathBuf,
+    log_from: u64,
+    wish: watch::Sender<Wish>,
+    ended: watch::Receiver<Option<String>>,
+}
+
+/// What is wanted of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// It is starting: if it ends now, that is an error, not a crash.
+    Start,
+    /// It is to run, whatever happens.
+    Run,
+    /// It is to end.
+    Stop,
+}
+
+/// What the task holds.
+struct Keeper {
+    spec: Spec,
+    spawner: Spawner,
+    wish: watch::Receiver<Wish>,
+    hurry: watch::Receiver<bool>,
+}
+
+impl Supervised {
+    /// Starts a child; `hurry` becomes true when ending may no longer take its time.
+    pub(super) async fn start(
+        spawner: &Spawner,
+        spec: Spec,
+        hurry: &watch::Receiver<bool>,
+    ) -> Result<Self> {
+        let started = spawner.start(&spec).await?;
+        let (wish, wished) = watch::channel(Wish::Start);
+        let (end, ended) = watch::channel(None);
+        let (name, log, log_from) = (spec.name.clone(), spec.log.clone(), started.log_from);
+        let spawner = spawner.clone();
+        let keeper = Keeper { spec, spawner, wish: wished, hurry: hurry.clone() };
+        tokio::spawn(async move {
+            let how = keeper.keep(started).await;
+            end.send_replace(Some(how));
+        });
+        Ok(Self { name, log, log_from, wish, ended })
+    }
+
+    /// Waits until `probe` says yes; from then on the child is started again whenever it ends.
+    pub(super) async fn ready(
+        &mut self,
+        limit: Duration,
+        probe: impl AsyncFn() -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let mut ended = self.ended.clone();
+        let mut last = "it was not asked".to_owned();
+        let probing = async {
+            loop {
+                match probe().await {
+                    Ok(()) => break,
+                    Err(said) => last = said,
+                }
+                sleep(PROBE_PAUSE).await;
+            }
+        };
+        let outcome = tokio::select! {
+            outcome = timeout(limit, probing) => outcome,
+            status = ended.wait_for(Option::is_some) => {
+                let status = status.ok().and_then(|status| status.clone());
+                return Err(Error::Died {
+                    name: self.name.clone(),
+                    status: status.unwrap_or_else(|| "its task ended".to_owned()),
+                    log: self.log.clone(),
+                    tail: tail(&self.log, self.log_from),
+                });
+            }
+        };
+        if outcome.is_err() {
+            let (name, log) = (self.name.clone(), self.log.clone());
+            let (seconds, tail) = (limit.as_secs(), tail(&self.log, self.log_from));
+            return Err(Error::NotReady { name, seconds, last, log, tail });
+        }
+        self.wish.send_replace(Wish::Run);
+        Ok(())
+    }
+
+    /// Ends the child and waits until it has.
+    pub(super) async fn stop(&mut self) {
+        self.wish.send_replace(Wish::Stop);
+        let _ = self.ended.wait_for(Option::is_some).await;
+    }
+}
+
+impl Keeper {
+    /// Runs until the child is to end, or ends before it was ready; says how it ended.
+    async fn keep(mut self, first: Started) -> String {
+        let mut current = first;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let since = Instant::now();
+            let status = tokio::select! {
+                status = current.child.wait() => status,
+                () = stopped(&mut self.wish) => return self.end(current.child).await,
+            };
+            let how = describe(status);
+            if *self.wish.borrow() == Wish::Start {
+                return how;
+            }
+            if since.elapsed() > STEADY {
+                pause = FIRST_PAUSE;
+            }
+            let words = tail(&self.spec.log, current.log_from);
+            progress(&format!("{} ended ({how}); its last words:\n{words}", self.spec.name));
+            match self.restart(&mut pause).await {
+                Some(started) => current = started,
+                None => return how,
+            }
+        }
+    }
+
+    /// Starts it again after a pause, however often that takes; `None` when it is to end meanwhile.
+    async fn restart(&mut self, pause: &mut Duration) -> Option<Started> {
+        loop {
+            // Half of the pause is jitter, so that children that fell together rise apart.
+            let wait = pause.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+            *pause = (*pause * 2).min(LONGEST_PAUSE);
+            progress(&format!("starting {} again in {:.1} s", self.spec.name, wait.as_secs_f64()));
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stopped(&mut self.wish) => return None,
+            }
+            match self.spawner.start(&self.spec).await {
+                Ok(started) => {
+                    let pid = started.child.id().unwrap_or_default();
+                    progress(&format!("{} runs again (pid {pid})", self.spec.name));
+                    return Some(started);
+                }
+                Err(error) => progress(&format!("{}: {error}", self.spec.name)),
+            }
+        }
+    }
+
+    /// Asks the child to end, then asks more harshly, then kills it.
+    async fn end(&mut self, mut child: Child) -> String {
+        let Ending { signal, patience, hurry, .. } = self.spec.ending;
+        send(&child, Signal::CONT); // One that is paused hears nothing.
+        send(&child, signal);
+        tokio::select! {
+            status = child.wait() => return describe(status),
+            () = sleep(patience) => {
+                let name = &self.spec.name;
+                progress(&format!("{name} does not end within {} s", patience.as_secs()));
+            }
+            _ = self.hurry.wait_for(|hurry| *hurry) => {}
+        }
+        send(&child, hurry);
+        if let Ok(status) = timeout(HURRY_PATIENCE, child.wait()).await {
+            return describe(status);
+        }
+        send(&child, Signal::KILL);
+        describe(child.wait().await)
+    }
+}
+
+/// Waits until the child is to end; it is also when nobody is left to wish anything.
+async fn stopped(wish: &mut watch::Receiver<Wish>) {
+    let _ = wish.wait_for(|wish| *wish == Wish::Stop).await;
+}
+
+/// Sends a signal to a child that nobody has waited for yet: its pid is still its own.
+fn send(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+fn describe(status: std::io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => status.to_string(),
+        Err(error) => format!("it cannot be waited for: {error}"),
+    }
+}

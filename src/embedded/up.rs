@@ -1,0 +1,267 @@
+//! `holdfast up`, from the first check to the last child.
+//!
+//! Guarantees the order: everything that can be refused is refused before anything starts; Postgres
+//! and Redis answer before the database is prepared, that before the replicas start, they before
+//! anybody is told; and the way down is the way up, backwards. A start that fails stops what it had
+//! started. It does not migrate by itself: what the database needs is the caller's `prepare`.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::data_dir::{Folder, Home, RunningUp};
+use super::error::{Error, Result, system};
+use super::leftovers::{self, Notes};
+use super::programs::Programs;
+use super::replicas::{self, Shared};
+use super::spawner::{Spawner, Spec};
+use super::supervisor::Supervised;
+use super::{postgres, progress, redis, sockets};
+
+/// What `holdfast up` is to run.
+#[derive(Debug, Clone)]
+pub struct UpOptions {
+    /// How many replicas, on the listen port and the ones after it.
+    pub replicas: u16,
+    /// Address of the first replica.
+    pub listen: SocketAddr,
+    /// Folder that keeps the data between runs.
+    pub data: PathBuf,
+    /// Whether the lab is on.
+    pub lab: bool,
+    /// The replicas' strategy.
+    pub lock: String,
+    /// Whether an address that is not loopback is meant.
+    pub demo_users_on_network: bool,
+    /// The program whose `serve` is a replica: ourselves.
+    pub serve_program: PathBuf,
+}
+
+/// Runs Postgres, Redis and the replicas until it is told to stop by INT, TERM or HUP.
+///
+/// `prepare` gets the address of a database that exists and may be empty, and makes it fit for the
+/// replicas: schema and seed.
+///
+/// # Errors
+/// Whatever keeps it from starting; what had been started has been stopped by then.
+pub async fn up(
+    options: UpOptions,
+    prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let addresses = check(&options)?;
+    let folder = Folder::open(&options.data, &replicas::base_url(addresses[0])).await?;
+    let mut stack = Stack::new(&folder)?;
+    let outcome = tokio::select! {
+        outcome = run(&options, &addresses, &folder, &mut stack, prepare) => outcome,
+        name = signals.next() => {
+            progress(&format!("{name}: stopping …"));
+            Ok(())
+        }
+    };
+    folder.remove_env();
+    stack.stop(&mut signals).await;
+    Ok(outcome?)
+}
+
+/// What can be refused without touching anything.
+fn check(options: &UpOptions) -> Result<Vec<SocketAddr>> {
+    if !options.listen.ip().is_loopback() && !options.demo_users_on_network {
+        return Err(Error::NotLoopback(options.listen));
+    }
+    replicas::addresses(options.listen, options.replicas.max(1))
+}
+
+/// Starts everything, then runs until it is dropped.
+async fn run(
+    options: &UpOptions,
+    addresses: &[SocketAddr],
+    folder: &Folder,
+    stack: &mut Stack,
+    prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
+) -> Result<()> {
+    let home = folder.home()?;
+    let cluster = home.path.join("postgres");
+    leftovers::end_all(folder.path(), &cluster).await?;
+    let programs = Programs::find(&cluster)?;
+    replicas::check_free(addresses)?;
+    let sockets = stack.make_sockets(&home)?;
+    start_services(&programs, folder, &home, &sockets, stack).await?;
+    let running = RunningUp {
+        database_url: postgres::url(&sockets, "holdfast"),
+        redis_url: redis::url(&sockets),
+        replicas: addresses.iter().copied().map(replicas::base_url).collect(),
+    };
+    progress("preparing the database …");
+    prepare(&running.database_url).await.map_err(Error::Prepare)?;
+    start_replicas(options, addresses, folder, &running, stack).await?;
+    folder.write_env(&running)?;
+    announce(options, &running);
+    std::future::pending().await
+}
+
+/// Postgres and Redis, ready, with a database.
+async fn start_services(
+    programs: &Programs,
+    folder: &Folder,
+    home: &Home,
+    sockets: &std::path::Path,
+    stack: &mut Stack,
+) -> Result<()> {
+    let cluster = postgres::make_cluster(&programs.initdb, home).await?;
+    progress("starting Postgres …");
+    let log = folder.log("postgres");
+    let spec = postgres::spec(&programs.postgres, &cluster, home, sockets, log);
+    stack.start(spec, postgres::START_LIMIT, async || postgres::answers(sockets).await).await?;
+    progress("starting Redis …");
+    let spec = redis::spec(&programs.redis, home, sockets, folder.log("redis"));
+    stack.start(spec, redis::START_LIMIT, async || redis::answers(sockets).await).await?;
+    postgres::create_database(sockets).await
+}
+
+/// The replicas, all at once, then each ready.
+async fn start_replicas(
+    options: &UpOptions,
+    addresses: &[SocketAddr],
+    folder: &Folder,
+    running: &RunningUp,
+    stack: &mut Stack,
+) -> Result<()> {
+    let shared = Shared {
+        program: &options.serve_program,
+        database_url: &running.database_url,
+        redis_url: &running.redis_url,
+        lock: &options.lock,
+        lab: options.lab,
+    };
+    for address in addresses {
+        progress(&format!("starting replica {} …", address.port()));
+        let log = folder.log(&format!("replica-{}", address.port()));
+        let spec = replicas::spec(*address, &shared, log);
+        let ready = async || replicas::answers(*address).await;
+        stack.start(spec, replicas::START_LIMIT, ready).await?;
+    }
+    Ok(())
+}
+
+/// The one line on stdout.
+fn announce(options: &UpOptions, running: &RunningUp) {
+    let count = running.replicas.len();
+    let line = format!(
+        "Holdfast is ready: {} ({count} replica{}, lock: {}, lab: {}). Ctrl-C stops it.",
+        running.replicas[0],
+        if count == 1 { "" } else { "s" },
+        options.lock,
+        if options.lab { "on" } else { "off" },
+    );
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// What has been started, in that order.
+struct Stack {
+    notes: Arc<Notes>,
+    spawner: Spawner,
+    children: Vec<Supervised>,
+    sockets: Option<PathBuf>,
+    hurry: watch::Sender<bool>,
+}
+
+impl Stack {
+    fn new(folder: &Folder) -> Result<Self> {
+        let notes = Arc::new(Notes::new(folder.path()));
+        Ok(Self {
+            spawner: Spawner::new(Arc::clone(&notes))?,
+            notes,
+            children: Vec::new(),
+            sockets: None,
+            hurry: watch::Sender::new(false),
+        })
+    }
+
+    fn make_sockets(&mut self, home: &Home) -> Result<PathBuf> {
+        let sockets = sockets::make(home.account.as_ref())?;
+        self.sockets = Some(sockets.clone());
+        self.notes.sockets(&sockets)?;
+        Ok(sockets)
+    }
+
+    /// Starts one child and waits until it is ready.
+    async fn start(
+        &mut self,
+        spec: Spec,
+        limit: Duration,
+        probe: impl AsyncFn() -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let child = Supervised::start(&self.spawner, spec, &self.hurry.subscribe()).await?;
+        // Into the stack first: whatever happens while we wait, it will be stopped.
+        self.children.push(child);
+        match self.children.last_mut() {
+            Some(child) => child.ready(limit, probe).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all, the last started first; a signal meanwhile ends it at once.
+    async fn stop(mut self, signals: &mut Signals) {
+        let stopping = stop_in_turn(&mut self.children);
+        tokio::pin!(stopping);
+        tokio::select! {
+            () = &mut stopping => {}
+            name = signals.next() => {
+                progress(&format!("{name} again: ending everything at once"));
+                self.hurry.send_replace(true);
+                stopping.await;
+            }
+        }
+        // Without sockets nothing was started, and the notes may still be the last `up`'s.
+        if let Some(sockets) = &self.sockets {
+            sockets::remove(sockets);
+            self.notes.clear();
+        }
+    }
+}
+
+/// Replicas together, since each may need its patience; then the services one by one.
+async fn stop_in_turn(children: &mut [Supervised]) {
+    let (services, replicas) = children.split_at_mut(children.len().min(SERVICES));
+    futures_util::future::join_all(replicas.iter_mut().map(Supervised::stop)).await;
+    for service in services.iter_mut().rev() {
+        service.stop().await;
+    }
+}
+
+/// Postgres and Redis come first in the stack.
+const SERVICES: usize = 2;
+
+/// The signals that mean "stop".
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(system("cannot listen to signals"));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The name of the next one.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "interrupted",
+            _ = self.terminate.recv() => "terminated",
+            _ = self.hang_up.recv() => "hung up",
+        }
+    }
+}
