@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 
 use super::account::Account;
-use super::error::{Error, Result, file, system};
+use super::error::{Result, file, system};
 use super::leftovers::Notes;
 
 /// A log that has grown beyond this is put aside at the next start.

@@ -1,0 +1,360 @@
+//! `holdfast up` as a person meets it: a process that is started, watched, killed and stopped.
+//!
+//! Guarantees what issue 2 promises of it: ready means ready, one per folder, crashes mended,
+//! nothing left behind. It does not look at the shop: a replica is a thing that answers `/readyz`.
+//! Needs Postgres and Redis installed (script/test sees to it); uses free ports below the ephemeral
+//! ones and a temporary folder per test.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use holdfast::embedded::{RunningUp, read_env};
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::{Connection, PgConnection};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+/// Longer than anything here takes on a busy machine; reached only by a failure.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn it_becomes_ready_answers_and_leaves_nothing_running() {
+    let place = Place::new();
+    let up = Running::start(&place, &[]).await;
+    assert_eq!(
+        up.line,
+        format!(
+            "Holdfast is ready: http://127.0.0.1:{} (2 replicas, lock: owner, lab: on). \
+             Ctrl-C stops it.",
+            place.port
+        )
+    );
+    let mode = fs::metadata(place.data().join("env")).expect("env").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let running = up.env();
+    assert_eq!(running.replicas.len(), 2);
+    for port in [place.port, place.port + 1] {
+        assert!(is_ready(port).await, "replica {port}");
+    }
+    services_answer(&running).await;
+    let (pids, sockets) = (up.pids(), up.sockets());
+    assert_eq!(pids.len(), 4);
+    up.stop().await;
+    for (role, pid) in pids {
+        assert!(!is_alive(pid).await, "{role} is still running");
+    }
+    assert!(!sockets.exists());
+    assert_eq!(read_env(&place.data()), None);
+    assert!(!place.data().join("env").exists());
+}
+
+#[tokio::test]
+async fn a_second_up_on_the_same_folder_says_so_and_changes_nothing() {
+    let place = Place::new();
+    let up = Running::start(&place, &[]).await;
+    let before = (up.env(), up.pids());
+    let second = run(place.command().args(["--listen", "127.0.0.1:1"])).await;
+    let said = refusal(&second);
+    assert!(said.contains("already running"), "{said}");
+    assert!(said.contains(&format!("pid {}", up.pid())), "{said}");
+    assert!(said.contains(&format!("http://127.0.0.1:{}", place.port)), "{said}");
+    assert_eq!((up.env(), up.pids()), before);
+    assert!(is_ready(place.port).await);
+    up.stop().await;
+}
+
+#[tokio::test]
+async fn data_survives_a_restart() {
+    let place = Place::new();
+    let up = Running::start(&place, &[]).await;
+    leave_a_mark(&up.env()).await;
+    up.stop().await;
+    let up = Running::start(&place, &[]).await;
+    assert!(finds_the_mark(&up.env()).await);
+    up.stop().await;
+}
+
+/// Without `setpriv` nothing tells the children that `up` is gone, as on macOS.
+#[tokio::test]
+async fn the_next_up_ends_what_a_killed_one_left_and_goes_on_with_its_data() {
+    let place = Place::new();
+    let programs = place.path.join("bin");
+    fs::create_dir(&programs).expect("a folder");
+    for name in ["id", "ps", "sh"] {
+        let found = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(name));
+        let found = found.iter().find(|program| program.exists()).expect("a usual program");
+        symlink(found, programs.join(name)).expect("a link");
+    }
+    let path = programs.to_str().expect("a plain path");
+    let mut up = Running::start(&place, &[("PATH", path)]).await;
+    leave_a_mark(&up.env()).await;
+    let (pids, sockets) = (up.pids(), up.sockets());
+    send(pids[&format!("replica-{}", place.port)], Signal::STOP);
+    up.child.kill().await.expect("up is killed");
+    assert!(is_alive(pids["postgres"]).await, "there is something to clean up");
+    assert_eq!(
+        read_env(&place.data()),
+        None,
+        "what a killed up left is not taken for a running one"
+    );
+
+    let up = Running::start(&place, &[]).await;
+    for (role, pid) in pids {
+        assert!(!is_alive(pid).await, "{role} is still running");
+    }
+    assert!(!sockets.exists());
+    assert!(finds_the_mark(&up.env()).await);
+    up.stop().await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn children_do_not_outlive_a_killed_up() {
+    let place = Place::new();
+    let mut up = Running::start(&place, &[]).await;
+    let pids = up.pids();
+    up.child.kill().await.expect("up is killed");
+    for (role, pid) in pids {
+        eventually(&format!("{role} ends"), async || !is_alive(pid).await).await;
+    }
+    Running::start(&place, &[]).await.stop().await;
+}
+
+#[tokio::test]
+async fn whatever_crashes_is_started_again_and_service_returns() {
+    let place = Place::new();
+    let up = Running::start(&place, &[]).await;
+    leave_a_mark(&up.env()).await;
+    let replica = format!("replica-{}", place.port + 1);
+    for role in [replica.as_str(), "postgres", "redis"] {
+        let old = up.pids()[role];
+        send(old, Signal::KILL);
+        eventually(&format!("{role} runs again"), async || up.pids()[role] != old).await;
+        eventually("both replicas are ready", async || {
+            is_ready(place.port).await && is_ready(place.port + 1).await
+        })
+        .await;
+    }
+    eventually("Postgres answers", async || reaches_postgres(&up.env()).await).await;
+    assert!(finds_the_mark(&up.env()).await);
+    up.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_that_fails_half_way_stops_what_it_started() {
+    let place = Place::new();
+    let failed = run(place.command().env("HOLDFAST_POOL_SIZE", "many")).await;
+    let said = refusal(&failed);
+    assert!(said.contains("ended before it was ready"), "{said}");
+    assert!(said.contains("many"), "the log is quoted: {said}");
+    assert!(!place.data().join("pids").exists(), "everything was stopped");
+    Running::start(&place, &[]).await.stop().await;
+}
+
+#[tokio::test]
+async fn a_missing_program_is_named_with_its_package() {
+    let place = Place::new();
+    let said = refusal(&run(place.command().env("HOLDFAST_PROGRAMS_PATH", "/nonexistent")).await);
+    assert!(said.contains("postgres is not installed: the package is `postgresql"), "{said}");
+    assert!(said.contains("Install it with"), "{said}");
+}
+
+#[tokio::test]
+async fn a_taken_port_is_found_before_anything_starts() {
+    let place = Place::new();
+    let _taken = TcpListener::bind(("127.0.0.1", place.port + 1)).expect("it is free");
+    let said = refusal(&run(&mut place.command()).await);
+    assert!(said.contains(&format!("127.0.0.1:{}", place.port + 1)), "{said}");
+    assert!(said.contains("--listen"), "{said}");
+    assert!(!place.data().join("postgres").exists());
+}
+
+#[tokio::test]
+async fn an_address_for_others_is_refused_until_it_is_said_twice() {
+    let place = Place::new();
+    let open = format!("0.0.0.0:{}", place.port);
+    let said = refusal(&run(place.command().args(["--listen", &open])).await);
+    assert!(said.contains("--demo-users-on-network"), "{said}");
+    assert!(!place.data().exists());
+}
+
+/// A folder and two ports that nobody else has.
+struct Place {
+    path: PathBuf,
+    port: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        // Two runs of this file at once begin far apart; within one, nobody is given a port twice.
+        let base = 20_000 + (std::process::id() % 400) as u16 * 30;
+        let port = loop {
+            let port = base + NEXT.fetch_add(2, Ordering::Relaxed) % 8_000;
+            let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+            if free(port) && free(port + 1) {
+                break port;
+            }
+        };
+        // Not below target/: as root, Postgres' user could not get there on every machine.
+        let name = format!("hf-up-test-{}-{port}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a new folder");
+        Self { path, port }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"HOLDFAST_") {
+                command.env_remove(name);
+            }
+        }
+        command.env_remove("DATABASE_URL").env_remove("REDIS_URL").arg("up");
+        command.env("HOLDFAST_LISTEN", format!("127.0.0.1:{}", self.port));
+        command.args(["--lock", "owner"]).arg("--data").arg(self.data());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// An `up` that is ready.
+struct Running {
+    child: Child,
+    line: String,
+    data: PathBuf,
+}
+
+impl Running {
+    async fn start(place: &Place, environment: &[(&str, &str)]) -> Self {
+        let mut child =
+            place.command().envs(environment.iter().copied()).spawn().expect("holdfast starts");
+        let out = child.stdout.take().expect("it is piped");
+        let mut line = String::new();
+        let read = timeout(LIMIT, BufReader::new(out).read_line(&mut line)).await;
+        read.expect("it is ready in time").expect("it can be read");
+        assert!(!line.is_empty(), "it ended before it was ready");
+        Self { child, line: line.trim_end().to_owned(), data: place.data() }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id().and_then(|pid| i32::try_from(pid).ok()).expect("it is running")
+    }
+
+    fn env(&self) -> RunningUp {
+        read_env(&self.data).expect("it is ready")
+    }
+
+    /// Its children by role, as it notes them for the next `up`.
+    fn pids(&self) -> HashMap<String, i32> {
+        let text = fs::read_to_string(self.data.join("pids")).expect("notes");
+        let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        words
+            .filter(|words| words[0] != "sockets")
+            .map(|words| (words[0].to_owned(), words[1].parse().expect("a pid")))
+            .collect()
+    }
+
+    fn sockets(&self) -> PathBuf {
+        let text = fs::read_to_string(self.data.join("pids")).expect("notes");
+        let folder = text.lines().find_map(|line| line.strip_prefix("sockets "));
+        PathBuf::from(folder.expect("the sockets' folder"))
+    }
+
+    async fn stop(mut self) {
+        send(self.pid(), Signal::TERM);
+        let status = timeout(LIMIT, self.child.wait()).await.expect("it stops").expect("a status");
+        assert!(status.success(), "{status}");
+    }
+}
+
+async fn run(command: &mut Command) -> Output {
+    let output = command.stderr(Stdio::piped()).output();
+    timeout(LIMIT, output).await.expect("it ends").expect("it starts")
+}
+
+/// What a refused command said.
+fn refusal(output: &Output) -> String {
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty(), "stdout is for results");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it is ours");
+}
+
+/// Whether a process runs; one that has ended and waits to be reaped does not.
+async fn is_alive(pid: i32) -> bool {
+    let output = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().await;
+    let output = output.expect("ps");
+    let state = String::from_utf8_lossy(&output.stdout);
+    !state.trim().is_empty() && !state.trim().starts_with('Z')
+}
+
+async fn is_ready(port: u16) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    matches!(timeout(LIMIT, ask).await, Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200"))
+}
+
+/// Asks until it is so. The pause is only that of asking; no order of events rests on it.
+async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
+    let asking = async {
+        while !holds().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(timeout(LIMIT, asking).await.is_ok(), "never came true: {what}");
+}
+
+/// Both addresses are read by the libraries, and the first also by psql.
+async fn services_answer(running: &RunningUp) {
+    assert!(reaches_postgres(running).await);
+    let client = redis::Client::open(running.redis_url.as_str()).expect("a Redis address");
+    let mut redis = client.get_multiplexed_async_connection().await.expect("Redis");
+    let pong: String = redis::cmd("PING").query_async(&mut redis).await.expect("an answer");
+    assert_eq!(pong, "PONG");
+    let mut psql = Command::new("psql");
+    let output = psql.args([&running.database_url, "-Atc", "select 41 + 1"]).output().await;
+    let output = output.expect("psql comes with Postgres");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "42");
+}
+
+async fn reaches_postgres(running: &RunningUp) -> bool {
+    PgConnection::connect(&running.database_url).await.is_ok()
+}
+
+async fn leave_a_mark(running: &RunningUp) {
+    let mut postgres = PgConnection::connect(&running.database_url).await.expect("Postgres");
+    sqlx::query("create table mark ()").execute(&mut postgres).await.expect("a table");
+}
+
+async fn finds_the_mark(running: &RunningUp) -> bool {
+    let mut postgres = PgConnection::connect(&running.database_url).await.expect("Postgres");
+    sqlx::query("select from mark").execute(&mut postgres).await.is_ok()
+}
