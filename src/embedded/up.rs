@@ -243,7 +243,8 @@ const SERVICES: usize = 2;
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hang_up: Signal,
+    /// None under `nohup`: listening would undo what the user asked for.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
@@ -252,7 +253,7 @@ impl Signals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
+            hang_up: if ignores_hang_up() { None } else { Some(listen(SignalKind::hangup())?) },
         })
     }
 
@@ -261,7 +262,23 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => "interrupted",
             _ = self.terminate.recv() => "terminated",
-            _ = self.hang_up.recv() => "hung up",
+            true = received(&mut self.hang_up) => "hung up",
         }
     }
+}
+
+/// Waits for a signal; false at once when it is not listened to.
+async fn received(signal: &mut Option<Signal>) -> bool {
+    match signal {
+        Some(signal) => signal.recv().await.is_some(),
+        None => false,
+    }
+}
+
+/// Whether we were started with HUP ignored (Linux tells; elsewhere it is not).
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
