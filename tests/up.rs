@@ -186,6 +186,26 @@ async fn an_address_for_others_is_refused_until_it_is_said_twice() {
     assert!(!place.data().exists());
 }
 
+/// A clone below `/root`. Only root has this problem, so only root can show its cure.
+#[tokio::test]
+async fn for_root_a_folder_closed_to_others_is_no_obstacle() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::set_permissions(&place.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let up = Running::start(&place, &[]).await;
+    leave_a_mark(&up.env()).await;
+    up.stop().await;
+    let up = Running::start(&place, &[]).await;
+    let kept = finds_the_mark(&up.env()).await;
+    up.stop().await;
+    let pointer = fs::read_to_string(place.data().join("services")).expect("it says where");
+    let elsewhere = Path::new(pointer.trim());
+    assert!(elsewhere.starts_with("/var/lib") && kept, "{pointer}");
+    fs::remove_dir_all(elsewhere).expect("it is ours");
+}
+
 /// A folder and two ports that nobody else has.
 struct Place {
     path: PathBuf,
