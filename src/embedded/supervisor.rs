@@ -78,11 +78,10 @@ impl Supervised {
 
     /// Waits until `probe` says yes; from then on the child is started again whenever it ends.
     pub(super) async fn ready(
-        &mut self,
+        &self,
         limit: Duration,
         probe: impl AsyncFn() -> std::result::Result<(), String>,
     ) -> Result<()> {
-        let mut ended = self.ended.clone();
         let mut last = "it was not asked".to_owned();
         let probing = async {
             loop {
@@ -95,15 +94,7 @@ impl Supervised {
         };
         let outcome = tokio::select! {
             outcome = timeout(limit, probing) => outcome,
-            status = ended.wait_for(Option::is_some) => {
-                let status = status.ok().and_then(|status| status.clone());
-                return Err(Error::Died {
-                    name: self.name.clone(),
-                    status: status.unwrap_or_else(|| "its task ended".to_owned()),
-                    log: self.log.clone(),
-                    tail: tail(&self.log, self.log_from),
-                });
-            }
+            error = self.given_up() => return Err(error),
         };
         if outcome.is_err() {
             let (name, log) = (self.name.clone(), self.log.clone());
@@ -112,6 +103,18 @@ impl Supervised {
         }
         self.wish.send_replace(Wish::Run);
         Ok(())
+    }
+
+    /// Waits until nobody looks after the child any more, which but for `stop` is an error.
+    pub(super) async fn given_up(&self) -> Error {
+        let mut ended = self.ended.clone();
+        let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| status.clone());
+        Error::Died {
+            name: self.name.clone(),
+            status: status.unwrap_or_else(|| "its task ended".to_owned()),
+            log: self.log.clone(),
+            tail: tail(&self.log, self.log_from),
+        }
     }
 
     /// Ends the child and waits until it has.

@@ -102,7 +102,9 @@ async fn run(
     start_replicas(options, addresses, folder, &running, stack).await?;
     folder.write_env(&running)?;
     announce(options, &running);
-    std::future::pending().await
+    // Crashes are mended; this is for a child that fell in the instant before that began.
+    let watched = stack.children.iter().map(|child| Box::pin(child.given_up()));
+    Err(futures_util::future::select_all(watched).await.0)
 }
 
 /// Postgres and Redis, ready, with a database.
@@ -201,7 +203,7 @@ impl Stack {
         let child = Supervised::start(&self.spawner, spec, &self.hurry.subscribe()).await?;
         // Into the stack first: whatever happens while we wait, it will be stopped.
         self.children.push(child);
-        match self.children.last_mut() {
+        match self.children.last() {
             Some(child) => child.ready(limit, probe).await,
             None => Ok(()),
         }
