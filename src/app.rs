@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{LockSettings, Serve, Switch};
+use crate::config::{Serve, Switch};
 use crate::db;
 use crate::lock::{Locks, Redis, Settings};
 use crate::shop::{Shop, Strategy};
@@ -41,8 +41,7 @@ impl Replica {
             format!("can't listen on {}; choose another with --listen", options.listen)
         })?;
         let port = listener.local_addr()?.port();
-        let shop =
-            shop(&options.database_url, &options.redis_url, options.pool_size, &options.lock)?;
+        let shop = shop(options)?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let site = Site {
@@ -86,31 +85,33 @@ impl Replica {
     }
 }
 
-/// A shop over that Postgres and that Redis. Must be called on the main runtime.
-///
-/// # Errors
-/// An address that can't be read, or an unknown strategy.
-pub fn shop(
-    database_url: &str,
-    redis_url: &str,
-    pool_size: u32,
-    lock: &LockSettings,
-) -> anyhow::Result<Shop> {
-    let Some(strategy) = Strategy::named(&lock.strategy) else {
-        bail!("there is no lock “{}”; there are {}", lock.strategy, Strategy::names());
-    };
+/// The shop of those options. Must be called on the main runtime.
+fn shop(options: &Serve) -> anyhow::Result<Shop> {
+    let lock = &options.lock;
+    if options.redis_prefix.trim().is_empty() {
+        bail!("--redis-prefix must not be blank: whose keys are whose could not be told");
+    }
     let settings = Settings {
+        prefix: options.redis_prefix.clone(),
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry: Duration::from_millis(lock.lock_retry_ms),
         timeout: Duration::from_millis(lock.lock_timeout_ms),
-        ..Settings::default()
     };
     Ok(Shop {
-        pool: db::pool(database_url, pool_size)?,
-        locks: Locks::new(redis(redis_url)?, settings),
-        strategy,
+        pool: db::pool(&options.database_url, options.pool_size)?,
+        locks: Locks::new(redis(&options.redis_url)?, settings),
+        strategy: strategy(&lock.strategy)?,
         runtime: Handle::current(),
     })
+}
+
+/// The strategy of that name.
+///
+/// # Errors
+/// There is none; the names there are.
+pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
+    Strategy::named(name)
+        .with_context(|| format!("there is no lock “{name}”; there are {}", Strategy::names()))
 }
 
 /// The locks of that Redis, to look at. Must be called on the main runtime.

@@ -65,6 +65,9 @@ pub struct Serve {
     /// Where Redis is, e.g. redis://host:6379
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: String,
+    /// What every key in Redis begins with; shops that share a Redis need one each
+    #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
+    pub redis_prefix: String,
     /// Address to listen on
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,

@@ -14,6 +14,8 @@ pub mod shop;
 
 pub mod lab;
 
+pub mod embedded;
+
 pub mod web;
 
 pub mod app;

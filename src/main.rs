@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Parser as _;
 use holdfast::app::{self, Replica};
-use holdfast::config::{Audit, Cli, Command, Migrate, Serve, User, UserAdd};
+use holdfast::config::{Audit, Cli, Command, Migrate, Serve, Switch, Up, User, UserAdd};
 use holdfast::db;
+use holdfast::embedded::{self, UpOptions};
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 
@@ -26,13 +27,33 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up(_) => bail!("not yet"),
+        Command::Up(options) => run_all(options).await?,
         Command::Serve(options) => serve(&options).await?,
         Command::Migrate(options) => migrate(&options).await?,
         Command::User(User::Add(options)) => add_user(options).await?,
         Command::Audit(options) => return audit_books(options).await,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn run_all(options: Up) -> anyhow::Result<()> {
+    // A misspelt lock is told before Postgres is started, not by a replica that ends at once.
+    app::strategy(&options.lock)?;
+    let options = UpOptions {
+        replicas: options.replicas,
+        listen: options.listen,
+        data: options.data,
+        lab: options.lab == Switch::On,
+        lock: options.lock,
+        demo_users_on_network: options.demo_users_on_network,
+        serve_program: std::env::current_exe().context("can't find this very program")?,
+    };
+    embedded::up(options, async |database_url| {
+        db::migrate(database_url).await?;
+        seed_database(database_url).await?;
+        Ok(())
+    })
+    .await
 }
 
 async fn serve(options: &Serve) -> anyhow::Result<()> {
@@ -85,10 +106,20 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
 }
 
 async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
-    let Some(database_url) = options.database_url else {
-        bail!("no DATABASE_URL, and no `holdfast up` runs on {}", options.data.display());
+    let (database_url, redis_url) = match (options.database_url, embedded::read_env(&options.data))
+    {
+        (Some(database_url), _) => (database_url, options.redis_url),
+        (None, Some(running)) => {
+            (running.database_url, options.redis_url.or(Some(running.redis_url)))
+        }
+        (None, None) => {
+            bail!(
+                "no `holdfast up` runs on {}, and no DATABASE_URL is given",
+                options.data.display()
+            )
+        }
     };
-    let locks = options.redis_url.as_deref().map(app::locks).transpose()?;
+    let locks = redis_url.as_deref().map(app::locks).transpose()?;
     let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&audit)?);
