@@ -149,5 +149,9 @@ fn print_audit(audit: &audit::Audit) {
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("holdfast=info,warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }

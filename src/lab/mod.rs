@@ -92,13 +92,7 @@ impl Wishes {
         };
         let pause = match self.pause.as_deref() {
             None => None,
-            Some(name) => match Point::named(name) {
-                Some(point) => Some((point, deadline.saturating_duration_since(Instant::now()))),
-                None => {
-                    let why = "wait, held, read, write, commit, committed or release".to_owned();
-                    return Err(Ungrantable("Holdfast-Pause", why));
-                }
-            },
+            Some(wish) => Some(pause(wish, deadline)?),
         };
         if work.is_none() && !record && pause.is_none() {
             return Ok(Probe::Off);
@@ -111,6 +105,21 @@ impl Wishes {
             events: Mutex::default(),
         })))
     }
+}
+
+/// `commit` (as long as the request may take) or `commit:300` (so many milliseconds).
+fn pause(wish: &str, deadline: Instant) -> Result<(Point, Duration), Ungrantable> {
+    const HEADER: &str = "Holdfast-Pause";
+    let (name, bound) = match wish.split_once(':') {
+        Some((name, ms)) => (name, number(HEADER, Some(ms), &(0..=8_000))?),
+        None => (wish, None),
+    };
+    let Some(point) = Point::named(name) else {
+        let why = "wait, held, read, write, commit, committed or release".to_owned();
+        return Err(Ungrantable(HEADER, why));
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    Ok((point, bound.map_or(left, |ms| Duration::from_millis(ms).min(left))))
 }
 
 fn number(

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use uuid::Uuid;
 
 use super::problems::{Kind, Problem};
@@ -63,7 +63,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let parsed = parsed.map_err(|error| {
         let field = error.path().to_string();
         let error = error.into_inner();
-        if error.is_data() { Problem::field(&field, error.to_string()) } else { malformed(&error) }
+        // A field may be wrong long before the text stops being JSON: the text is judged first.
+        match serde_json::from_slice::<IgnoredAny>(bytes) {
+            Ok(_) if error.is_data() => Problem::field(&field, error.to_string()),
+            Ok(_) => malformed(&error),
+            Err(error) => malformed(&error),
+        }
     })?;
     json.end().map_err(|error| malformed(&error))?;
     Ok(parsed)

@@ -260,9 +260,12 @@ impl Kind {
     }
 }
 
-/// One no.
+/// One no. Small, because every handler's `Result` has room for it.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub struct Problem(Box<Particulars>);
+
+#[derive(Debug, Clone)]
+struct Particulars {
     kind: Kind,
     status: StatusCode,
     detail: String,
@@ -276,14 +279,14 @@ impl Problem {
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let retry_after_s = matches!(kind.status().as_u16(), 429 | 503).then_some(1);
-        Self {
+        Self(Box::new(Particulars {
             kind,
             status: kind.status(),
             detail: detail.into(),
             members: Map::new(),
             retry_after_s,
             headers: Vec::new(),
-        }
+        }))
     }
 
     /// A field that is not as it should be.
@@ -297,51 +300,51 @@ impl Problem {
     /// With another status than usual.
     #[must_use]
     pub fn status(mut self, status: StatusCode) -> Self {
-        self.status = status;
+        self.0.status = status;
         self
     }
 
     /// With one more member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.members.insert(name.to_owned(), value.into());
+        self.0.members.insert(name.to_owned(), value.into());
         self
     }
 
     /// With a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((name, value));
+        self.0.headers.push((name, value));
         self
     }
 
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.0.kind
     }
 
     /// What exactly is wrong.
     #[must_use]
     pub fn detail(&self) -> &str {
-        &self.detail
+        &self.0.detail
     }
 
     /// Its status.
     #[must_use]
     pub fn code(&self) -> StatusCode {
-        self.status
+        self.0.status
     }
 
     fn retry_after(mut self, seconds: u64) -> Self {
-        self.retry_after_s = Some(seconds);
+        self.0.retry_after_s = Some(seconds);
         self
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind.name(), self.detail)
+        write!(f, "{}: {}", self.0.kind.name(), self.0.detail)
     }
 }
 
@@ -349,25 +352,25 @@ impl std::error::Error for Problem {}
 
 impl ResponseError for Problem {
     fn status_code(&self) -> StatusCode {
-        self.status
+        self.0.status
     }
 
     fn error_response(&self) -> HttpResponse {
         let mut body = json!({
-            "type": format!("/problems/{}", self.kind.name()),
-            "title": self.kind.title(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
+            "type": format!("/problems/{}", self.0.kind.name()),
+            "title": self.0.kind.title(),
+            "status": self.0.status.as_u16(),
+            "detail": self.0.detail,
         });
         if let Value::Object(body) = &mut body {
-            body.extend(self.members.clone());
+            body.extend(self.0.members.clone());
         }
-        let mut response = HttpResponse::build(self.status);
+        let mut response = HttpResponse::build(self.0.status);
         response.content_type("application/problem+json");
-        if let Some(seconds) = self.retry_after_s {
+        if let Some(seconds) = self.0.retry_after_s {
             response.insert_header((RETRY_AFTER, seconds.to_string()));
         }
-        for header in &self.headers {
+        for header in &self.0.headers {
             response.append_header(header.clone());
         }
         response.body(body.to_string())

@@ -1,0 +1,297 @@
+//! A shop for tests: real Postgres, real Redis, real replicas.
+//!
+//! One `holdfast up` per test binary gives the services; every test gets a database of its own
+//! (copied from a migrated and seeded template), a Redis prefix of its own, and replicas of its own
+//! as processes. Nothing of the user's is touched, and everything ends with the test binary.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
+
+pub mod proxy;
+pub mod replica;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use holdfast::embedded::{RunningUp, read_env};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+pub use replica::Replica;
+
+/// How long a condition may take to come true before a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The services of this test binary.
+pub struct Services {
+    pub running: RunningUp,
+    _data: tempfile::TempDir,
+    _up: Child,
+}
+
+/// Starts them, once.
+pub fn services() -> &'static Services {
+    static SERVICES: OnceLock<Services> = OnceLock::new();
+    SERVICES.get_or_init(|| {
+        let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap();
+        let port = free_port();
+        // Statics are not dropped, so nobody would end `up` when the tests are over. The shell in
+        // between sees its standard input close when this process ends, however it ends.
+        let script = "\"$@\" </dev/null & pid=$!; read -r _; kill -TERM $pid; wait $pid";
+        let mut up = Command::new("sh")
+            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_holdfast"), "up", "--replicas", "1"])
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--lab", "on"])
+            .arg("--data")
+            .arg(data.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.contains("ready"), "up did not start: {ready:?}");
+        let running = read_env(data.path()).expect("a ready up has an env file");
+        Services { running, _data: data, _up: up }
+    })
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A shop of a test's own.
+pub struct Shop {
+    pub database: String,
+    pub pool: PgPool,
+    pub prefix: String,
+    pub replicas: Vec<Replica>,
+    pub http: reqwest::Client,
+}
+
+impl Shop {
+    /// With that many replicas, under `owner`, the lab on.
+    pub async fn start(replicas: usize) -> Self {
+        Self::start_with(replicas, &[]).await
+    }
+
+    /// The same, with more environment for the replicas.
+    pub async fn start_with(replicas: usize, env: &[(&str, &str)]) -> Self {
+        let mut shop = Self::bare().await;
+        for _ in 0..replicas {
+            shop.add_replica(env);
+        }
+        shop
+    }
+
+    /// A database and a prefix, and nobody who serves.
+    pub async fn bare() -> Self {
+        Self::from_template(template().await).await
+    }
+
+    async fn from_template(template: &str) -> Self {
+        let database = format!("test_{}", Uuid::new_v4().simple());
+        admin(&format!("create database {database} template {template}")).await;
+        let pool = PgPoolOptions::new()
+            .max_connections(4)
+            .connect_with(options().database(&database))
+            .await
+            .unwrap();
+        let prefix = format!("test-{}:", Uuid::new_v4().simple());
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(20)).build().unwrap();
+        Self { database, pool, prefix, replicas: Vec::new(), http }
+    }
+
+    /// A shop with the same books as they are now, and nobody who serves.
+    pub async fn copied(&self) -> Self {
+        Self::from_template(&self.database).await
+    }
+
+    /// One more replica; later variables win.
+    pub fn add_replica(&mut self, env: &[(&str, &str)]) {
+        let url = self.database_url();
+        let redis = &services().running.redis_url;
+        let mut all = vec![
+            ("DATABASE_URL", url.as_str()),
+            ("REDIS_URL", redis.as_str()),
+            ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
+            ("HOLDFAST_LAB", "on"),
+            ("HOLDFAST_LOCK", "owner"),
+        ];
+        all.extend(env);
+        self.replicas.push(Replica::start(&all));
+    }
+
+    /// Where the test's own database is.
+    pub fn database_url(&self) -> String {
+        let url = &services().running.database_url;
+        url.replace("postgres:///holdfast?", &format!("postgres:///{}?", self.database))
+    }
+
+    /// An address at the replica of that number.
+    pub fn url(&self, replica: usize, path: &str) -> String {
+        format!("{}{path}", self.replicas[replica].base_url)
+    }
+
+    /// A request as somebody who has signed in (at the first replica).
+    pub fn request(
+        &self,
+        who: &User,
+        method: Method,
+        replica: usize,
+        path: &str,
+    ) -> RequestBuilder {
+        self.http.request(method, self.url(replica, path)).bearer_auth(&who.token)
+    }
+
+    /// Signs in; the password is the name.
+    pub async fn sign_in(&self, name: &str) -> User {
+        let response = self
+            .http
+            .post(self.url(0, "/api/sessions"))
+            .json(&json!({ "user": name, "password": name }))
+            .send()
+            .await
+            .unwrap();
+        let session = body(response, StatusCode::CREATED).await;
+        User { name: name.to_owned(), token: session["token"].as_str().unwrap().to_owned() }
+    }
+
+    /// A throw-away item of the lab, by sku.
+    pub async fn lab_item(&self, stock: i64) -> String {
+        let admin = self.sign_in("admin").await;
+        let response = self
+            .request(&admin, Method::POST, 0, "/api/lab/items")
+            .json(&json!({ "stock": stock }))
+            .send()
+            .await
+            .unwrap();
+        body(response, StatusCode::CREATED).await["sku"].as_str().unwrap().to_owned()
+    }
+
+    /// An order of one item, not sent yet; a fresh key.
+    pub fn order(&self, who: &User, replica: usize, sku: &str, quantity: i64) -> RequestBuilder {
+        self.request(who, Method::POST, replica, "/api/orders")
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .json(&json!({ "lines": [{ "sku": sku, "quantity": quantity }] }))
+    }
+
+    /// Places an order and expects it to succeed.
+    pub async fn placed(&self, who: &User, sku: &str, quantity: i64) -> Value {
+        body(self.order(who, 0, sku, quantity).send().await.unwrap(), StatusCode::CREATED).await
+    }
+
+    /// What a GET answers, expected to be 200.
+    pub async fn read(&self, who: &User, path: &str) -> Value {
+        body(self.request(who, Method::GET, 0, path).send().await.unwrap(), StatusCode::OK).await
+    }
+
+    /// The item's audit.
+    pub async fn item_audit(&self, sku: &str) -> Value {
+        self.item_audit_at(0, sku).await
+    }
+
+    /// The item's audit, by that replica.
+    pub async fn item_audit_at(&self, replica: usize, sku: &str) -> Value {
+        let url = self.url(replica, &format!("/api/items/{sku}/audit"));
+        body(self.http.get(url).send().await.unwrap(), StatusCode::OK).await
+    }
+
+    /// The whole audit.
+    pub async fn audit(&self) -> holdfast::shop::audit::Audit {
+        holdfast::shop::audit::everything(&self.pool, None).await.unwrap()
+    }
+
+    /// The names of the checks that fail.
+    pub async fn failing_checks(&self) -> Vec<String> {
+        let audit = self.audit().await;
+        audit.checks.into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
+    }
+
+    /// Fails unless the books are sound.
+    pub async fn assert_sound(&self) {
+        let audit = self.audit().await;
+        assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
+    }
+
+    /// A number from the test's own database.
+    pub async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+    }
+}
+
+/// Somebody who has signed in.
+#[derive(Debug, Clone)]
+pub struct User {
+    pub name: String,
+    pub token: String,
+}
+
+/// The body of an answer that must have that status.
+pub async fn body(response: Response, status: StatusCode) -> Value {
+    let actual = response.status();
+    let text = response.text().await.unwrap();
+    assert_eq!(actual, status, "{text}");
+    serde_json::from_str(&text).unwrap_or(Value::Null)
+}
+
+/// The name of the problem in an answer that must have that status.
+pub async fn problem(response: Response, status: u16) -> String {
+    let actual = response.status().as_u16();
+    let kind = response.headers().get("content-type").cloned();
+    let text = response.text().await.unwrap();
+    assert_eq!(actual, status, "{text}");
+    assert_eq!(kind.unwrap(), "application/problem+json", "{text}");
+    let body: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(body["status"], status, "{text}");
+    body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned()
+}
+
+/// Asks again until `condition` holds; fails after [`PATIENCE`].
+pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Where the services' Postgres is.
+pub fn options() -> PgConnectOptions {
+    services().running.database_url.parse().unwrap()
+}
+
+/// A statement on the services' own database.
+async fn admin(sql: &str) {
+    use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+    let mut connection = sqlx::PgConnection::connect_with(&options()).await.unwrap();
+    connection.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// A database with schema and seed, to be copied.
+async fn template() -> &'static str {
+    static TEMPLATE: OnceCell<&str> = OnceCell::const_new();
+    TEMPLATE
+        .get_or_init(|| async {
+            admin("create database template_shop").await;
+            let url = services()
+                .running
+                .database_url
+                .replace("postgres:///holdfast?", "postgres:///template_shop?");
+            holdfast::db::migrate(&url).await.unwrap();
+            let pool = holdfast::db::pool(&url, 2).unwrap();
+            assert!(holdfast::shop::seed::seed(&pool).await.unwrap());
+            // A template that somebody is connected to can't be copied.
+            pool.close().await;
+            "template_shop"
+        })
+        .await
+}

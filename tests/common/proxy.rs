@@ -1,0 +1,87 @@
+//! A proxy on loopback before a unix socket, which can be cut: what Postgres or Redis being away
+//! looks like to a replica.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+
+/// A proxy to one socket.
+pub struct Proxy {
+    pub port: u16,
+    switches: Arc<Switches>,
+    cut: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Switches {
+    closed: AtomicBool,
+    swallow: AtomicBool,
+}
+
+impl Proxy {
+    /// Listens on a free port.
+    pub async fn to(socket: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let switches = Arc::new(Switches::default());
+        let (cut, cuts) = watch::channel(0);
+        let shared = switches.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // Accepted and closed at once is what a dead server's port looks like from here.
+                if !shared.closed.load(Ordering::SeqCst) {
+                    tokio::spawn(carry(client, socket.clone(), shared.clone(), cuts.clone()));
+                }
+            }
+        });
+        Self { port, switches, cut }
+    }
+
+    /// Ends all connections and lets no new one in.
+    pub fn cut(&self) {
+        self.switches.closed.store(true, Ordering::SeqCst);
+        self.cut.send_modify(|n| *n += 1);
+    }
+
+    /// Lets connections in again.
+    pub fn mend(&self) {
+        self.switches.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// The next answer of the server is not delivered: its connection ends instead. What was asked
+    /// has been done by then.
+    pub fn swallow_next_answer(&self) {
+        self.switches.swallow.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn carry(
+    client: TcpStream,
+    socket: PathBuf,
+    switches: Arc<Switches>,
+    mut cuts: watch::Receiver<u64>,
+) {
+    cuts.mark_unchanged();
+    let Ok(server) = UnixStream::connect(socket).await else { return };
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let answers = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
+            if switches.swallow.swap(false, Ordering::SeqCst)
+                || to_client.write_all(&buffer[..length]).await.is_err()
+            {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = copy(&mut from_client, &mut to_server) => {}
+        () = answers => {}
+        _ = cuts.changed() => {}
+    }
+}

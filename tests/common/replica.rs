@@ -1,0 +1,69 @@
+//! One `holdfast serve`, as a process that can be killed and stopped.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running replica. It ends with the value.
+pub struct Replica {
+    pub base_url: String,
+    child: Child,
+}
+
+impl Replica {
+    /// Starts one on a free port and waits until it listens.
+    pub fn start(env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command
+            .arg("serve")
+            .env("HOLDFAST_LISTEN", "127.0.0.1:0")
+            .env("HOLDFAST_LOG", "holdfast=warn,error")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        for (name, value) in env {
+            command.env(name, value);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let base_url = line
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"))
+            .unwrap_or_else(|| panic!("the replica did not start: {line:?}"));
+        Self { base_url: base_url.to_owned(), child }
+    }
+
+    /// Its name in answers: its port.
+    pub fn name(&self) -> &str {
+        self.base_url.rsplit_once(':').unwrap().1
+    }
+
+    /// SIGKILL, and gone.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGSTOP: it holds what it holds and does nothing.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,305 @@
+//! The audit: sound after load, and every forgery caught by the check that is there for it.
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use crate::common::{Shop, body, problem};
+
+/// Books with something of everything in them: orders pending, paid, cancelled and refunded.
+async fn busy_books() -> Shop {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    for who in [&alice, &bob] {
+        for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
+            let order = shop
+                .request(who, Method::POST, 0, "/api/orders")
+                .header("Idempotency-Key", Uuid::new_v4().to_string())
+                .json(&json!({ "lines": [
+                    { "sku": "key-ring", "quantity": 3 }, { "sku": "deadbolt", "quantity": 1 },
+                ] }));
+            let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
+            for action in actions {
+                let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+                let done = shop
+                    .request(who, Method::POST, 0, &path)
+                    .header("Idempotency-Key", Uuid::new_v4().to_string());
+                body(done.send().await.unwrap(), StatusCode::OK).await;
+            }
+        }
+    }
+    shop.assert_sound().await;
+    shop
+}
+
+/// A way to forge the books, and the checks that must fail because of it.
+struct Forgery {
+    what: &'static str,
+    sql: &'static str,
+    caught_by: &'static [&'static str],
+}
+
+const FORGERIES: [Forgery; 26] = [
+    Forgery {
+        what: "a unit vanishes from the shelf",
+        sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
+        caught_by: &["stock-drift"],
+    },
+    Forgery {
+        what: "a unit appears on the shelf",
+        sql: "update items set stock = stock + 1 where sku = 'deadbolt'",
+        caught_by: &["stock-drift"],
+    },
+    Forgery {
+        what: "a sale is dropped from the ledger",
+        sql: "delete from stock_ledger where seq = (select max(seq) from stock_ledger where sku = 'key-ring' and reason = 'order')",
+        caught_by: &["stock-drift", "stock-chain", "order-lines"],
+    },
+    Forgery {
+        what: "a sale is doubled",
+        sql: "alter table stock_ledger drop constraint stock_ledger_line_once;
+              insert into stock_ledger (sku, before, delta, after, version, reason, order_id, request_id)
+              select sku, before, delta, after, version, reason, order_id, request_id from stock_ledger
+               where reason = 'order' limit 1",
+        caught_by: &["stock-drift", "stock-chain", "stock-forks", "order-lines"],
+    },
+    Forgery {
+        what: "an entry's delta is another",
+        sql: "update stock_ledger set delta = delta - 1, after = after - 1
+               where seq = (select max(seq) from stock_ledger where sku = 'key-ring' and reason = 'order')",
+        caught_by: &["stock-drift", "stock-chain", "order-lines"],
+    },
+    Forgery {
+        what: "before and after are shifted, the sum stays",
+        sql: "update stock_ledger set before = before + 5, after = after + 5
+               where seq = (select max(seq) from stock_ledger where sku = 'key-ring' and reason = 'order')",
+        caught_by: &["stock-chain"],
+    },
+    Forgery {
+        what: "an entry does not add up",
+        sql: "alter table stock_ledger drop constraint stock_ledger_sum;
+              update stock_ledger set after = after + 1
+               where seq = (select max(seq) from stock_ledger where sku = 'key-ring')",
+        caught_by: &["stock-chain"],
+    },
+    Forgery {
+        what: "two entries swap their places",
+        sql: "update stock_ledger a set before = b.before, after = b.after, delta = b.delta,
+                     reason = b.reason || ' ' , order_id = null
+                from stock_ledger b
+               where a.seq = (select min(seq) from stock_ledger where sku = 'key-ring' and reason = 'order')
+                 and b.seq = (select max(seq) from stock_ledger where sku = 'key-ring')",
+        caught_by: &["stock-chain", "order-lines"],
+    },
+    Forgery {
+        what: "two entries claim the same read",
+        sql: "update stock_ledger set version = version - 1
+               where seq = (select max(seq) from stock_ledger where sku = 'key-ring')",
+        caught_by: &["stock-forks"],
+    },
+    Forgery {
+        what: "a lost update: both read the same, the chain forks, the shelf keeps one unit too many",
+        sql: "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+              select sku, stock, -1, stock - 1, version, 'gone', gen_random_uuid() from items where sku = 'deadbolt';
+              insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+              select sku, stock, -1, stock - 1, version, 'gone', gen_random_uuid() from items where sku = 'deadbolt';
+              update items set stock = stock - 1 where sku = 'deadbolt'",
+        caught_by: &["stock-drift", "stock-chain", "stock-forks"],
+    },
+    Forgery {
+        what: "more is sold than ever was there",
+        sql: "alter table stock_ledger drop constraint stock_ledger_not_negative;
+              insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+              select sku, stock, -stock - 3, -3, version, 'gone', gen_random_uuid() from items where sku = 'last-lantern';
+              alter table items drop constraint items_stock_range;
+              update items set stock = -3 where sku = 'last-lantern'",
+        caught_by: &["stock-oversold", "nothing-negative"],
+    },
+    Forgery {
+        what: "an item without an opening",
+        sql: "insert into items (sku, name, price_cents, stock) values ('smuggled', 'Smuggled', 1, 0)",
+        caught_by: &["stock-opening"],
+    },
+    Forgery {
+        what: "an item is opened twice",
+        sql: "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+              select sku, stock, 4, stock + 4, version, 'opening', gen_random_uuid() from items where sku = 'deadbolt';
+              update items set stock = stock + 4 where sku = 'deadbolt'",
+        caught_by: &["stock-opening"],
+    },
+    Forgery {
+        what: "a line's quantity is another",
+        sql: "update order_lines set quantity = quantity + 1
+               where ctid = (select min(ctid) from order_lines)",
+        caught_by: &["order-lines", "order-totals"],
+    },
+    Forgery {
+        what: "a line's price is another",
+        sql: "update order_lines set unit_price_cents = 1 where ctid = (select min(ctid) from order_lines)",
+        caught_by: &["order-totals"],
+    },
+    Forgery {
+        what: "a line is gone",
+        sql: "delete from order_lines where ctid = (select min(ctid) from order_lines)",
+        caught_by: &["stock-entries", "order-totals"],
+    },
+    Forgery {
+        what: "a sale names no order",
+        sql: "update stock_ledger set order_id = null where seq = (select max(seq) from stock_ledger where reason = 'order')",
+        caught_by: &["stock-entries", "order-lines"],
+    },
+    Forgery {
+        what: "a cancelled order is pending again",
+        sql: "update orders set status = 'pending' where status = 'cancelled'",
+        caught_by: &["order-lines"],
+    },
+    Forgery {
+        what: "a pending order was paid without money",
+        sql: "update orders set status = 'paid', paid_at = now() where status = 'pending'",
+        caught_by: &["payments", "money-conserved"],
+    },
+    Forgery {
+        what: "a payment is less than the order",
+        sql: "update balance_ledger set delta = delta + 1, after = after + 1
+               where seq = (select max(seq) from balance_ledger where reason = 'payment')",
+        caught_by: &["payments", "balance-drift", "balance-chain"],
+    },
+    Forgery {
+        what: "money appears on an account",
+        sql: "update accounts set balance_cents = balance_cents + 1
+               where user_id = (select id from users where name = 'carol')",
+        caught_by: &["balance-drift", "money-conserved"],
+    },
+    Forgery {
+        what: "money moves from one account to another, the sum stays",
+        sql: "update accounts set balance_cents = balance_cents + case name when 'carol' then 1 else -1 end
+                from users where id = user_id and name in ('carol', 'admin')",
+        caught_by: &["balance-drift"],
+    },
+    Forgery {
+        what: "two payments claim the same read",
+        sql: "update balance_ledger set version = version - 1 where seq = (select max(seq) from balance_ledger)",
+        caught_by: &["balance-forks"],
+    },
+    Forgery {
+        what: "money came in that nobody put in",
+        sql: "insert into balance_ledger (user_id, before, delta, after, version, reason, request_id)
+              select user_id, balance_cents, 5, balance_cents + 5, version, 'top-up', gen_random_uuid()
+                from accounts join users on id = user_id where name = 'carol';
+              update accounts set balance_cents = balance_cents + 5
+               where user_id = (select id from users where name = 'carol')",
+        caught_by: &["top-ups", "money-conserved"],
+    },
+    Forgery {
+        what: "a balance below zero, with a ledger that agrees",
+        sql: "alter table balance_ledger drop constraint balance_ledger_not_negative;
+              alter table accounts drop constraint accounts_balance_range;
+              insert into balance_ledger (user_id, before, delta, after, version, reason, request_id)
+              select user_id, balance_cents, -balance_cents - 1, -1, version, 'payment', gen_random_uuid()
+                from accounts join users on id = user_id where name = 'carol';
+              update accounts set balance_cents = -1
+               where user_id = (select id from users where name = 'carol')",
+        caught_by: &["nothing-negative", "money-conserved"],
+    },
+    Forgery {
+        what: "an answer speaks of an order that is not there",
+        sql: "update idempotency set body = convert_to(replace(convert_from(body, 'UTF8'), '-7', '-6'), 'UTF8')
+               where path = '/api/orders'",
+        caught_by: &["answers"],
+    },
+];
+
+#[tokio::test]
+async fn every_forgery_is_caught() {
+    let mut books = busy_books().await;
+    // A database that somebody is connected to can't be copied.
+    books.replicas.clear();
+    books.pool.close().await;
+    for forgery in FORGERIES {
+        let forged = books.copied().await;
+        forged.assert_sound().await;
+        sqlx::raw_sql(AssertSqlSafe(forgery.sql.to_owned())).execute(&forged.pool).await.unwrap();
+        let failing = forged.failing_checks().await;
+        for check in forgery.caught_by {
+            assert!(failing.iter().any(|name| name == check), "{}: {failing:?}", forgery.what);
+        }
+        forged.pool.close().await;
+    }
+}
+
+#[tokio::test]
+async fn every_check_has_a_forgery() {
+    let shop = Shop::bare().await;
+    for check in shop.audit().await.checks {
+        let forged = FORGERIES.iter().any(|f| f.caught_by.contains(&check.name.as_str()));
+        assert!(forged, "nothing shows that {} can fail", check.name);
+    }
+}
+
+#[tokio::test]
+async fn the_books_are_sound_after_a_load_on_both_replicas() {
+    let shop = Shop::start(2).await;
+    let users =
+        [shop.sign_in("alice").await, shop.sign_in("bob").await, shop.sign_in("carol").await];
+    let journeys = (0..60).map(|n| {
+        let (shop, who) = (&shop, &users[n % 3]);
+        async move {
+            let lines = json!({ "lines": [
+                { "sku": "brass-padlock", "quantity": 1 + n % 3 }, { "sku": "last-lantern", "quantity": 1 },
+            ] });
+            let lines = if n % 10 == 0 { lines } else { json!({ "lines": [lines["lines"][0]] }) };
+            let order = shop
+                .request(who, Method::POST, n % 2, "/api/orders")
+                .header("Idempotency-Key", Uuid::new_v4().to_string())
+                .json(&lines);
+            let order = order.send().await.unwrap();
+            if order.status() != 201 {
+                assert!([409, 503].contains(&order.status().as_u16()), "{}", order.status());
+                return;
+            }
+            let order: serde_json::Value = order.json().await.unwrap();
+            for action in [["pay"], ["cancel"], ["refund"]].concat().iter().skip(n % 2).take(n % 3) {
+                let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+                let done = shop
+                    .request(who, Method::POST, (n + 1) % 2, &path)
+                    .header("Idempotency-Key", Uuid::new_v4().to_string());
+                let status = done.send().await.unwrap().status().as_u16();
+                assert!([200, 402, 409, 503].contains(&status), "{status}");
+            }
+        }
+    });
+    futures_util::future::join_all(journeys).await;
+    assert!(shop.number("select count(*) from orders").await > 10);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn the_audit_is_the_admins_and_tells_every_check() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let denied = shop.request(&alice, Method::GET, 0, "/api/audit").send().await.unwrap();
+    assert_eq!(problem(denied, 403).await, "forbidden");
+    let audit = shop.read(&admin, "/api/audit").await;
+    assert_eq!(audit["ok"], true);
+    assert_eq!(audit["checks"].as_array().unwrap().len(), 16);
+}
+
+#[tokio::test]
+async fn the_command_exits_0_when_sound_and_1_when_not() {
+    let shop = Shop::bare().await;
+    let audit = || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["audit", "--json"])
+            .env("DATABASE_URL", shop.database_url())
+            .output()
+            .unwrap()
+    };
+    let sound = audit();
+    assert_eq!(sound.status.code(), Some(0), "{sound:?}");
+    sqlx::query("update items set stock = stock + 1").execute(&shop.pool).await.unwrap();
+    let forged = audit();
+    assert_eq!(forged.status.code(), Some(1), "{forged:?}");
+    let report: serde_json::Value = serde_json::from_slice(&forged.stdout).unwrap();
+    assert_eq!(report["ok"], false);
+}

@@ -1,0 +1,69 @@
+//! The OpenAPI description says what there is, and the page to try it answers.
+
+use std::collections::BTreeSet;
+
+use reqwest::StatusCode;
+
+use crate::common::{Shop, body};
+
+#[tokio::test]
+async fn every_address_of_the_contract_is_described() {
+    let shop = Shop::start(1).await;
+    let url = shop.url(0, "/api/openapi.json");
+    let description = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
+    let mut described = BTreeSet::new();
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            described.insert(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let contract = [
+        "POST /api/users",
+        "POST /api/sessions",
+        "DELETE /api/sessions",
+        "GET /api/items",
+        "POST /api/items",
+        "GET /api/items/{sku}",
+        "POST /api/items/{sku}/stock",
+        "GET /api/items/{sku}/ledger",
+        "GET /api/items/{sku}/audit",
+        "POST /api/order-tokens",
+        "POST /api/orders",
+        "GET /api/orders",
+        "GET /api/orders/{id}",
+        "POST /api/orders/{id}/pay",
+        "POST /api/orders/{id}/cancel",
+        "POST /api/orders/{id}/refund",
+        "GET /api/me",
+        "GET /api/me/ledger",
+        "POST /api/me/top-ups",
+        "GET /api/locks",
+        "GET /api/audit",
+        "POST /api/lab/items",
+        "POST /api/lab/noop",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /metrics",
+    ];
+    assert_eq!(described, contract.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn the_page_to_try_it_answers() {
+    let shop = Shop::start(1).await;
+    let page = shop.http.get(shop.url(0, "/api/docs")).send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    assert!(page.url().path().starts_with("/api/docs/"), "{}", page.url());
+    assert!(page.text().await.unwrap().contains("swagger-ui"));
+}
+
+#[tokio::test]
+async fn figures_for_prometheus_carry_their_units() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    shop.placed(&alice, "deadbolt", 1).await;
+    let metrics =
+        shop.http.get(shop.url(0, "/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("holdfast_http_request_seconds_bucket"), "{metrics}");
+    assert!(metrics.contains("holdfast_lock_wait_seconds_bucket"), "{metrics}");
+}

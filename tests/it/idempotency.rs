@@ -1,0 +1,278 @@
+//! Every row of the contract's table: one key, one order, one answer.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::{Shop, User, body, problem, until};
+
+fn order(shop: &Shop, who: &User, replica: usize, key: &str, sku: &str, n: i64) -> RequestBuilder {
+    shop.request(who, Method::POST, replica, "/api/orders")
+        .header("Idempotency-Key", key)
+        .json(&json!({ "lines": [{ "sku": sku, "quantity": n }] }))
+}
+
+fn is_replayed(response: &Response) -> bool {
+    response.headers().get("idempotent-replayed").is_some_and(|value| value == "true")
+}
+
+#[tokio::test]
+async fn a_key_is_wanted() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
+    let post = |path: &str| shop.request(&alice, Method::POST, 0, path).json(&lines);
+    let missing = post("/api/orders").send().await.unwrap();
+    assert_eq!(problem(missing, 400).await, "idempotency-key-missing");
+    let both =
+        post("/api/orders?token=0123456789abcdef").header("Idempotency-Key", "fedcba9876543210");
+    assert_eq!(problem(both.send().await.unwrap(), 400).await, "invalid-request");
+    let short = post("/api/orders").header("Idempotency-Key", "short");
+    assert_eq!(problem(short.send().await.unwrap(), 422).await, "invalid-request");
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+}
+
+#[tokio::test]
+async fn a_finished_key_answers_the_same_bytes_at_every_replica() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    // The last one there is: a replay must not be told that it is sold out.
+    let first = order(&shop, &alice, 0, &key, "last-lantern", 1).send().await.unwrap();
+    assert_eq!(first.status(), 201);
+    assert!(!is_replayed(&first));
+    let first = first.bytes().await.unwrap();
+    let quoted = format!("\"{key}\"");
+    let by_query = shop
+        .request(&alice, Method::POST, 1, &format!("/api/orders?token={key}"))
+        .json(&json!({ "lines": [{ "quantity": 1, "sku": "last-lantern" }] }));
+    for again in [
+        order(&shop, &alice, 0, &key, "last-lantern", 1),
+        order(&shop, &alice, 1, &key, "last-lantern", 1),
+        order(&shop, &alice, 1, &quoted, "last-lantern", 1),
+        by_query,
+    ] {
+        let again = again.send().await.unwrap();
+        assert_eq!(again.status(), 201);
+        assert!(is_replayed(&again));
+        assert_eq!(again.bytes().await.unwrap(), first);
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn another_payload_under_the_same_key_is_a_mismatch() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    body(order(&shop, &alice, 0, &key, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
+        .await;
+    let other = order(&shop, &alice, 1, &key, "deadbolt", 2).send().await.unwrap();
+    assert_eq!(problem(other, 422).await, "idempotency-key-mismatch");
+    assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_its_user_and_its_path() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let key = Uuid::new_v4().to_string();
+    let send = |who| order(&shop, who, 0, &key, "deadbolt", 1).send();
+    let hers = body(send(&alice).await.unwrap(), StatusCode::CREATED).await;
+    let his = body(send(&bob).await.unwrap(), StatusCode::CREATED).await;
+    assert_ne!(hers["id"], his["id"]);
+    let path = format!("/api/orders/{}/pay", hers["id"].as_str().unwrap());
+    let pay =
+        || shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", &key).send();
+    let paid = pay().await.unwrap();
+    assert!(!is_replayed(&paid));
+    body(paid, StatusCode::OK).await;
+    assert!(is_replayed(&pay().await.unwrap()));
+    let top_up = |cents: i64| {
+        shop.request(&alice, Method::POST, 0, "/api/me/top-ups")
+            .header("Idempotency-Key", &key)
+            .json(&json!({ "amount_cents": cents }))
+            .send()
+    };
+    body(top_up(7).await.unwrap(), StatusCode::CREATED).await;
+    body(top_up(7).await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(problem(top_up(8).await.unwrap(), 422).await, "idempotency-key-mismatch");
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 4_900 + 7);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_duplicate_of_a_running_request_is_told_so_and_a_mismatch_too() {
+    let shop = Shop::start(2).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let key = Uuid::new_v4().to_string();
+    let slow = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Work-Ms", "1500");
+    let slow = tokio::spawn(slow.send());
+    until("the token is locked", async || {
+        let locks = shop.read(&admin, "/api/locks").await;
+        locks.as_array().unwrap().iter().any(|lock| lock["key"].as_str().unwrap().contains(&key))
+    })
+    .await;
+    let duplicate = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+    assert_eq!(duplicate.headers()["retry-after"], "1");
+    assert_eq!(problem(duplicate, 409).await, "idempotency-key-in-flight");
+    let other = order(&shop, &alice, 1, &key, "deadbolt", 9).send().await.unwrap();
+    assert_eq!(problem(other, 422).await, "idempotency-key-mismatch");
+    body(slow.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    let after = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+    assert!(is_replayed(&after));
+}
+
+#[tokio::test]
+async fn a_hundred_duplicates_make_one_order() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let sent = (0..100).map(|n| order(&shop, &alice, n % 2, &key, "key-ring", 1).send());
+    let mut ids = BTreeSet::new();
+    for response in futures_util::future::join_all(sent).await {
+        let response = response.unwrap();
+        match response.status().as_u16() {
+            201 => {
+                let order: Value = response.json().await.unwrap();
+                ids.insert(order["id"].as_str().unwrap().to_owned());
+            }
+            _ => assert_eq!(problem(response, 409).await, "idempotency-key-in-flight"),
+        }
+    }
+    assert_eq!(ids.len(), 1);
+    assert_eq!(shop.item_audit("key-ring").await["sold"], 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn after_a_kill_between_commit_and_answer_the_other_replica_answers() {
+    let mut shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let lost = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "committed");
+    let lost = tokio::spawn(lost.send());
+    until("the order is committed", async || shop.number("select count(*) from orders").await == 1)
+        .await;
+    shop.replicas[0].kill();
+    assert!(lost.await.unwrap().is_err(), "nobody answered");
+    let again = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+    assert!(is_replayed(&again));
+    body(again, StatusCode::CREATED).await;
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
+    let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let lost = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
+    let lost = tokio::spawn(lost.send());
+    until("the order waits for its commit", async || {
+        shop.number(
+            "select count(*) from pg_stat_activity
+              where datname = current_database() and state = 'idle in transaction'",
+        )
+        .await
+            == 1
+    })
+    .await;
+    shop.replicas[0].kill();
+    assert!(lost.await.unwrap().is_err());
+    let killed = Instant::now();
+    until("the key is free again", async || {
+        let again = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+        match again.status().as_u16() {
+            201 => {
+                assert!(!is_replayed(&again), "nothing was committed, so this is the first answer");
+                true
+            }
+            _ => {
+                assert_eq!(problem(again, 409).await, "idempotency-key-in-flight");
+                false
+            }
+        }
+    })
+    .await;
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let slow = order(&shop, &alice, 0, &key, "deadbolt", 1)
+        .header("Holdfast-Lock", "row-lock")
+        .header("Holdfast-Work-Ms", "1000");
+    let slow = tokio::spawn(slow.send());
+    let token = format!("{}token:*", shop.prefix);
+    let client = redis::Client::open(crate::common::services().running.redis_url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // Redis forgets the token as soon as it knows it.
+    until("the token was locked", async || {
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg(&token).query_async(&mut connection).await.unwrap();
+        for key in &keys {
+            let _: () = redis::cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
+        }
+        !keys.is_empty()
+    })
+    .await;
+    let duplicate = order(&shop, &alice, 1, &key, "deadbolt", 1)
+        .header("Holdfast-Lock", "row-lock")
+        .send()
+        .await
+        .unwrap();
+    let replayed = is_replayed(&duplicate);
+    let duplicate = body(duplicate, StatusCode::CREATED).await;
+    let first = slow.await.unwrap().unwrap();
+    // Whichever claimed the key first did the work; the other one got its answer.
+    assert_ne!(replayed, is_replayed(&first));
+    assert_eq!(duplicate, body(first, StatusCode::CREATED).await);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_key_of_yesterday_is_used_for_ever() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let send = || order(&shop, &alice, 0, &key, "deadbolt", 1).send();
+    let placed = body(send().await.unwrap(), StatusCode::CREATED).await;
+    for what in [
+        "update idempotency set created_at = created_at - interval '25 hours'",
+        "delete from idempotency",
+    ] {
+        sqlx::query(what).execute(&shop.pool).await.unwrap();
+        let refusal: Value = send().await.unwrap().json().await.unwrap();
+        assert_eq!(refusal["type"], "/problems/idempotency-key-used");
+        assert_eq!(refusal["order_id"], placed["id"]);
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_stored() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let key = Uuid::new_v4().to_string();
+    let send = || order(&shop, &alice, 0, &key, "last-lantern", 2).send();
+    assert_eq!(problem(send().await.unwrap(), 409).await, "sold-out");
+    assert_eq!(shop.number("select count(*) from idempotency").await, 0);
+    let restock = shop
+        .request(&admin, Method::POST, 0, "/api/items/last-lantern/stock")
+        .json(&json!({ "delta": 1, "reason": "found one" }));
+    body(restock.send().await.unwrap(), StatusCode::OK).await;
+    body(send().await.unwrap(), StatusCode::CREATED).await;
+    shop.assert_sound().await;
+}

@@ -1,0 +1,14 @@
+//! The shop, from outside: HTTP against real replicas, and the database behind them.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod audit;
+mod description;
+mod idempotency;
+mod journey;
+mod refusals;
+mod strategies;
+mod trouble;

@@ -1,0 +1,340 @@
+//! What each strategy keeps apart, and what it does not: broken rungs are seen broken.
+
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::{Shop, User, body, problem, until};
+
+/// Units in the run's item, and orders thrown at it.
+const STOCK: i64 = 20;
+const ORDERS: usize = 50;
+
+struct Run {
+    accepted: i64,
+    audit: Value,
+}
+
+impl Run {
+    fn forks(&self) -> usize {
+        self.audit["forks"].as_array().unwrap().len()
+    }
+
+    fn is_sound(&self) -> bool {
+        self.audit["ok"] == true && self.forks() == 0 && self.audit["oversold"] == 0
+    }
+}
+
+/// Throws orders at all replicas at once, under that strategy.
+async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(STOCK).await;
+    let orders = (0..ORDERS).map(|n| {
+        shop.order(&alice, n % shop.replicas.len(), &sku, 1)
+            .header("Holdfast-Lock", strategy)
+            .header("Holdfast-Work-Ms", work_ms)
+            .send()
+    });
+    let mut accepted = 0;
+    for response in futures_util::future::join_all(orders).await {
+        let response = response.unwrap();
+        match response.status().as_u16() {
+            201 => accepted += 1,
+            503 => assert_eq!(problem(response, 503).await, "lock-timeout"),
+            _ => assert_eq!(problem(response, 409).await, "sold-out"),
+        }
+    }
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!(audit["sold"], accepted, "what was answered is what is written");
+    Run { accepted, audit }
+}
+
+#[tokio::test]
+async fn without_a_lock_the_shop_oversells() {
+    let shop = Shop::start(2).await;
+    let run = run(&shop, "none", "20").await;
+    assert!(run.forks() > 0, "{:#}", run.audit);
+    assert!(run.accepted > STOCK, "{} units of {STOCK} were sold", run.accepted);
+    assert!(run.audit["oversold"].as_i64().unwrap() > 0);
+    assert_eq!(run.audit["ok"], false);
+    // Nothing was negative, and yet more was sold than existed; the shop's own books stay sound.
+    assert!(run.audit["stock"].as_i64().unwrap() >= 0);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
+    let one = Shop::start(1).await;
+    let run_on_one = run(&one, "local", "2").await;
+    assert!(run_on_one.is_sound(), "{:#}", run_on_one.audit);
+    assert_eq!(run_on_one.accepted, STOCK);
+    let two = Shop::start(2).await;
+    let run_on_two = run(&two, "local", "20").await;
+    assert!(run_on_two.forks() > 0, "{:#}", run_on_two.audit);
+}
+
+#[tokio::test]
+async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
+    let shop = Shop::start(2).await;
+    for strategy in ["owner", "row-lock", "atomic"] {
+        let run = run(&shop, strategy, "2").await;
+        assert!(run.is_sound(), "{strategy}: {:#}", run.audit);
+        assert_eq!(run.accepted, STOCK, "{strategy}");
+        assert_eq!(run.audit["stock"], 0, "{strategy}");
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn owner_breaks_when_the_work_outlives_the_lease() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(STOCK).await;
+    let orders = (0..8).map(|n| {
+        shop.order(&alice, n % 2, &sku, 1)
+            .header("Holdfast-Lock", "owner")
+            .header("Holdfast-Ttl-Ms", "50")
+            .header("Holdfast-Work-Ms", "400")
+            .send()
+    });
+    for response in futures_util::future::join_all(orders).await {
+        body(response.unwrap(), StatusCode::CREATED).await;
+    }
+    let audit = shop.item_audit(&sku).await;
+    assert!(!audit["forks"].as_array().unwrap().is_empty(), "{audit:#}");
+}
+
+#[tokio::test]
+async fn a_whole_server_may_run_without_a_lock_and_says_so() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "none")]).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
+    assert_eq!(order.headers()["holdfast-strategy"], "none");
+    body(order, StatusCode::CREATED).await;
+}
+
+/// One order that holds the lock of `sku` (under `owner`) for as long as its request may take.
+async fn hold(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
+    let holder = shop
+        .order(who, 0, sku, 1)
+        .header("Holdfast-Lock", "owner")
+        .header("Holdfast-Ttl-Ms", ttl_ms)
+        .header("Holdfast-Pause", "held");
+    tokio::spawn(holder.send());
+    let admin = shop.sign_in("admin").await;
+    until("the lock is held", async || {
+        let locks = body(
+            shop.request(&admin, Method::GET, 1, "/api/locks").send().await.unwrap(),
+            StatusCode::OK,
+        )
+        .await;
+        let lock = format!("lock:{{sku:{sku}}}");
+        locks.as_array().unwrap().iter().any(|l| l["key"].as_str().unwrap().ends_with(&lock))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_want_to_wait_is_told_that_the_lock_is_busy() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(STOCK).await;
+    hold(&shop, &alice, &sku, "20000").await;
+    let busy = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try").send().await.unwrap();
+    assert_eq!(busy.status(), 423);
+    let busy: Value = busy.json().await.unwrap();
+    assert_eq!(busy["type"], "/problems/lock-busy");
+    assert!(busy["holder_since"].as_str().unwrap().starts_with("20"), "{busy}");
+    assert!(busy["retry_after_ms"].as_u64().unwrap() > 0, "{busy}");
+}
+
+#[tokio::test]
+async fn a_dead_holder_blocks_for_one_lease_and_leaves_no_key() {
+    let mut shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.lab_item(STOCK).await;
+    hold(&shop, &alice, &sku, "1500").await;
+    shop.replicas[0].kill();
+    let killed = Instant::now();
+    let next = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry");
+    body(next.send().await.unwrap(), StatusCode::CREATED).await;
+    assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
+    until("no lock and no token is left", async || {
+        let locks = shop.request(&admin, Method::GET, 1, "/api/locks").send().await.unwrap();
+        body(locks, StatusCode::OK).await.as_array().unwrap().is_empty()
+    })
+    .await;
+    let audit = shop.item_audit_at(1, &sku).await;
+    assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_releases_nothing_early() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(STOCK).await;
+    let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "700");
+    let slow = tokio::spawn(slow.send());
+    until("the order has begun its transaction", async || {
+        shop.number(
+            "select count(*) from pg_stat_activity
+              where datname = current_database() and state = 'idle in transaction'",
+        )
+        .await
+            == 1
+    })
+    .await;
+    slow.abort();
+    // It holds the lock until its commit: whoever comes next reads what it wrote.
+    let next =
+        body(shop.order(&alice, 1, &sku, 1).send().await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(next["lines"][0]["stock"]["before"], STOCK - 1);
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!((&audit["sold"], &audit["ok"]), (&json!(2), &json!(true)));
+    assert_eq!(audit["forks"], json!([]));
+}
+
+#[tokio::test]
+async fn two_items_in_opposite_order_never_wait_for_each_other_for_ever() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let (a, b) = (shop.lab_item(1_000).await, shop.lab_item(1_000).await);
+    for strategy in ["owner", "row-lock", "atomic", "local", "none"] {
+        let orders = (0..24).map(|n| {
+            let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
+            shop.request(&alice, Method::POST, n % 2, "/api/orders")
+                .header("Idempotency-Key", Uuid::new_v4().to_string())
+                .header("Holdfast-Lock", strategy)
+                .json(&json!({ "lines": [
+                    { "sku": first, "quantity": 1 }, { "sku": second, "quantity": 1 },
+                ] }))
+                .send()
+        });
+        for response in futures_util::future::join_all(orders).await {
+            let response = response.unwrap();
+            assert_eq!(response.status(), 201, "{strategy}: {}", response.text().await.unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_broken_payment_marks_its_account_and_the_shops_books_stay_sound() {
+    let shop = Shop::start(2).await;
+    let carol = shop.sign_in("carol").await;
+    let sku = shop.lab_item(100).await;
+    let mut paths = Vec::new();
+    for _ in 0..12 {
+        let order = shop.placed(&carol, &sku, 1).await;
+        paths.push(format!("/api/orders/{}/pay", order["id"].as_str().unwrap()));
+    }
+    // The first one marks the account; from then on they overlap.
+    let pay = |n: usize| {
+        shop.request(&carol, Method::POST, n % 2, &paths[n])
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .header("Holdfast-Lock", "none")
+            .header("Holdfast-Work-Ms", "50")
+            .send()
+    };
+    body(pay(0).await.unwrap(), StatusCode::OK).await;
+    for paid in futures_util::future::join_all((1..12).map(pay)).await {
+        body(paid.unwrap(), StatusCode::OK).await;
+    }
+    let spent = 100_000 - shop.read(&carol, "/api/me").await["balance_cents"].as_i64().unwrap();
+    assert!(spent < 12 * 100, "{spent} cents were paid for twelve orders of 100");
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_the_lab_may_not_do_is_refused() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(10).await;
+    let with = |sku: &str, headers: &[(&str, &str)]| {
+        let order = shop.order(&alice, 0, sku, 1);
+        headers
+            .iter()
+            .fold(order, |order: RequestBuilder, (name, value)| order.header(*name, *value))
+    };
+    type Headers = &'static [(&'static str, &'static str)];
+    let refused: [(&str, Headers, u16, &str); 12] = [
+        ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
+        ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
+        ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
+        (&sku, &[("Holdfast-Lock", "wishful")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "owner"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "row-lock"), ("Holdfast-Wait", "try")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Wait", "perhaps")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Work-Ms", "5001")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Work-Ms", "-1")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Ttl-Ms", "9")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Trace", "loud")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Pause", "lunch")], 422, "invalid-request"),
+    ];
+    for (sku, headers, status, kind) in refused {
+        let response = with(sku, headers).send().await.unwrap();
+        assert_eq!(problem(response, status).await, kind, "{headers:?}");
+    }
+    let mixed = shop
+        .request(&alice, Method::POST, 0, "/api/orders")
+        .header("Idempotency-Key", Uuid::new_v4().to_string())
+        .header("Holdfast-Lock", "none")
+        .json(&json!({ "lines": [
+            { "sku": sku, "quantity": 1 }, { "sku": "deadbolt", "quantity": 1 },
+        ] }));
+    assert_eq!(problem(mixed.send().await.unwrap(), 403).await, "forbidden");
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+}
+
+#[tokio::test]
+async fn a_lab_that_is_off_is_off() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "off")]).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    for header in [
+        "Holdfast-Lock",
+        "Holdfast-Wait",
+        "Holdfast-Work-Ms",
+        "Holdfast-Ttl-Ms",
+        "Holdfast-Trace",
+        "Holdfast-Pause",
+    ] {
+        let order = shop.order(&alice, 0, "deadbolt", 1).header(header, "owner");
+        assert_eq!(problem(order.send().await.unwrap(), 403).await, "forbidden", "{header}");
+    }
+    let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&json!({ "stock": 1 }));
+    assert_eq!(problem(item.send().await.unwrap(), 403).await, "forbidden");
+    let noop = shop
+        .request(&alice, Method::POST, 0, "/api/lab/noop")
+        .header("Idempotency-Key", Uuid::new_v4().to_string())
+        .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }));
+    assert_eq!(problem(noop.send().await.unwrap(), 403).await, "forbidden");
+}
+
+#[tokio::test]
+async fn a_trace_tells_the_journey_in_order() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(5).await;
+    let key = Uuid::new_v4().to_string();
+    let send = || {
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", &key)
+            .header("Holdfast-Trace", "on")
+            .header("Holdfast-Work-Ms", "30")
+            .json(&json!({ "lines": [{ "sku": sku, "quantity": 2 }] }))
+            .send()
+    };
+    let order = body(send().await.unwrap(), StatusCode::CREATED).await;
+    let trace = order["trace"].as_array().unwrap();
+    let events: Vec<&str> = trace.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["wait", "held", "read", "write", "commit", "committed", "release"]);
+    let times: Vec<u64> = trace.iter().map(|event| event["t_us"].as_u64().unwrap()).collect();
+    assert!(times.is_sorted());
+    assert!(times[3] - times[2] >= 30_000, "the work lies between read and write");
+    assert_eq!((&trace[2]["value"], &trace[3]["value"]), (&json!(5), &json!(3)));
+    assert_eq!(trace[0]["replica"], shop.replicas[0].name());
+    let replay = body(send().await.unwrap(), StatusCode::CREATED).await;
+    assert!(replay.get("trace").is_none(), "a trace is not stored");
+}

@@ -1,0 +1,162 @@
+//! Postgres or Redis away: told within two seconds, nothing half done, and back by itself.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, body, options, problem, services, until};
+
+/// What "within two seconds" may take on a busy machine.
+const TOLD_WITHIN: Duration = Duration::from_millis(2_500);
+
+async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
+    let mut shop = Shop::bare().await;
+    let mut env = Vec::new();
+    if let Some(proxy) = postgres {
+        let url = format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database);
+        env.push(("DATABASE_URL", url));
+    }
+    if let Some(proxy) = redis {
+        env.push(("REDIS_URL", format!("redis://127.0.0.1:{}", proxy.port)));
+    }
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    shop.add_replica(&env);
+    shop
+}
+
+async fn postgres() -> Proxy {
+    let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
+    Proxy::to(socket).await
+}
+
+async fn redis() -> Proxy {
+    let url = &services().running.redis_url;
+    Proxy::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await
+}
+
+async fn told_in_time(request: reqwest::RequestBuilder) -> Response {
+    let started = Instant::now();
+    let response = request.send().await.unwrap();
+    assert!(started.elapsed() < TOLD_WITHIN, "{:?}", started.elapsed());
+    response
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_redis_away_writes_are_refused_and_reads_go_on() {
+    let redis = redis().await;
+    let shop = shop_behind(None, Some(&redis)).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.placed(&alice, "deadbolt", 1).await;
+    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    redis.cut();
+    let refused = told_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(problem(refused, 503).await, "unavailable");
+    let pay = shop
+        .request(&alice, Method::POST, 0, &pay)
+        .header("Idempotency-Key", Uuid::new_v4().to_string());
+    assert_eq!(problem(told_in_time(pay).await, 503).await, "unavailable");
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
+    assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
+    let ready = told_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
+    assert_eq!(ready.status(), 503);
+    let ready: Value = ready.json().await.unwrap();
+    assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("ok"), &json!("away")));
+    // A strategy that needs no Redis does not miss it.
+    let by_row = shop.order(&alice, 0, "deadbolt", 1).header("Holdfast-Lock", "row-lock");
+    body(by_row.send().await.unwrap(), StatusCode::CREATED).await;
+    redis.mend();
+    until("service is back", async || {
+        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_postgres_away_everything_is_refused_until_it_is_back() {
+    let postgres = postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    shop.placed(&alice, "deadbolt", 1).await;
+    postgres.cut();
+    let refused = told_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
+    assert_eq!(problem(refused, 503).await, "unavailable");
+    let items = told_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
+    assert_eq!(problem(items, 503).await, "unavailable");
+    let ready = told_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
+    assert_eq!(ready.status(), 503);
+    let ready: Value = ready.json().await.unwrap();
+    assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("away"), &json!("ok")));
+    assert_eq!(shop.http.get(shop.url(0, "/healthz")).send().await.unwrap().status(), 200);
+    postgres.mend();
+    until("service is back", async || {
+        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_acknowledgement_is_lost_is_looked_up_and_answered() {
+    let postgres = postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let order = || {
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", &key)
+            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+    };
+    let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
+    until("the order waits for its commit", async || {
+        shop.number(
+            "select count(*) from pg_stat_activity
+              where datname = current_database() and state = 'idle in transaction'",
+        )
+        .await
+            == 1
+    })
+    .await;
+    postgres.swallow_next_answer();
+    let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    let again = order().send().await.unwrap();
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+    assert_eq!(body(again, StatusCode::CREATED).await, answered);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
+    let postgres = postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let order = || {
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", &key)
+            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+    };
+    let sent = tokio::spawn(order().header("Holdfast-Pause", "write:1500").send());
+    until("the order has written", async || {
+        shop.number(
+            "select count(*) from pg_stat_activity
+              where datname = current_database() and state = 'idle in transaction'
+                and query like 'insert into stock_ledger%'",
+        )
+        .await
+            == 1
+    })
+    .await;
+    postgres.cut();
+    postgres.mend();
+    assert_eq!(problem(sent.await.unwrap().unwrap(), 503).await, "unavailable");
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+    until("the same key succeeds", async || order().send().await.unwrap().status() == 201).await;
+    shop.assert_sound().await;
+}

@@ -1,0 +1,182 @@
+//! The house rules that a compiler does not hold: who may use whom, how long a line and a file may
+//! be, and that every file says what it is for.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
+const MAY_USE: [(&str, &[&str]); 12] = [
+    ("clock", &[]),
+    ("probe", &["clock"]),
+    ("config", &[]),
+    ("db", &[]),
+    ("embedded", &[]),
+    ("lock", &["clock", "probe"]),
+    ("shop", &["clock", "probe", "lock", "db"]),
+    ("lab", &["clock", "probe", "lock", "db", "embedded", "shop"]),
+    ("web", &["clock", "probe", "lock", "db", "shop", "lab"]),
+    ("app", &["clock", "probe", "lock", "db", "embedded", "shop", "lab", "web", "config"]),
+    ("lib", &[]),
+    ("main", &["app", "config", "db", "embedded", "shop"]),
+];
+
+/// Which crates are kept to which modules.
+const KEPT_TO: [(&str, &[&str]); 4] = [
+    ("actix_web::", &["web", "app"]),
+    ("askama", &["web", "app"]),
+    ("sqlx::query", &["shop", "lab", "db", "embedded"]),
+    ("redis::", &["lock", "lab", "embedded", "app"]),
+];
+
+const LONGEST_LINE: usize = 100;
+const LONGEST_FILE: usize = 450;
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Every source file with the top-level module it belongs to.
+fn sources() -> Vec<(String, PathBuf, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = rust_files(&src);
+    assert!(files.len() > 30, "the sources were not found");
+    files
+        .into_iter()
+        .map(|path| {
+            let inside = path.strip_prefix(&src).unwrap();
+            let first = inside.components().next().unwrap().as_os_str().to_str().unwrap();
+            let module = first.trim_end_matches(".rs").to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            (module, path, text)
+        })
+        .collect()
+}
+
+/// The modules named behind `crate::` (or, in `main`, behind `holdfast::`).
+fn used(text: &str, root: &str) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for (at, _) in line.match_indices(root) {
+            let before = line[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+                continue;
+            }
+            let rest = &line[at + root.len()..];
+            let names = rest.strip_prefix('{').map_or(rest, |list| list.split('}').next().unwrap());
+            let many = rest.starts_with('{');
+            for name in names.split(',').take(if many { usize::MAX } else { 1 }) {
+                let name: String =
+                    name.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if !name.is_empty() && name != "self" {
+                    used.insert(name);
+                }
+            }
+        }
+    }
+    used
+}
+
+#[test]
+fn modules_use_only_what_the_map_allows() {
+    for (module, path, text) in sources() {
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
+            panic!("{module} is not on the map ({})", path.display());
+        };
+        let root = if module == "main" { "holdfast::" } else { "crate::" };
+        for name in used(&text, root) {
+            let fine = name == module || allowed.contains(&name.as_str());
+            assert!(fine, "{} uses {root}{name}; {module} may use {allowed:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn crates_stay_where_they_belong() {
+    for (module, path, text) in sources() {
+        for (needle, modules) in KEPT_TO {
+            let found =
+                text.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| {
+                    line.match_indices(needle).any(|(at, _)| {
+                        let before = line[..at].chars().next_back();
+                        let module_path =
+                            line[..at].ends_with("lock::") || line[..at].ends_with("crate::");
+                        !module_path && !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+                    })
+                });
+            assert!(
+                !found || modules.contains(&module.as_str()),
+                "{} names {needle}, which is kept to {modules:?}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_stays_readable() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = rust_files(&root.join("src"));
+    files.extend(rust_files(&root.join("tests")));
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//!"), "{} does not say what it is for", path.display());
+        let lines = text.lines().count();
+        assert!(lines <= LONGEST_FILE, "{} has {lines} lines: is it one room?", path.display());
+        for (number, line) in text.lines().enumerate() {
+            let length = line.chars().count();
+            // Rust's formatter leaves long strings alone; SQL in tests may be as long as it is.
+            let quoted = line.contains('"') || path.starts_with(root.join("tests"));
+            assert!(
+                length <= LONGEST_LINE || quoted,
+                "{}:{} has {length} columns",
+                path.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn the_map_in_the_library_lists_every_module() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = fs::read_to_string(root.join("src/lib.rs")).unwrap();
+    for (module, path, _) in sources() {
+        if !["lib", "main"].contains(&module.as_str()) {
+            let line = format!("pub mod {module};");
+            assert!(library.contains(&line), "{} is not in lib.rs", path.display());
+        }
+    }
+    let map = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).unwrap();
+    for (module, _) in MAY_USE {
+        assert!(map.contains(&format!("`{module}`")), "{module} is not in docs/ARCHITECTURE.md");
+    }
+}
+
+#[test]
+fn paths_named_in_the_readme_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let mut named = 0;
+    for (_, rest) in readme.match_indices("](").map(|(at, _)| readme.split_at(at + 2)) {
+        let target = rest.split([')', '#']).next().unwrap();
+        if target.is_empty() || target.contains("://") {
+            continue;
+        }
+        named += 1;
+        assert!(root.join(target).exists(), "README.md points to {target}, which is not there");
+    }
+    assert!(named > 10, "the README points to its files");
+}
