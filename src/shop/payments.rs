@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::errand::{self, Errand, Held};
 use super::idempotency::Claim;
 use super::ledger::Entry;
-use super::orders::{self, Change, Order, Returned};
+use super::orders::{self, Change, Order, Returned, moves};
 use super::stock::{self, Moved, Origin};
 use super::{
     Answer, Conditions, Error, Key, LARGEST, OrderId, Outcome, Refusal, Shop, Sku, UserId, catalog,
@@ -89,10 +89,10 @@ impl Errand for Pay {
         tx: &mut PgConnection,
         held: &Held<'_>,
     ) -> Result<Result<Answer, Refusal>, Error> {
-        if let Err(refusal) = orders::move_on(tx, &self.found, "pending", "paid", "pay").await? {
+        if let Err(refusal) = moves::move_on(tx, &self.found, "pending", "paid", "pay").await? {
             return Ok(Err(refusal));
         }
-        if orders::is_expired(tx, self.found.id).await? {
+        if moves::is_expired(tx, self.found.id).await? {
             return Ok(Err(Refusal::OrderExpired));
         }
         if held.may_break {
@@ -148,12 +148,11 @@ impl Errand for Refund {
         tx: &mut PgConnection,
         held: &Held<'_>,
     ) -> Result<Result<Answer, Refusal>, Error> {
-        if let Err(refusal) = orders::move_on(tx, &self.found, "paid", "refunded", "refund").await?
-        {
+        if let Err(refusal) = moves::move_on(tx, &self.found, "paid", "refunded", "refund").await? {
             return Ok(Err(refusal));
         }
         let stock: BTreeMap<String, Change> =
-            orders::put_back(tx, held, &self.found, "refund").await?;
+            moves::put_back(tx, held, &self.found, "refund").await?;
         let origin =
             Origin { reason: "refund", order: Some(self.found.id), request_id: held.request_id };
         let moved = match move_money(tx, held, self.user, self.found.total_cents, origin).await? {

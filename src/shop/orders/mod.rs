@@ -1,0 +1,199 @@
+//! Orders: what one is, and reading them. Placing is in [`place`], what happens to an order
+//! afterwards in [`moves`].
+
+pub mod moves;
+pub mod place;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::stock::Moved;
+use super::{Error, OrderId, Refusal, Shop, Sku, UserId, catalog};
+
+pub use moves::cancel;
+pub use place::{check, place};
+
+/// The most lines an order may have.
+pub const MOST_LINES: usize = 50;
+/// The most units of one line.
+pub const MOST_UNITS: i64 = 1_000;
+
+/// What somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WantedLine {
+    /// Of which item.
+    pub sku: Sku,
+    /// How many: 1 to 1,000.
+    #[schema(minimum = 1, maximum = 1000)]
+    pub quantity: i64,
+}
+
+/// A value before a change, the change, and the value after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// Before.
+    pub before: i64,
+    /// What was added; negative when something was taken.
+    pub delta: i64,
+    /// After.
+    pub after: i64,
+}
+
+impl From<Moved> for Change {
+    fn from(moved: Moved) -> Self {
+        Self { before: moved.before, delta: moved.delta, after: moved.after }
+    }
+}
+
+/// One line of an order.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Line {
+    /// Of which item.
+    pub sku: Sku,
+    /// How many.
+    pub quantity: i64,
+    /// At what price each.
+    pub unit_price_cents: i64,
+    /// What ordering it did to the stock.
+    pub stock: Change,
+}
+
+/// An order.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Order {
+    /// Its id.
+    pub id: OrderId,
+    /// `pending`, `paid`, `cancelled` or `refunded`.
+    #[schema(example = "pending")]
+    pub status: String,
+    /// What it costs, in cents.
+    pub total_cents: i64,
+    /// Its lines, by sku.
+    pub lines: Vec<Line>,
+    /// Until when it can be paid.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+    /// When it was placed.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// When it was paid, if it was.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub paid_at: Option<OffsetDateTime>,
+}
+
+/// An order after it was moved, and what that moved.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Returned {
+    /// The order as it is now.
+    pub order: Order,
+    /// What came back on the shelf, by sku.
+    pub stock: BTreeMap<String, Change>,
+    /// What came back on the account, if anything did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub balance: Option<Change>,
+}
+
+/// The refusal for an order that is not there, or not the caller's: the two look the same.
+pub(super) fn no_such_order(order: OrderId) -> Refusal {
+    Refusal::NotFound(format!("you have no order {order}"))
+}
+
+/// One of the user's orders.
+///
+/// # Errors
+/// Postgres's.
+pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
+    find(&mut *shop.connection().await?, user, id).await
+}
+
+pub(super) async fn find(
+    db: &mut PgConnection,
+    user: UserId,
+    id: OrderId,
+) -> Result<Option<Order>, Error> {
+    Ok(select(db, user, Some(id), None, 1).await?.pop())
+}
+
+/// The user's orders, newest first, older than `after`.
+///
+/// # Errors
+/// Postgres's.
+pub async fn orders(
+    shop: &Shop,
+    user: UserId,
+    after: Option<OrderId>,
+    limit: i64,
+) -> Result<Vec<Order>, Error> {
+    select(&mut *shop.connection().await?, user, None, after, limit).await
+}
+
+async fn select(
+    db: &mut PgConnection,
+    user: UserId,
+    only: Option<OrderId>,
+    after: Option<OrderId>,
+    limit: i64,
+) -> Result<Vec<Order>, Error> {
+    let rows = sqlx::query!(
+        "select id, status, total_cents, expires_at, created_at, paid_at from orders
+          where user_id = $1 and ($2::uuid is null or id = $2) and ($3::uuid is null or id < $3)
+          order by id desc limit $4",
+        user.0,
+        only.map(|order| order.0),
+        after.map(|order| order.0),
+        limit,
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    let mut orders: Vec<Order> = rows
+        .into_iter()
+        .map(|row| Order {
+            id: OrderId(row.id),
+            status: row.status,
+            total_cents: row.total_cents,
+            lines: Vec::new(),
+            expires_at: row.expires_at,
+            created_at: row.created_at,
+            paid_at: row.paid_at,
+        })
+        .collect();
+    fill_lines(db, &mut orders).await?;
+    Ok(orders)
+}
+
+async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> Result<(), Error> {
+    let ids: Vec<Uuid> = orders.iter().map(|order| order.id.0).collect();
+    let lines = sqlx::query!(
+        "select l.order_id, l.sku, l.quantity, l.unit_price_cents, e.before, e.delta, e.after
+           from order_lines l
+           join stock_ledger e
+             on e.order_id = l.order_id and e.sku = l.sku and e.reason = 'order'
+          where l.order_id = any($1)
+          order by l.order_id, l.sku",
+        &ids,
+    )
+    .fetch_all(db)
+    .await?;
+    for row in lines {
+        let Some(order) = orders.iter_mut().find(|order| order.id.0 == row.order_id) else {
+            continue;
+        };
+        order.lines.push(Line {
+            sku: catalog::known(row.sku)?,
+            quantity: row.quantity,
+            unit_price_cents: row.unit_price_cents,
+            stock: Change { before: row.before, delta: row.delta, after: row.after },
+        });
+    }
+    Ok(())
+}

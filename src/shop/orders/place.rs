@@ -1,0 +1,241 @@
+//! Placing an order.
+//!
+//! It takes units off the shelf at once and holds them for [`ORDER_HOLD`]; paying keeps them,
+//! cancelling puts them back. The order, its lines, the stock, its ledger entries and the stored
+//! answer are one transaction.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Change, Line, MOST_LINES, MOST_UNITS, Order, WantedLine};
+use crate::lock::LockKey;
+use crate::probe::{Point, Seen};
+use crate::shop::errand::{self, Errand, Held};
+use crate::shop::idempotency::{self, Claim, ORDERS_PATH};
+use crate::shop::stock::{self, Origin};
+use crate::shop::{
+    Answer, Conditions, Error, Key, ORDER_HOLD, OrderId, Outcome, Refusal, Shop, Sku, UserId,
+    catalog,
+};
+
+/// Places an order: once per key, whatever happens.
+///
+/// # Errors
+/// [`Error`]; see [`errand::run`].
+pub async fn place(
+    shop: &Shop,
+    conditions: &Conditions,
+    user: UserId,
+    key: Key,
+    lines: &[WantedLine],
+) -> Result<Outcome, Error> {
+    let place = match Place::new(user, key, lines) {
+        Ok(place) => place,
+        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+    };
+    if conditions.may_break(shop)
+        && let Some(sku) = catalog::first_not_lab(shop, &place.skus()).await?
+    {
+        return Ok(Outcome::Refused(Refusal::Forbidden(format!(
+            "{} may lose sales, so it is kept to lab items; {sku} is none",
+            conditions.strategy.name,
+        ))));
+    }
+    errand::run(shop, conditions, place).await
+}
+
+/// Checks and answers an order as [`place`] does, and places nothing: what the path costs without
+/// the work.
+///
+/// # Errors
+/// None today; the shape is [`place`]'s.
+pub fn check(user: UserId, key: Key, lines: &[WantedLine]) -> Result<Outcome, Error> {
+    let place = match Place::new(user, key, lines) {
+        Ok(place) => place,
+        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+    };
+    let now = OffsetDateTime::now_utc();
+    let lines = place.lines.iter().map(|(sku, quantity)| Line {
+        sku: sku.clone(),
+        quantity: *quantity,
+        unit_price_cents: 0,
+        stock: Change { before: 0, delta: 0, after: 0 },
+    });
+    let order = Order {
+        id: place.order,
+        status: "pending".to_owned(),
+        total_cents: 0,
+        lines: lines.collect(),
+        expires_at: now + ORDER_HOLD,
+        created_at: now,
+        paid_at: None,
+    };
+    Ok(Outcome::Done(Answer::json(201, &order)?))
+}
+
+struct Place {
+    claim: Claim,
+    order: OrderId,
+    /// Sorted, each item once.
+    lines: BTreeMap<Sku, i64>,
+}
+
+impl Place {
+    fn new(user: UserId, key: Key, wanted: &[WantedLine]) -> Result<Self, Refusal> {
+        if wanted.is_empty() || wanted.len() > MOST_LINES {
+            return Err(Refusal::Invalid("lines", format!("1 to {MOST_LINES} lines")));
+        }
+        let mut lines = BTreeMap::new();
+        for line in wanted {
+            if !(1..=MOST_UNITS).contains(&line.quantity) {
+                return Err(Refusal::Invalid("lines.quantity", format!("1 to {MOST_UNITS}")));
+            }
+            *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
+        }
+        let mut hash = Sha256::new();
+        for (sku, quantity) in &lines {
+            hash.update(format!("{sku} {quantity}\n"));
+        }
+        let claim =
+            Claim { user, path: ORDERS_PATH.to_owned(), key, fingerprint: hash.finalize().into() };
+        Ok(Self { claim, order: OrderId(Uuid::now_v7()), lines })
+    }
+
+    fn skus(&self) -> Vec<Sku> {
+        self.lines.keys().cloned().collect()
+    }
+}
+
+impl Errand for Place {
+    fn keys(&self) -> Vec<LockKey> {
+        self.lines.keys().map(Sku::lock_key).collect()
+    }
+
+    fn claim(&self) -> Option<&Claim> {
+        Some(&self.claim)
+    }
+
+    async fn perform(
+        &self,
+        tx: &mut PgConnection,
+        held: &Held<'_>,
+    ) -> Result<Result<Answer, Refusal>, Error> {
+        let skus: Vec<String> = self.lines.keys().map(Sku::to_string).collect();
+        let readings = stock::read_stock(tx, held.strategy, &skus).await?;
+        if let Some(sku) = self.lines.keys().find(|sku| !readings.iter().any(|r| r.sku == **sku)) {
+            return Ok(Err(Refusal::NotFound(format!("there is no item {sku}"))));
+        }
+        let read = readings.iter().map(|r| Seen::value(r.sku.lock_key().as_str(), r.stock));
+        held.probe.at(Point::Read, read).await;
+
+        let mut total_cents = 0_i64;
+        for (reading, quantity) in readings.iter().zip(self.lines.values()) {
+            let line_cents = reading.price_cents.checked_mul(*quantity);
+            match line_cents.and_then(|cents| total_cents.checked_add(cents)) {
+                Some(sum) => total_cents = sum,
+                None => return Ok(Err(Refusal::Invalid("lines", "it costs too much".to_owned()))),
+            }
+        }
+        let (created_at, expires_at) = match self.insert(tx, total_cents).await? {
+            Ok(times) => times,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.insert_lines(tx, &skus, &readings).await?;
+
+        let deltas: Vec<i64> = self.lines.values().map(|quantity| -quantity).collect();
+        let origin =
+            Origin { reason: "order", order: Some(self.order), request_id: held.request_id };
+        let written =
+            stock::write_stock(tx, held.strategy, &held.exclusion, &readings, &deltas, origin);
+        let moved = match written.await? {
+            Ok(moved) => moved,
+            Err(short) => {
+                return Ok(Err(Refusal::SoldOut {
+                    sku: readings[short.at].sku.clone(),
+                    requested: -deltas[short.at],
+                    available: short.available,
+                }));
+            }
+        };
+        let lines: Vec<Line> = readings
+            .iter()
+            .zip(self.lines.values())
+            .zip(&moved)
+            .map(|((reading, quantity), moved)| Line {
+                sku: reading.sku.clone(),
+                quantity: *quantity,
+                unit_price_cents: reading.price_cents,
+                stock: (*moved).into(),
+            })
+            .collect();
+        let wrote = lines.iter().map(|l| Seen::value(l.sku.lock_key().as_str(), l.stock.after));
+        held.probe.at(Point::Write, wrote).await;
+        let order = Order {
+            id: self.order,
+            status: "pending".to_owned(),
+            total_cents,
+            lines,
+            expires_at,
+            created_at,
+            paid_at: None,
+        };
+        Ok(Ok(Answer::json(201, &order)?))
+    }
+}
+
+impl Place {
+    async fn insert(
+        &self,
+        tx: &mut PgConnection,
+        total_cents: i64,
+    ) -> Result<Result<(OffsetDateTime, OffsetDateTime), Refusal>, Error> {
+        // The token is unique for ever, its answer is kept for a day: an order without an answer is
+        // an old one. (A conflict does not kill the transaction; a violation would.)
+        let row = sqlx::query!(
+            "insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+             values ($1, $2, 'pending', $3, $4, now(), now() + make_interval(secs => $5))
+             on conflict on constraint orders_token_key do nothing
+             returning created_at, expires_at",
+            self.order.0,
+            self.claim.user.0,
+            total_cents,
+            self.claim.key.as_str(),
+            ORDER_HOLD.as_secs_f64(),
+        )
+        .fetch_optional(&mut *tx)
+        .await?;
+        match row {
+            Some(row) => Ok(Ok((row.created_at, row.expires_at))),
+            None => {
+                let order_id = idempotency::order_of_token(tx, &self.claim).await?;
+                Ok(Err(Refusal::KeyUsed { order_id }))
+            }
+        }
+    }
+
+    async fn insert_lines(
+        &self,
+        tx: &mut PgConnection,
+        skus: &[String],
+        readings: &[stock::StockReading],
+    ) -> Result<(), Error> {
+        let quantities: Vec<i64> = self.lines.values().copied().collect();
+        let prices: Vec<i64> = readings.iter().map(|reading| reading.price_cents).collect();
+        sqlx::query!(
+            "insert into order_lines (order_id, sku, quantity, unit_price_cents)
+             select $1, sku, quantity, price
+               from unnest($2::text[], $3::bigint[], $4::bigint[]) as new (sku, quantity, price)",
+            self.order.0,
+            skus,
+            &quantities,
+            &prices,
+        )
+        .execute(tx)
+        .await?;
+        Ok(())
+    }
+}

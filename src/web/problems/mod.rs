@@ -1,0 +1,223 @@
+//! How the shop says no over HTTP: `application/problem+json` (RFC 9457).
+//!
+//! Every `type` is an address of this shop, `/problems/NAME`, a page that says what it means and
+//! what to do. The set is closed: [`Kind::ALL`].
+
+mod kind;
+
+use std::fmt;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::{HttpResponse, ResponseError};
+use serde_json::{Map, Value, json};
+
+use crate::shop::{Error, Refusal};
+pub use kind::Kind;
+
+/// One no. Small, because every handler's `Result` has room for it.
+#[derive(Debug, Clone)]
+pub struct Problem(Box<Particulars>);
+
+#[derive(Debug, Clone)]
+struct Particulars {
+    kind: Kind,
+    status: StatusCode,
+    detail: String,
+    members: Map<String, Value>,
+    retry_after_s: Option<u64>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// That kind of no, because of `detail`.
+    #[must_use]
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let retry_after_s = matches!(kind.status().as_u16(), 429 | 503).then_some(1);
+        Self(Box::new(Particulars {
+            kind,
+            status: kind.status(),
+            detail: detail.into(),
+            members: Map::new(),
+            retry_after_s,
+            headers: Vec::new(),
+        }))
+    }
+
+    /// A field that is not as it should be.
+    #[must_use]
+    pub fn field(field: &str, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        let errors = json!([{ "field": field, "detail": detail }]);
+        Self::new(Kind::InvalidRequest, format!("{field}: {detail}")).with("errors", errors)
+    }
+
+    /// With another status than usual.
+    #[must_use]
+    pub fn status(mut self, status: StatusCode) -> Self {
+        self.0.status = status;
+        self
+    }
+
+    /// With one more member.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// What exactly is wrong.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn code(&self) -> StatusCode {
+        self.0.status
+    }
+
+    fn retry_after(mut self, seconds: u64) -> Self {
+        self.0.retry_after_s = Some(seconds);
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind.name(), self.0.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.0.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut body = json!({
+            "type": format!("/problems/{}", self.0.kind.name()),
+            "title": self.0.kind.title(),
+            "status": self.0.status.as_u16(),
+            "detail": self.0.detail,
+        });
+        if let Value::Object(body) = &mut body {
+            body.extend(self.0.members.clone());
+        }
+        let mut response = HttpResponse::build(self.0.status);
+        response.content_type("application/problem+json");
+        if let Some(seconds) = self.0.retry_after_s {
+            response.insert_header((RETRY_AFTER, seconds.to_string()));
+        }
+        for header in &self.0.headers {
+            response.append_header(header.clone());
+        }
+        response.body(body.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(field, why) => Problem::field(field, why),
+            Refusal::Forbidden(why) => Problem::new(Kind::Forbidden, why),
+            Refusal::NotFound(what) => Problem::new(Kind::NotFound, what),
+            Refusal::Exists(what) => Problem::new(Kind::Exists, what),
+            Refusal::SoldOut { sku, requested, available } => {
+                let detail = format!("{requested} of {sku} were asked for, {available} are left");
+                Problem::new(Kind::SoldOut, detail)
+                    .with("sku", sku.as_str())
+                    .with("requested", requested)
+                    .with("available", available)
+            }
+            Refusal::InsufficientFunds { needed_cents, balance_cents } => {
+                let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
+                Problem::new(Kind::InsufficientFunds, detail)
+                    .with("needed_cents", needed_cents)
+                    .with("balance_cents", balance_cents)
+            }
+            Refusal::OrderState { status, action } => {
+                let detail = format!("can't {action} an order that is {status}");
+                Problem::new(Kind::OrderState, detail).with("order_status", status)
+            }
+            Refusal::OrderExpired => {
+                Problem::new(Kind::OrderExpired, "it was held, and no longer is")
+            }
+            Refusal::KeyInFlight => {
+                Problem::new(Kind::IdempotencyKeyInFlight, "ask again in a moment").retry_after(1)
+            }
+            Refusal::KeyMismatch => {
+                let detail = "this key came with another payload before";
+                Problem::new(Kind::IdempotencyKeyMismatch, detail)
+            }
+            Refusal::KeyUsed { order_id } => {
+                let problem = Problem::new(Kind::IdempotencyKeyUsed, "it did its work long ago");
+                match order_id {
+                    Some(order) => problem.with("order_id", order.to_string()),
+                    None => problem,
+                }
+            }
+            Refusal::LockBusy(holder) => {
+                let retry_after_ms =
+                    holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
+                Problem::new(Kind::LockBusy, "the lock is taken")
+                    .with("holder_since", since(holder.since_ms))
+                    .with("retry_after_ms", u64::try_from(retry_after_ms).unwrap_or(1_000))
+            }
+            Refusal::LockTimeout { waited, holder } => {
+                let detail = format!("waited {} ms", waited.as_millis());
+                Problem::new(Kind::LockTimeout, detail).with("holder_since", since(holder.since_ms))
+            }
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unavailable { what, cause, outcome_unknown } => {
+                tracing::warn!(what, cause, outcome_unknown, "unavailable");
+                let problem = Problem::new(Kind::Unavailable, format!("{what} does not answer"));
+                if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
+            }
+            Error::Overloaded(cause) | Error::Conflict(cause) => {
+                tracing::debug!(cause, "overloaded");
+                Problem::new(Kind::Overloaded, "more is asked than can be done at this moment")
+            }
+            Error::RowLocked(cause) => {
+                tracing::debug!(cause, "a row stayed locked");
+                Problem::new(Kind::LockTimeout, "the row stayed locked in Postgres")
+            }
+            Error::Bug(cause) => {
+                tracing::error!(cause, "a mistake of ours");
+                Problem::new(Kind::InternalError, "the shop's log says what went wrong")
+            }
+        }
+    }
+}
+
+fn since(unix_ms: Option<i64>) -> Value {
+    unix_ms
+        .and_then(|ms| {
+            let nanos = i128::from(ms) * 1_000_000;
+            time::OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()
+        })
+        .and_then(|at| at.format(&time::format_description::well_known::Rfc3339).ok())
+        .map_or(Value::Null, Value::String)
+}
