@@ -221,6 +221,23 @@ impl Shop {
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
     }
 
+    /// Waits until one transaction stands still behind a statement that begins like that.
+    pub async fn until_idle_behind(&self, statement: &str) {
+        until(&format!("a transaction stands behind {statement}"), async || {
+            let standing: i64 = sqlx::query_scalar(
+                "select count(*) from pg_stat_activity
+                  where datname = current_database() and state = 'idle in transaction'
+                    and starts_with(query, $1)",
+            )
+            .bind(statement)
+            .fetch_one(&self.pool)
+            .await
+            .unwrap();
+            standing == 1
+        })
+        .await;
+    }
+
     /// A number from the test's own database.
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()

@@ -174,15 +174,7 @@ async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
     let key = Uuid::new_v4().to_string();
     let lost = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
     let lost = tokio::spawn(lost.send());
-    until("the order waits for its commit", async || {
-        shop.number(
-            "select count(*) from pg_stat_activity
-              where datname = current_database() and state = 'idle in transaction'",
-        )
-        .await
-            == 1
-    })
-    .await;
+    shop.until_idle_behind("update idempotency").await;
     shop.replicas[0].kill();
     assert!(lost.await.unwrap().is_err());
     let killed = Instant::now();

@@ -178,15 +178,7 @@ async fn a_client_that_hangs_up_releases_nothing_early() {
     let sku = shop.lab_item(STOCK).await;
     let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "700");
     let slow = tokio::spawn(slow.send());
-    until("the order has begun its transaction", async || {
-        shop.number(
-            "select count(*) from pg_stat_activity
-              where datname = current_database() and state = 'idle in transaction'",
-        )
-        .await
-            == 1
-    })
-    .await;
+    shop.until_idle_behind("select sku").await;
     slow.abort();
     // It holds the lock until its commit: whoever comes next reads what it wrote.
     let next =

@@ -113,15 +113,7 @@ async fn a_commit_whose_acknowledgement_is_lost_is_looked_up_and_answered() {
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
-    until("the order waits for its commit", async || {
-        shop.number(
-            "select count(*) from pg_stat_activity
-              where datname = current_database() and state = 'idle in transaction'",
-        )
-        .await
-            == 1
-    })
-    .await;
+    shop.until_idle_behind("update idempotency").await;
     postgres.swallow_next_answer();
     let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
     let again = order().send().await.unwrap();
@@ -143,16 +135,7 @@ async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "write:1500").send());
-    until("the order has written", async || {
-        shop.number(
-            "select count(*) from pg_stat_activity
-              where datname = current_database() and state = 'idle in transaction'
-                and query like 'insert into stock_ledger%'",
-        )
-        .await
-            == 1
-    })
-    .await;
+    shop.until_idle_behind("insert into stock_ledger").await;
     postgres.cut();
     postgres.mend();
     assert_eq!(problem(sent.await.unwrap().unwrap(), 503).await, "unavailable");
