@@ -96,6 +96,7 @@ fn shop(options: &Serve) -> anyhow::Result<Shop> {
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry: Duration::from_millis(lock.lock_retry_ms),
         timeout: Duration::from_millis(lock.lock_timeout_ms),
+        ..Settings::default()
     };
     Ok(Shop {
         pool: db::pool(&options.database_url, options.pool_size)?,

@@ -88,7 +88,7 @@ pub struct Serve {
 /// The lock and its times.
 #[derive(Debug, Clone, Args)]
 pub struct LockSettings {
-    /// Strategy: none, local, owner, row-lock or atomic
+    /// Strategy: none, local, owner, fenced, row-lock or atomic
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "owner")]
     pub strategy: String,
     /// How long a lock lives if nobody gives it back, in milliseconds

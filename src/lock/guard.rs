@@ -1,5 +1,7 @@
 //! Proof in code that one holds a lock.
 
+use super::Error;
+use super::fenced::FencedGuard;
 use super::key::LockKey;
 use super::ladder::{local::LocalGuard, owner::Lease};
 
@@ -18,6 +20,7 @@ pub struct Guard {
 enum Held {
     Local(LocalGuard),
     Owner(Lease),
+    Fenced(FencedGuard),
 }
 
 /// What giving a lock back found out.
@@ -40,6 +43,19 @@ impl Guard {
         Self { key, held: Held::Owner(lease) }
     }
 
+    pub(super) fn fenced(key: LockKey, guard: FencedGuard) -> Self {
+        Self { key, held: Held::Fenced(guard) }
+    }
+
+    /// The fenced guard inside, if it is one: its number, and whether it is still held.
+    #[must_use]
+    pub fn as_fenced(&self) -> Option<&FencedGuard> {
+        match &self.held {
+            Held::Fenced(guard) => Some(guard),
+            Held::Local(_) | Held::Owner(_) => None,
+        }
+    }
+
     /// What it is a lock on.
     #[must_use]
     pub fn key(&self) -> &LockKey {
@@ -57,6 +73,7 @@ impl Guard {
                 Released::Held
             }
             Held::Owner(lease) => lease.release().await,
+            Held::Fenced(guard) => guard.release().await,
         }
     }
 
@@ -66,6 +83,7 @@ impl Guard {
         match self.held {
             Held::Local(guard) => drop(guard),
             Held::Owner(lease) => lease.disarm(),
+            Held::Fenced(guard) => guard.leave_to_expire(),
         }
     }
 }
@@ -79,15 +97,30 @@ impl Guards {
         self.0.push(guard);
     }
 
-    /// The first of `keys`, sorted, that is not among the guards: the one that could not be taken.
-    pub(super) fn first_missing(&self, keys: &[LockKey]) -> Option<LockKey> {
-        keys.iter().filter(|key| !self.cover(key)).min().cloned()
-    }
-
     /// Whether one of them is a lock on `key`.
     #[must_use]
     pub fn cover(&self, key: &LockKey) -> bool {
         self.0.iter().any(|guard| guard.key() == key)
+    }
+
+    /// The fence of the lock on `key`, if there is one and it has a fence.
+    #[must_use]
+    pub fn fence(&self, key: &LockKey) -> Option<i64> {
+        let guard = self.0.iter().find(|guard| guard.key() == key)?;
+        guard.as_fenced().map(FencedGuard::fence)
+    }
+
+    /// A number above `floor` for the lock on `key`: see [`FencedGuard::refence`]. `None` when the
+    /// lock is no longer held, or has no fence.
+    ///
+    /// # Errors
+    /// Redis does not answer.
+    pub async fn refence(&mut self, key: &LockKey, floor: i64) -> Result<Option<i64>, Error> {
+        let guard = self.0.iter_mut().find(|guard| guard.key() == key);
+        match guard.map(|guard| &mut guard.held) {
+            Some(Held::Fenced(guard)) => guard.refence(floor).await,
+            _ => Ok(None),
+        }
     }
 
     /// Gives all of them back, the last one first. `Held` only if every one was still held.

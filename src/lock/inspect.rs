@@ -29,6 +29,7 @@ pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Err
     Ok(Holder {
         since_ms: value.as_deref().and_then(since_ms),
         remaining: u64::try_from(ttl_ms).ok().map(Duration::from_millis),
+        fence: value.as_deref().and_then(fence),
     })
 }
 
@@ -77,6 +78,11 @@ impl Locks {
             }
         }
     }
+}
+
+/// The number between the owner and the `@` of a fenced lock's value.
+fn fence(value: &str) -> Option<i64> {
+    value.rsplit_once('@').and_then(|(front, _)| front.rsplit_once(' ')?.1.parse().ok())
 }
 
 /// The time of day behind the `@` of a lock's value.

@@ -9,6 +9,7 @@
 //!
 //! The module knows Redis and the clock and nothing of the shop: a key is a string here.
 
+pub mod fenced;
 pub mod guard;
 pub mod inspect;
 pub mod key;
@@ -16,10 +17,12 @@ pub mod ladder;
 pub mod redis;
 pub mod token;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use fenced::FencedLocks;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
 use ladder::{local, owner};
@@ -37,6 +40,8 @@ pub struct Settings {
     pub retry: Duration,
     /// How long a waiter tries.
     pub timeout: Duration,
+    /// How the fenced lock keeps time.
+    pub fenced: fenced::Times,
 }
 
 impl Default for Settings {
@@ -47,6 +52,7 @@ impl Default for Settings {
             ttl: Duration::from_secs(10),
             retry: Duration::from_millis(50),
             timeout: Duration::from_secs(5),
+            fenced: fenced::Times::default(),
         }
     }
 }
@@ -58,6 +64,8 @@ pub enum Kind {
     Local,
     /// The textbook lease in Redis.
     Owner,
+    /// The lock of this project: fenced, renewed, handed on.
+    Fenced,
 }
 
 /// What to do when the lock is taken.
@@ -91,6 +99,7 @@ impl Kind {
         match self {
             Kind::Local => &[Wait::Notify, Wait::Try],
             Kind::Owner => &[Wait::Retry, Wait::Try],
+            Kind::Fenced => &[Wait::Notify, Wait::Try],
         }
     }
 }
@@ -118,18 +127,26 @@ pub struct Holder {
     pub since_ms: Option<i64>,
     /// When the lease ends if nobody renews it or gives it back.
     pub remaining: Option<Duration>,
+    /// Under which fence, where the lock has one.
+    pub fence: Option<i64>,
 }
 
 /// Why a lock could not even be asked for.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Redis did not answer, or not in time. Whether the lock was taken is unknown; it is being
     /// given back.
     #[error("Redis does not answer: {0}")]
-    Unavailable(#[from] ::redis::RedisError),
+    Unavailable(#[from] Arc<::redis::RedisError>),
     /// The key is empty or blank: everybody would wait for everybody.
     #[error("a lock's key must not be blank")]
     BlankKey,
+}
+
+impl From<::redis::RedisError> for Error {
+    fn from(error: ::redis::RedisError) -> Self {
+        Error::Unavailable(Arc::new(error))
+    }
 }
 
 /// All locks of one process.
@@ -137,6 +154,7 @@ pub enum Error {
 pub struct Locks {
     redis: Redis,
     local: local::LocalLocks,
+    fenced: FencedLocks,
     settings: Settings,
 }
 
@@ -159,7 +177,8 @@ impl Locks {
     /// Locks over this Redis.
     #[must_use]
     pub fn new(redis: Redis, settings: Settings) -> Self {
-        Self { redis, local: local::LocalLocks::default(), settings }
+        let fenced = FencedLocks::new(redis.clone(), &settings.prefix, settings.fenced.clone());
+        Self { redis, local: local::LocalLocks::default(), fenced, settings }
     }
 
     /// The Redis under the locks.
@@ -191,14 +210,8 @@ impl Locks {
         let mut guards = Guards::default();
         for key in keys {
             match self.acquire_one(key, &ask, until).await? {
-                Some(guard) => guards.push(guard),
-                None => {
-                    let holder = match guards.first_missing(ask.keys) {
-                        Some(key) if ask.kind == Kind::Owner => {
-                            inspect::holder(&self.redis, &self.redis_key(&key)).await?
-                        }
-                        _ => Holder::default(),
-                    };
+                Ok(guard) => guards.push(guard),
+                Err(holder) => {
                     guards.release().await;
                     return Ok(match ask.wait {
                         Wait::Try => Outcome::Busy(holder),
@@ -215,19 +228,26 @@ impl Locks {
         key: LockKey,
         ask: &Ask<'_>,
         until: Instant,
-    ) -> Result<Option<Guard>, Error> {
+    ) -> Result<Result<Guard, Holder>, Error> {
+        let redis_key = self.redis_key(&key);
         match ask.kind {
-            Kind::Local => Ok(self.local.acquire(key, ask.wait, until).await),
+            Kind::Local => {
+                Ok(self.local.acquire(key, ask.wait, until).await.ok_or_else(Holder::default))
+            }
             Kind::Owner => {
                 let ttl = ask.ttl.unwrap_or(self.settings.ttl);
                 let lock = owner::Lock {
                     redis: &self.redis,
-                    redis_key: self.redis_key(&key),
+                    redis_key: redis_key.clone(),
                     ttl,
                     retry: self.settings.retry,
                 };
-                lock.acquire(key, ask.wait, until).await
+                match lock.acquire(key, ask.wait, until).await? {
+                    Some(guard) => Ok(Ok(guard)),
+                    None => Ok(Err(inspect::holder(&self.redis, &redis_key).await?)),
+                }
             }
+            Kind::Fenced => self.fenced.acquire(key, redis_key, ask.wait, ask.ttl, until).await,
         }
     }
 

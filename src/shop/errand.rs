@@ -27,6 +27,9 @@ use crate::probe::{Point, Probe, Seen};
 /// How often a transaction is tried when Postgres ends it for somebody else's sake.
 const ATTEMPTS: u32 = 6;
 
+/// How often a row's fence is taught to Redis before a request gives up.
+const HEALINGS: u32 = 3;
+
 /// One change of stock or money.
 pub trait Errand: Send + Sync + 'static {
     /// What it needs a lock on, in any order.
@@ -134,11 +137,11 @@ async fn to_the_end<E: Errand>(
     shop: Shop,
     conditions: Conditions,
     errand: E,
-    guards: Guards,
+    mut guards: Guards,
     token: Option<TokenGuard>,
 ) -> Result<Outcome, Error> {
     let keys = errand.keys();
-    let end = attempt_until_done(&shop, &conditions, &errand, &guards).await;
+    let end = attempt_until_done(&shop, &conditions, &errand, &mut guards).await;
     let result = match end {
         End::GiveBack(result) => {
             if conditions.strategy.lock.is_some() {
@@ -167,9 +170,10 @@ async fn attempt_until_done<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
     errand: &E,
-    guards: &Guards,
+    guards: &mut Guards,
 ) -> End {
     let mut attempt = 1;
+    let mut healings = 0;
     loop {
         match in_one_transaction(shop, conditions, errand, guards).await {
             End::GiveBack(Err(Error::Conflict(_))) if attempt < ATTEMPTS => {
@@ -181,9 +185,26 @@ async fn attempt_until_done<E: Errand>(
                 let cause = format!("given up after {ATTEMPTS} attempts: {cause}");
                 return End::GiveBack(Err(Error::Overloaded(cause)));
             }
+            End::GiveBack(Err(Error::Stale(stale))) => {
+                healings += 1;
+                if let Err(error) = heal(guards, stale, healings).await {
+                    return End::GiveBack(Err(error));
+                }
+            }
             end => return end,
         }
     }
+}
+
+/// A row knows a higher fence than ours. Either we come too late, and Redis says so; or Redis has
+/// forgotten its numbers, and is told the row's.
+async fn heal(guards: &mut Guards, stale: Vec<(LockKey, i64)>, healings: u32) -> Result<(), Error> {
+    for (key, floor) in stale {
+        if healings > HEALINGS || guards.refence(&key, floor).await?.is_none() {
+            return Err(Error::LockLost(key));
+        }
+    }
+    Ok(())
 }
 
 async fn in_one_transaction<E: Errand>(

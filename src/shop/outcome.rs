@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{OrderId, Sku};
 use crate::db::{self, Trouble};
-use crate::lock::{self, Holder};
+use crate::lock::{self, Holder, LockKey};
 
 /// An answer as it is given, stored, and given again: to the byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +131,13 @@ pub enum Error {
     /// Two transactions got in each other's way; tried again before anybody sees it.
     #[error("conflict: {0}")]
     Conflict(String),
+    /// Rows know higher fences than the locks that were held: what they are of, and how high.
+    /// Healed or turned into [`Error::LockLost`] before anybody sees it.
+    #[error("stale: {0:?}")]
+    Stale(Vec<(LockKey, i64)>),
+    /// The lock was lost before the write, and the write was refused.
+    #[error("the lock on {0} was lost on the way")]
+    LockLost(LockKey),
     /// A mistake in this program.
     #[error("bug: {0}")]
     Bug(String),

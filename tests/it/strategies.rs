@@ -78,7 +78,7 @@ async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
 #[tokio::test]
 async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
     let shop = Shop::start(2).await;
-    for strategy in ["owner", "row-lock", "atomic"] {
+    for strategy in ["owner", "fenced", "row-lock", "atomic"] {
         let run = run(&shop, strategy, "2").await;
         assert!(run.is_sound(), "{strategy}: {:#}", run.audit);
         assert_eq!(run.accepted, STOCK, "{strategy}");
@@ -194,7 +194,7 @@ async fn two_items_in_opposite_order_never_wait_for_each_other_for_ever() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let (a, b) = (shop.lab_item(1_000).await, shop.lab_item(1_000).await);
-    for strategy in ["owner", "row-lock", "atomic", "local", "none"] {
+    for strategy in ["owner", "fenced", "row-lock", "atomic", "local", "none"] {
         let orders = (0..24).map(|n| {
             let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
             shop.request(&alice, Method::POST, n % 2, "/api/orders")

@@ -7,6 +7,8 @@
 //! want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
 
 pub mod atomic;
+mod entries;
+pub mod fenced;
 pub mod read_then_update;
 pub mod row_lock;
 
@@ -49,6 +51,8 @@ pub enum Write {
     Computed,
     /// `set stock = stock - n where stock >= n`: read and write are one statement.
     Conditional,
+    /// As computed, if the row is as it was read and nobody with a higher fence has written.
+    Fenced,
 }
 
 /// How far a strategy can be trusted.
@@ -65,7 +69,7 @@ pub enum Holds {
 }
 
 /// The ladder, in teaching order.
-pub static STRATEGIES: [Strategy; 5] = [
+pub static STRATEGIES: [Strategy; 6] = [
     Strategy {
         name: "none",
         lock: None,
@@ -89,6 +93,14 @@ pub static STRATEGIES: [Strategy; 5] = [
         write: Write::Computed,
         holds: Holds::WhileLeased,
         about: "the textbook Redis lock: SET NX PX with an owner, released by compare-and-delete",
+    },
+    Strategy {
+        name: "fenced",
+        lock: Some(Kind::Fenced),
+        read: Read::Plain,
+        write: Write::Fenced,
+        holds: Holds::Always,
+        about: "the lock of this project: every write shows its fence and the version it read",
     },
     Strategy {
         name: "row-lock",
@@ -147,7 +159,9 @@ impl Strategy {
             (None, Read::RowLock, _) | (None, _, Write::Conditional) => {
                 Exclusion::InDatabase(Sealed(()))
             }
-            (None, Read::Plain, Write::Computed) => Exclusion::Unprotected(self.about, Sealed(())),
+            (None, Read::Plain, Write::Computed | Write::Fenced) => {
+                Exclusion::Unprotected(self.about, Sealed(()))
+            }
         }
     }
 }
@@ -169,6 +183,15 @@ pub enum Exclusion<'g> {
 pub struct Sealed(());
 
 impl Exclusion<'_> {
+    /// The fence under which `key` may be written.
+    fn fence(&self, key: &LockKey) -> Result<i64, Error> {
+        match self {
+            Exclusion::Locked(guards) => guards.fence(key),
+            Exclusion::InDatabase(_) | Exclusion::Unprotected(..) => None,
+        }
+        .ok_or_else(|| Error::Bug(format!("{key} is written without a fence")))
+    }
+
     /// A write to a value whose lock is not held is a mistake in this program.
     fn check(&self, key: &LockKey) -> Result<(), Error> {
         match self {
@@ -273,6 +296,7 @@ pub async fn write_stock(
     match strategy.write {
         Write::Computed => read_then_update::write_stock(tx, readings, deltas, origin).await,
         Write::Conditional => atomic::write_stock(tx, readings, deltas, origin).await,
+        Write::Fenced => fenced::write_stock(tx, exclusion, readings, deltas, origin).await,
     }
 }
 
@@ -307,5 +331,6 @@ pub async fn write_balance(
     match strategy.write {
         Write::Computed => read_then_update::write_balance(tx, reading, delta, origin).await,
         Write::Conditional => atomic::write_balance(tx, reading, delta, origin).await,
+        Write::Fenced => fenced::write_balance(tx, exclusion, reading, delta, origin).await,
     }
 }

@@ -14,7 +14,7 @@
 
 use sqlx::PgConnection;
 
-use super::{BalanceReading, Moved, Origin, Short, StockReading};
+use super::{BalanceReading, Moved, Origin, Short, StockReading, entries};
 use crate::shop::{Error, Sku, UserId};
 
 /// Reads the items without locking them, sorted by sku.
@@ -42,6 +42,16 @@ pub(super) fn reading(
     Ok(StockReading { sku, price_cents, stock, version })
 }
 
+/// What each item will have afterwards, or which of them falls short.
+pub(super) fn afters(readings: &[StockReading], deltas: &[i64]) -> Result<Vec<i64>, Short> {
+    let sums = readings.iter().zip(deltas).enumerate();
+    sums.map(|(at, (reading, delta))| match reading.stock + delta {
+        after if after < 0 => Err(Short { at, available: reading.stock }),
+        after => Ok(after),
+    })
+    .collect()
+}
+
 /// Writes what was read plus the delta, then the ledger: all rows with two statements.
 pub(super) async fn write_stock(
     tx: &mut PgConnection,
@@ -49,20 +59,11 @@ pub(super) async fn write_stock(
     deltas: &[i64],
     origin: Origin<'_>,
 ) -> Result<Result<Vec<Moved>, Short>, Error> {
-    let mut skus = Vec::with_capacity(readings.len());
-    let mut befores = Vec::with_capacity(readings.len());
-    let mut afters = Vec::with_capacity(readings.len());
-    let mut versions = Vec::with_capacity(readings.len());
-    for (at, (reading, delta)) in readings.iter().zip(deltas).enumerate() {
-        let after = reading.stock + delta;
-        if after < 0 {
-            return Ok(Err(Short { at, available: reading.stock }));
-        }
-        skus.push(reading.sku.to_string());
-        befores.push(reading.stock);
-        afters.push(after);
-        versions.push(reading.version);
-    }
+    let afters = match afters(readings, deltas) {
+        Ok(afters) => afters,
+        Err(short) => return Ok(Err(short)),
+    };
+    let skus: Vec<String> = readings.iter().map(|reading| reading.sku.to_string()).collect();
     sqlx::query!(
         "update items set stock = new.stock
            from unnest($1::text[], $2::bigint[]) as new (sku, stock)
@@ -72,32 +73,7 @@ pub(super) async fn write_stock(
     )
     .execute(&mut *tx)
     .await?;
-    let seqs = sqlx::query_scalar!(
-        "insert into stock_ledger (sku, before, delta, after, version, reason, order_id, request_id)
-         select sku, before, delta, before + delta, version, $5, $6, $7
-           from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) with ordinality
-                as new (sku, before, delta, version, place)
-          order by place
-         returning seq",
-        &skus,
-        &befores,
-        deltas,
-        &versions,
-        origin.reason,
-        origin.order.map(|order| order.0),
-        origin.request_id,
-    )
-    .fetch_all(tx)
-    .await?;
-    let moved =
-        seqs.into_iter().zip(readings.iter().zip(deltas)).map(|(seq, (read, delta))| Moved {
-            seq,
-            before: read.stock,
-            delta: *delta,
-            after: read.stock + delta,
-            version: read.version,
-        });
-    Ok(Ok(moved.collect()))
+    Ok(Ok(entries::append_stock(tx, readings, deltas, None, origin).await?))
 }
 
 /// Reads an account without locking it.
@@ -134,21 +110,5 @@ pub(super) async fn write_balance(
     )
     .execute(&mut *tx)
     .await?;
-    let seq = sqlx::query_scalar!(
-        "insert into balance_ledger
-             (user_id, before, delta, after, version, reason, order_id, request_id)
-         values ($1, $2, $3, $4, $5, $6, $7, $8)
-         returning seq",
-        reading.user.0,
-        reading.balance_cents,
-        delta,
-        after,
-        reading.version,
-        origin.reason,
-        origin.order.map(|order| order.0),
-        origin.request_id,
-    )
-    .fetch_one(tx)
-    .await?;
-    Ok(Ok(Moved { seq, before: reading.balance_cents, delta, after, version: reading.version }))
+    Ok(Ok(entries::append_balance(tx, reading, delta, None, origin).await?))
 }

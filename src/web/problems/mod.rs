@@ -204,6 +204,10 @@ impl From<Error> for Problem {
                 tracing::debug!(cause, "a row stayed locked");
                 Problem::new(Kind::LockTimeout, "the row stayed locked in Postgres")
             }
+            Error::LockLost(_) | Error::Stale(_) => {
+                metrics::counter!("holdfast_stale_writes_total").increment(1);
+                Problem::new(Kind::LockLost, "another holder has been at it; nothing was written")
+            }
             Error::Bug(cause) => {
                 tracing::error!(cause, "a mistake of ours");
                 Problem::new(Kind::InternalError, "the shop's log says what went wrong")

@@ -1,0 +1,462 @@
+//! One key's line in this process, and the one task that speaks of that key to Redis.
+//!
+//! The task lives while somebody here holds the lock or waits for it. It is never dropped half-way:
+//! callers only send it messages and await answers, so a caller that goes away can't interrupt the
+//! protocol. What is granted to somebody who has gone goes to the next one, or back.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt as _;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::talk::{BLOCK, Grant};
+use super::{FencedGuard, Lease, Shared};
+use crate::clock;
+use crate::lock::{Error, Holder, Released, inspect};
+
+/// How often the lock is passed on in this process while another process waits.
+const PASSES_BEFORE_OTHERS: u32 = 4;
+
+/// What a waiter gets: the guard, or who holds the lock instead.
+pub(super) type Answer = Result<Result<FencedGuard, Holder>, Error>;
+
+/// Somebody who wants the lock.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub reply: oneshot::Sender<Answer>,
+    pub joined_us: u64,
+    pub only_try: bool,
+    pub ttl: Duration,
+}
+
+/// What a line is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Somebody wants the lock.
+    Join(Waiter),
+    /// A guard was given back.
+    Released { owner: String, reply: Option<oneshot::Sender<Released>> },
+    /// A guard was left to expire.
+    Abandoned { owner: String },
+    /// A guard wants a number above `floor`.
+    Refence { owner: String, floor: i64, reply: oneshot::Sender<Result<Option<i64>, Error>> },
+    /// Redis granted us the lock, they say.
+    Granted,
+    /// Another process waits for the lock that we hold, they say.
+    Rival,
+    /// Somebody left; look around.
+    Look,
+}
+
+/// How the lock stands, as far as this process is concerned.
+enum Ours {
+    Nothing,
+    /// In line in Redis.
+    Queued {
+        owner: String,
+    },
+    /// Held; perhaps by nobody in particular at this moment.
+    Held(Tenure),
+}
+
+struct Tenure {
+    lease: Arc<Lease>,
+    ttl: Duration,
+    next_fence: i64,
+    fences_left: i64,
+    /// A guard is out there.
+    in_use: bool,
+    /// Who gave it back last, and waits to hear how the lock stood.
+    giver: Option<oneshot::Sender<Released>>,
+    renew_at_us: u64,
+    passes: u32,
+    /// Since when another process waits, by our clock.
+    rival_since_us: Option<u64>,
+}
+
+/// One key's line.
+pub(super) struct Line {
+    shared: Arc<Shared>,
+    key: String,
+    /// For the guards, to speak to this line.
+    sender: mpsc::UnboundedSender<Message>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    waiters: VecDeque<Waiter>,
+    ours: Ours,
+}
+
+impl Line {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        key: String,
+        sender: mpsc::UnboundedSender<Message>,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Self {
+        Self { shared, key, sender, inbox, waiters: VecDeque::new(), ours: Ours::Nothing }
+    }
+
+    /// Runs until nobody here has to do with the key any more.
+    pub(super) async fn run(mut self) {
+        loop {
+            while let Ok(message) = self.inbox.try_recv() {
+                self.hear(message).await;
+            }
+            self.waiters.retain(|waiter| !waiter.reply.is_closed());
+            match &self.ours {
+                Ours::Nothing if self.waiters.is_empty() => {
+                    if self.is_over() {
+                        return;
+                    }
+                }
+                Ours::Nothing => self.ask().await,
+                Ours::Queued { .. } if self.waiters.is_empty() => self.leave().await,
+                Ours::Queued { .. } => self.wait_in_line().await,
+                Ours::Held(tenure) if tenure.in_use => self.watch_over().await,
+                Ours::Held(_) => self.pass_or_give_back().await,
+            }
+        }
+    }
+
+    /// Takes the line off the map, unless somebody has just come.
+    fn is_over(&mut self) -> bool {
+        let mut lines = self.shared.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        // Messages are sent under this lock, so an empty inbox stays empty while we look.
+        let over = self.inbox.is_empty();
+        if over {
+            lines.remove(&self.key);
+        }
+        over
+    }
+
+    async fn hear(&mut self, message: Message) {
+        match message {
+            Message::Join(waiter) => self.join(waiter).await,
+            Message::Released { owner, reply } => match self.tenure_of(&owner) {
+                Some(tenure) => {
+                    tenure.in_use = false;
+                    tenure.giver = reply;
+                }
+                None => answer(reply, Released::Lost),
+            },
+            Message::Abandoned { owner } => {
+                if self.tenure_of(&owner).is_some() {
+                    self.ours = Ours::Nothing;
+                }
+            }
+            Message::Refence { owner, floor, reply } => {
+                let outcome = self.refence(&owner, floor).await;
+                let _ = reply.send(outcome);
+            }
+            Message::Granted => self.confirm().await,
+            Message::Rival => {
+                if let Ours::Held(tenure) = &mut self.ours {
+                    tenure.rival_since_us.get_or_insert_with(clock::monotonic_us);
+                }
+            }
+            Message::Look => {}
+        }
+    }
+
+    async fn join(&mut self, waiter: Waiter) {
+        let free = matches!(self.ours, Ours::Nothing) && self.waiters.is_empty();
+        if waiter.only_try && !free {
+            let holder = inspect::holder(&self.shared.talk.redis, &self.key).await;
+            let _ = waiter.reply.send(holder.map(Err));
+        } else {
+            self.waiters.push_back(waiter);
+        }
+    }
+
+    fn tenure_of(&mut self, owner: &str) -> Option<&mut Tenure> {
+        match &mut self.ours {
+            Ours::Held(tenure) if tenure.lease.owner == owner => Some(tenure),
+            _ => None,
+        }
+    }
+
+    fn new_owner(&self) -> String {
+        format!("{}.{}", self.shared.process, Uuid::new_v4().simple())
+    }
+
+    fn ttl(&self) -> Duration {
+        self.waiters.front().map_or(self.shared.times.ttl, |waiter| waiter.ttl)
+    }
+
+    /// Asks Redis for the first time.
+    async fn ask(&mut self) {
+        let owner = self.new_owner();
+        let waits = self.waiters.iter().any(|waiter| !waiter.only_try);
+        self.ask_as(owner, waits, "free").await;
+    }
+
+    async fn ask_as(&mut self, owner: String, waits: bool, kind: &'static str) {
+        let ttl = self.ttl();
+        let sent_us = clock::monotonic_us();
+        match self.shared.talk.acquire(&self.key, &owner, ttl, waits).await {
+            Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, kind),
+            Ok(None) => {
+                self.turn_away_who_only_tries().await;
+                self.ours = if waits { Ours::Queued { owner } } else { Ours::Nothing };
+            }
+            Err(error) => self.despair(owner, &error),
+        }
+    }
+
+    async fn turn_away_who_only_tries(&mut self) {
+        let everybody = self.waiters.drain(..);
+        let (tries, waits): (VecDeque<_>, _) = everybody.partition(|waiter| waiter.only_try);
+        self.waiters = waits;
+        if tries.is_empty() {
+            return;
+        }
+        let holder = inspect::holder(&self.shared.talk.redis, &self.key).await.unwrap_or_default();
+        for waiter in tries {
+            let _ = waiter.reply.send(Ok(Err(holder.clone())));
+        }
+    }
+
+    /// Redis does not answer: everybody here is told. What may have been taken is given back by a
+    /// task of its own, once; after that it ends with its grant or its lease.
+    fn despair(&mut self, owner: String, error: &Error) {
+        let (shared, key) = (self.shared.clone(), self.key.clone());
+        self.shared
+            .talk
+            .redis
+            .runtime()
+            .spawn(async move { shared.talk.leave(&key, &owner).await });
+        for waiter in self.waiters.drain(..) {
+            let _ = waiter.reply.send(Err(error.clone()));
+        }
+        self.ours = Ours::Nothing;
+    }
+
+    fn hold(
+        &mut self,
+        owner: String,
+        ttl: Duration,
+        sent_us: u64,
+        grant: Grant,
+        kind: &'static str,
+    ) {
+        metrics::counter!("holdfast_lock_handoffs_total", "kind" => kind).increment(1);
+        let lease = Lease {
+            owner,
+            deadline_us: AtomicU64::new(deadline_us(sent_us, ttl)),
+            lost: watch::Sender::new(false),
+        };
+        self.ours = Ours::Held(Tenure {
+            lease: Arc::new(lease),
+            ttl,
+            next_fence: grant.fence,
+            fences_left: BLOCK,
+            in_use: false,
+            giver: None,
+            renew_at_us: sent_us + us(ttl / 3),
+            passes: 0,
+            rival_since_us: grant.rivals.then_some(sent_us),
+        });
+    }
+
+    /// In line: until told, or until it is time to ask again.
+    async fn wait_in_line(&mut self) {
+        let pause = self.shared.times.poll.mul_f64(rand::rng().random_range(0.8..1.0));
+        match timeout(pause, self.inbox.recv()).await {
+            Ok(Some(message)) => self.hear(message).await,
+            Ok(None) => {}
+            Err(_) => {
+                if let Ours::Queued { owner } = &self.ours {
+                    self.ask_as(owner.clone(), true, "polled").await;
+                }
+            }
+        }
+    }
+
+    async fn confirm(&mut self) {
+        let Ours::Queued { owner } = &self.ours else { return };
+        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
+        match self.shared.talk.confirm(&self.key, &owner, ttl).await {
+            Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, "remote"),
+            // A word that came late; the next poll gets in line again.
+            Ok(None) => {}
+            Err(error) => self.despair(owner, &error),
+        }
+    }
+
+    async fn leave(&mut self) {
+        if let Ours::Queued { owner } = std::mem::replace(&mut self.ours, Ours::Nothing)
+            && let Err(error) = self.shared.talk.leave(&self.key, &owner).await
+        {
+            // It is passed over as soon as it has not been seen for three polls.
+            tracing::debug!(%error, "a place in line could not be given up");
+        }
+    }
+
+    /// Somebody works under the lock: until it is given back, renewed when it is time.
+    async fn watch_over(&mut self) {
+        let Ours::Held(tenure) = &self.ours else { return };
+        let now = clock::monotonic_us();
+        let pause = Duration::from_micros(tenure.renew_at_us.saturating_sub(now));
+        match timeout(pause, self.inbox.recv()).await {
+            Ok(Some(message)) => self.hear(message).await,
+            Ok(None) => {}
+            Err(_) => self.renew().await,
+        }
+    }
+
+    async fn renew(&mut self) {
+        let Ours::Held(tenure) = &mut self.ours else { return };
+        if !tenure.lease.is_held() {
+            return self.lose();
+        }
+        let (owner, ttl, sent_us) = (tenure.lease.owner.clone(), tenure.ttl, clock::monotonic_us());
+        match self.shared.talk.confirm(&self.key, &owner, ttl).await {
+            Ok(Some(grant)) => {
+                metrics::counter!("holdfast_lock_renewals_total").increment(1);
+                tenure.lease.deadline_us.store(deadline_us(sent_us, ttl), Ordering::Release);
+                tenure.renew_at_us = sent_us + us(ttl / 3);
+                if grant.rivals {
+                    tenure.rival_since_us.get_or_insert(sent_us);
+                }
+            }
+            Ok(None) => self.lose(),
+            // Unknown: tried again until our own deadline says that it is over.
+            Err(_) => tenure.renew_at_us = clock::monotonic_us() + us(ttl / 20),
+        }
+    }
+
+    /// The lock is no longer ours. Whoever works under it is told; whoever waits asks anew.
+    fn lose(&mut self) {
+        if let Ours::Held(tenure) = std::mem::replace(&mut self.ours, Ours::Nothing) {
+            metrics::counter!("holdfast_lock_lost_total").increment(1);
+            tenure.lease.lost.send_replace(true);
+            answer(tenure.giver, Released::Lost);
+        }
+    }
+
+    /// The lock is ours and nobody here works under it: to the next one here, or back.
+    async fn pass_or_give_back(&mut self) {
+        let Ours::Held(tenure) = &mut self.ours else { return };
+        let first = tenure.next_fence_is_first();
+        while let Some(next) = self.waiters.front() {
+            if !(first || tenure.may_pass_to(next)) || !tenure.has_enough_left() {
+                break;
+            }
+            let Some(next) = self.waiters.pop_front() else { break };
+            let guard = FencedGuard {
+                fence: tenure.next_fence,
+                lease: tenure.lease.clone(),
+                line: self.sender.clone(),
+                given_back: false,
+            };
+            match next.reply.send(Ok(Ok(guard))) {
+                Ok(()) => {
+                    if !first {
+                        metrics::counter!("holdfast_lock_handoffs_total", "kind" => "local")
+                            .increment(1);
+                        tenure.passes += u32::from(tenure.rival_since_us.is_some());
+                    }
+                    tenure.next_fence += 1;
+                    tenure.fences_left -= 1;
+                    tenure.in_use = true;
+                    answer(tenure.giver.take(), Released::Held);
+                    return;
+                }
+                // Gone in this moment. The guard comes back unused.
+                Err(Ok(Ok(mut guard))) => guard.given_back = true,
+                Err(_) => {}
+            }
+        }
+        self.give_back().await;
+    }
+
+    async fn give_back(&mut self) {
+        let Ours::Held(tenure) = std::mem::replace(&mut self.ours, Ours::Nothing) else { return };
+        let again = (!self.waiters.is_empty()).then(|| self.new_owner());
+        let was_held = tenure.lease.is_held();
+        let (ttl, sent_us) = (self.ttl(), clock::monotonic_us());
+        let given_back =
+            self.shared.talk.release(&self.key, &tenure.lease.owner, ttl, again.as_deref()).await;
+        tenure.lease.lost.send_replace(true);
+        match given_back {
+            Ok(back) => {
+                let held = was_held && back.was_held;
+                answer(tenure.giver, if held { Released::Held } else { Released::Lost });
+                match (again, back.granted) {
+                    (Some(owner), Some(fence)) => {
+                        let grant = Grant { fence, rivals: false };
+                        self.hold(owner, ttl, sent_us, grant, "free");
+                    }
+                    (Some(owner), None) => self.ours = Ours::Queued { owner },
+                    (None, _) => {}
+                }
+            }
+            Err(error) => {
+                answer(tenure.giver, Released::Unknown);
+                let owner = tenure.lease.owner.clone();
+                self.despair(owner, &error);
+                if let Some(again) = again {
+                    self.despair(again, &error);
+                }
+            }
+        }
+    }
+
+    async fn refence(&mut self, owner: &str, floor: i64) -> Result<Option<i64>, Error> {
+        let key = self.key.clone();
+        let shared = self.shared.clone();
+        let Some(tenure) = self.tenure_of(owner) else { return Ok(None) };
+        match shared.talk.refence(&key, owner, floor).await? {
+            Some(grant) => {
+                tenure.next_fence = grant.fence + 1;
+                tenure.fences_left = BLOCK - 1;
+                Ok(Some(grant.fence))
+            }
+            None => {
+                self.lose();
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Tenure {
+    /// Nobody has had the lock since it was granted to this process.
+    fn next_fence_is_first(&self) -> bool {
+        self.fences_left == BLOCK
+    }
+
+    /// Whether the next one here may have it before another process that waits.
+    fn may_pass_to(&self, next: &Waiter) -> bool {
+        self.fences_left > 0
+            && self
+                .rival_since_us
+                .is_none_or(|since| self.passes < PASSES_BEFORE_OTHERS && next.joined_us < since)
+    }
+
+    /// Whether the lease still has the time that a renewal would leave it.
+    fn has_enough_left(&self) -> bool {
+        let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+        self.lease.is_held() && clock::monotonic_us() + us(self.ttl / 3) < deadline_us
+    }
+}
+
+/// What a lease may be counted on for: less the drift of clocks, one part in a hundred and 2 ms.
+fn deadline_us(sent_us: u64, ttl: Duration) -> u64 {
+    let ttl_us = us(ttl);
+    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn answer(reply: Option<oneshot::Sender<Released>>, released: Released) {
+    if let Some(reply) = reply {
+        let _ = reply.send(released);
+    }
+}

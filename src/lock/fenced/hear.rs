@@ -1,0 +1,51 @@
+//! What other processes' scripts tell this one, on its own channel.
+//!
+//! Everything heard is a hint. A word that is lost costs one poll; a connection that is lost is made
+//! again while the polls go on.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::time::sleep;
+
+use super::Shared;
+use super::actor::Message;
+use crate::lock::Redis;
+
+/// Pause before the connection is made again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Listens until nobody uses the locks any more.
+pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
+    while let Some(channel) = channel(&shared) {
+        if let Err(error) = listen_once(&redis, &channel, &shared).await {
+            tracing::debug!(%error, "the channel of granted locks broke");
+        }
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+fn channel(shared: &Weak<Shared>) -> Option<String> {
+    shared.upgrade().map(|shared| format!("{}{}", shared.talk.channels, shared.process))
+}
+
+async fn listen_once(
+    redis: &Redis,
+    channel: &str,
+    shared: &Weak<Shared>,
+) -> Result<(), redis::RedisError> {
+    let mut subscription = redis::Client::open(redis.url())?.get_async_pubsub().await?;
+    subscription.subscribe(channel).await?;
+    let mut words = subscription.into_on_message();
+    while let Some(word) = words.next().await {
+        let word: String = word.get_payload()?;
+        let Some(shared) = shared.upgrade() else { return Ok(()) };
+        match word.split_once(' ') {
+            Some(("granted", key)) => shared.tell(key, Message::Granted),
+            Some(("waiting", key)) => shared.tell(key, Message::Rival),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+-- refence: Redis has forgotten its numbers (a flush, a failover), and the row in Postgres knows
+-- higher ones. The counter is raised to the row's, never lowered, and the holder gets a new block.
+--   ARGV: owner, the row's fence
+-- Returns {'held', fence, others waiting} or {'lost'}.
+local held = mine(ARGV[1])
+if not held then
+    return {'lost'}
+end
+if tonumber(redis.call('get', KEYS[4]) or '0') < tonumber(ARGV[2]) then
+    redis.call('set', KEYS[4], ARGV[2])
+end
+local top = redis.call('incrby', KEYS[4], BLOCK)
+redis.call('pexpire', KEYS[4], FENCES_LIVE)
+local fence = text(top - BLOCK + 1)
+local since = string.match(held, '@(%d+)$')
+redis.call('set', KEYS[1], ARGV[1] .. ' ' .. fence .. '@' .. since, 'keepttl')
+return {'held', fence, waiting()}
