@@ -1,0 +1,365 @@
+//! What a lock alone costs its waiters: `cargo bench --bench lock`.
+//!
+//! Two processes with 16 clients each want one lock: 2 ms of work under it, 20 ms of pause after it.
+//! The same for every arm, in interleaved rounds, on one private Redis: this project's `fenced`
+//! lock, its textbook `owner` lock, the crate `rslock`, and redis-py's `Lock` where Python has it
+//! (`HOLDFAST_BENCH_PYTHON` names the interpreter). Printed for each: the share of time the lock was
+//! held, the 99th percentile of waiting against the ideal of first come, first served, the hand-off
+//! inside a process and between processes, Jain's index of fairness over the clients, and the
+//! commands that Redis carried out per acquisition.
+
+#![expect(missing_docs, reason = "a program")]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use holdfast::clock::monotonic_us;
+use holdfast::lock::{Ask, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
+use tokio::time::Instant;
+
+const PROCESSES: usize = 2;
+const CLIENTS: usize = 16;
+const WORK: Duration = Duration::from_millis(2);
+const THINK: Duration = Duration::from_millis(20);
+const WARM_UP_US: u64 = 500_000;
+
+/// One time that one client had the lock; all on the machine's monotonic clock.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    client: usize,
+    asked_us: u64,
+    held_us: u64,
+    released_us: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    if arguments.first().map(String::as_str) == Some("--child") {
+        return child(&arguments[1..]);
+    }
+    let seconds: u64 = setting("HOLDFAST_BENCH_SECONDS", 4);
+    let rounds: usize = setting("HOLDFAST_BENCH_ROUNDS", 3);
+    let server = Server::start()?;
+    let python = std::env::var_os("HOLDFAST_BENCH_PYTHON");
+    let mut arms = vec!["fenced", "owner", "rslock"];
+    if python.is_some() {
+        arms.push("redis-py");
+    }
+    println!(
+        "{PROCESSES} processes with {CLIENTS} clients each, {} ms of work, {} ms of pause, \
+         {rounds} rounds of {seconds} s; PING p50 {:.0} µs",
+        WORK.as_millis(),
+        THINK.as_millis(),
+        server.ping_p50_us()?
+    );
+    let mut figures: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
+    for round in 0..rounds {
+        let mut order = arms.clone();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for arm in order {
+            let round = server.round(arm, seconds, python.as_deref().map(Path::new))?;
+            figures.entry(arm).or_default().push(round);
+        }
+    }
+    table(&arms, &figures, server.ping_p50_us()?);
+    Ok(())
+}
+
+fn setting<T: std::str::FromStr>(name: &str, usual: T) -> T {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+// ---------------------------------------------------------------- one process
+
+fn child(arguments: &[String]) -> anyhow::Result<()> {
+    let [arm, url, first, seconds] = arguments else { anyhow::bail!("a child's arguments") };
+    let first: usize = first.parse()?;
+    let end_us = monotonic_us() + seconds.parse::<u64>()? * 1_000_000;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    let holds = runtime.block_on(async {
+        let mut clients = tokio::task::JoinSet::new();
+        let locks = Locks::new(Redis::open(url)?, settings());
+        for number in 0..CLIENTS {
+            let (arm, url, locks) = (arm.clone(), url.clone(), locks.clone());
+            clients.spawn(async move {
+                match arm.as_str() {
+                    "rslock" => with_rslock(&url, first + number, end_us).await,
+                    "owner" => with_ours(&locks, Kind::Owner, first + number, end_us).await,
+                    _ => with_ours(&locks, Kind::Fenced, first + number, end_us).await,
+                }
+            });
+        }
+        let mut holds = Vec::new();
+        while let Some(client) = clients.join_next().await {
+            holds.extend(client??);
+        }
+        anyhow::Ok(holds)
+    })?;
+    let mut out = std::io::stdout().lock();
+    for hold in holds {
+        let Hold { client, asked_us, held_us, released_us } = hold;
+        writeln!(out, "{client} {asked_us} {held_us} {released_us}")?;
+    }
+    Ok(())
+}
+
+fn settings() -> Settings {
+    Settings {
+        prefix: "bench:".to_owned(),
+        timeout: Duration::from_secs(60),
+        ..Settings::default()
+    }
+}
+
+async fn with_ours(
+    locks: &Locks,
+    kind: Kind,
+    client: usize,
+    end_us: u64,
+) -> anyhow::Result<Vec<Hold>> {
+    let key = [LockKey::new("{hot}")?];
+    let mut holds = Vec::new();
+    while monotonic_us() < end_us {
+        let asked_us = monotonic_us();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let wait = if kind == Kind::Fenced { Wait::Notify } else { Wait::Retry };
+        let ask = Ask { kind, wait, ttl: None, deadline, keys: &key };
+        let Outcome::Acquired(guards) = locks.acquire(ask).await? else {
+            anyhow::bail!("waited in vain")
+        };
+        let held_us = monotonic_us();
+        work();
+        let released_us = monotonic_us();
+        guards.release().await;
+        holds.push(Hold { client, asked_us, held_us, released_us });
+        tokio::time::sleep(THINK).await;
+    }
+    Ok(holds)
+}
+
+async fn with_rslock(url: &str, client: usize, end_us: u64) -> anyhow::Result<Vec<Hold>> {
+    let manager = rslock::LockManager::new(vec![url]);
+    let mut holds = Vec::new();
+    while monotonic_us() < end_us {
+        let asked_us = monotonic_us();
+        let lock = manager
+            .acquire_no_guard(b"bench:rslock", Duration::from_secs(10))
+            .await
+            .map_err(|error| anyhow::anyhow!("{error:?}"))?;
+        let held_us = monotonic_us();
+        work();
+        let released_us = monotonic_us();
+        manager.unlock(&lock).await;
+        holds.push(Hold { client, asked_us, held_us, released_us });
+        tokio::time::sleep(THINK).await;
+    }
+    Ok(holds)
+}
+
+/// Timed exactly: tokio's timer has a grain of a millisecond.
+#[expect(clippy::disallowed_methods, reason = "the worker is told that it blocks")]
+fn work() {
+    tokio::task::block_in_place(|| std::thread::sleep(WORK));
+}
+
+// ------------------------------------------------------------------ the whole
+
+/// A Redis of the bench's own.
+struct Server {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("hb-").tempdir()?;
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
+            .arg("--unixsocket")
+            .arg(folder.path().join("redis.sock"))
+            .arg("--dir")
+            .arg(folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("redis-server can't be started; install Redis")?;
+        let server = Self { child, folder };
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while server.connection().is_err() {
+            ensure!(std::time::Instant::now() < deadline, "redis-server does not answer");
+            std::thread::yield_now();
+        }
+        Ok(server)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    fn connection(&self) -> anyhow::Result<redis::Connection> {
+        Ok(redis::Client::open(self.url())?.get_connection()?)
+    }
+
+    fn ping_p50_us(&self) -> anyhow::Result<f64> {
+        let mut connection = self.connection()?;
+        let mut times = Vec::new();
+        for _ in 0..2_000 {
+            let before = std::time::Instant::now();
+            let _: String = redis::cmd("PING").query(&mut connection)?;
+            times.push(before.elapsed().as_nanos() as f64 / 1_000.0);
+        }
+        Ok(percentile(&mut times, 0.5))
+    }
+
+    fn commands(&self) -> anyhow::Result<u64> {
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query(&mut self.connection()?)?;
+        let calls = stats.lines().filter_map(|line| {
+            let (name, rest) = line.split_once(":calls=")?;
+            let sent = ["evalsha", "eval", "set", "get"].iter().any(|c| name.ends_with(c));
+            // Inner commands of scripts are counted by Redis too; what clients sent are scripts.
+            let sent = sent && (name.contains("eval") || !rest.is_empty());
+            sent.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
+        });
+        Ok(calls.sum())
+    }
+
+    fn round(&self, arm: &str, seconds: u64, python: Option<&Path>) -> anyhow::Result<Figures> {
+        let before = self.commands()?;
+        let mut children = Vec::new();
+        for process in 0..PROCESSES {
+            let first = (process * CLIENTS).to_string();
+            let mut command = match (arm, python) {
+                ("redis-py", Some(python)) => {
+                    let mut command = Command::new(python);
+                    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/lock.py");
+                    command.arg(script).arg(self.socket()).arg(CLIENTS.to_string());
+                    command
+                }
+                _ => {
+                    let mut command = Command::new(std::env::current_exe()?);
+                    command.args(["--child", arm, &self.url()]);
+                    command
+                }
+            };
+            command.arg(first).arg(seconds.to_string());
+            children.push(command.stdout(Stdio::piped()).spawn()?);
+        }
+        let mut holds = Vec::new();
+        for child in children {
+            let output = child.wait_with_output()?;
+            ensure!(output.status.success(), "a process of {arm} failed");
+            for line in String::from_utf8(output.stdout)?.lines() {
+                let numbers: Vec<u64> =
+                    line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+                let [client, asked_us, held_us, released_us] = numbers[..] else { continue };
+                let client = usize::try_from(client)?;
+                holds.push(Hold { client, asked_us, held_us, released_us });
+            }
+        }
+        let commands = (self.commands()? - before) as f64 / holds.len() as f64;
+        figures(holds, commands)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+// ---------------------------------------------------------------- the figures
+
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    held_share: f64,
+    p99_wait_ms: f64,
+    p99_to_ideal: f64,
+    same_process_p50_us: f64,
+    between_p50_us: f64,
+    jain: f64,
+    commands: f64,
+}
+
+fn figures(mut holds: Vec<Hold>, commands: f64) -> anyhow::Result<Figures> {
+    holds.sort_by_key(|hold| hold.held_us);
+    for pair in holds.windows(2) {
+        ensure!(pair[1].held_us >= pair[0].released_us, "two holders at once: {pair:?}");
+    }
+    let begin = holds.first().context("nobody had the lock")?.asked_us + WARM_UP_US;
+    holds.retain(|hold| hold.held_us >= begin);
+    let (first, last) = (holds[0].held_us, holds[holds.len() - 1].released_us);
+    let held: u64 = holds.iter().map(|hold| hold.released_us - hold.held_us).sum();
+    let mean_hold_ms = held as f64 / holds.len() as f64 / 1_000.0;
+    let mut waits: Vec<f64> =
+        holds.iter().map(|hold| (hold.held_us - hold.asked_us) as f64 / 1_000.0).collect();
+    let p99_wait_ms = percentile(&mut waits, 0.99);
+    let others = (PROCESSES * CLIENTS - 1) as f64;
+    let ideal_ms = others * mean_hold_ms - THINK.as_secs_f64() * 1_000.0;
+    let (mut same, mut between) = (Vec::new(), Vec::new());
+    let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
+    for pair in holds.windows(2) {
+        let gap = (pair[1].held_us - pair[0].released_us) as f64;
+        let together = pair[0].client / CLIENTS == pair[1].client / CLIENTS;
+        if together { same.push(gap) } else { between.push(gap) }
+    }
+    for hold in &holds {
+        *shares.entry(hold.client).or_default() += 1.0;
+    }
+    let sum: f64 = shares.values().sum();
+    let squares: f64 = shares.values().map(|share| share * share).sum();
+    Ok(Figures {
+        held_share: held as f64 / (last - first) as f64,
+        p99_wait_ms,
+        p99_to_ideal: p99_wait_ms / ideal_ms,
+        same_process_p50_us: percentile(&mut same, 0.5),
+        between_p50_us: percentile(&mut between, 0.5),
+        jain: sum * sum / ((PROCESSES * CLIENTS) as f64 * squares),
+        commands,
+    })
+}
+
+fn percentile(values: &mut [f64], part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = ((values.len() as f64 * part) as usize).min(values.len().saturating_sub(1));
+    values.get(at).copied().unwrap_or(f64::NAN)
+}
+
+fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
+    percentile(&mut rounds.iter().map(of).collect::<Vec<_>>(), 0.5)
+}
+
+fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) {
+    println!(
+        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>8}{:>8}{:>10}",
+        "", "held", "p99 wait", "/ ideal", "same process", "between", "in RTT", "Jain", "commands"
+    );
+    for arm in arms {
+        let Some(rounds) = figures.get(arm) else { continue };
+        let between = median(rounds, |f| f.between_p50_us);
+        println!(
+            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>8.1}{:>8.3}{:>10.2}",
+            arm,
+            100.0 * median(rounds, |f| f.held_share),
+            median(rounds, |f| f.p99_wait_ms),
+            median(rounds, |f| f.p99_to_ideal),
+            median(rounds, |f| f.same_process_p50_us),
+            between,
+            between / ping_us,
+            median(rounds, |f| f.jain),
+            median(rounds, |f| f.commands),
+        );
+    }
+    println!("goals     ≥ 93.0%               ≤ 1.50    ≤ 20.0 µs              ≤ 2.5  ≥ 0.950");
+}
