@@ -16,6 +16,7 @@ use crate::db;
 use crate::lock::{Locks, Redis, Settings};
 use crate::shop::{Shop, Strategy};
 use crate::web::envelope::envelope;
+use crate::web::pages::dress::dress;
 use crate::web::{Site, configure};
 
 /// Requests in flight get this long after a SIGTERM; then the process ends.
@@ -69,7 +70,11 @@ impl Replica {
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
         let site = self.site;
         let server = HttpServer::new(move || {
-            App::new().app_data(site.clone()).wrap(from_fn(envelope)).configure(configure)
+            App::new()
+                .app_data(site.clone())
+                .wrap(from_fn(envelope))
+                .wrap(from_fn(dress))
+                .configure(configure)
         })
         .shutdown_timeout(DRAIN_S)
         .disable_signals()

@@ -79,6 +79,26 @@ pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
     }))
 }
 
+/// Those of `skus` that are there, of whatever kind, by sku.
+///
+/// # Errors
+/// Postgres's.
+pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let rows = sqlx::query!(
+        "select sku, name, price_cents, stock from items where sku = any($1) order by sku",
+        &names,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let sku = known(row.sku)?;
+            Ok(Item { sku, name: row.name, price_cents: row.price_cents, stock: row.stock })
+        })
+        .collect()
+}
+
 /// The first of `skus` that is not a lab item (or not there at all).
 ///
 /// # Errors

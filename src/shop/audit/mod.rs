@@ -6,6 +6,7 @@
 //! Does not guarantee anything about lab items and lab accounts: they are counted apart.
 
 pub mod checks;
+pub mod conservation;
 pub mod item;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use super::{Error, Sku};
 use crate::db;
 use crate::lock::Locks;
 
+pub use conservation::{Conservation, conservation};
 pub use item::{Fork, ItemAudit};
 
 /// One check and what it found.
