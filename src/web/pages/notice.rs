@@ -41,7 +41,7 @@ fn detail(problem: &Problem) -> String {
     let cents = |name: &str| problem.member(name).and_then(serde_json::Value::as_i64).map(Cents);
     match (cents("needed_cents"), cents("balance_cents")) {
         (Some(needed), Some(balance)) => format!("{needed} is due, {balance} is on the account"),
-        _ => problem.detail().to_owned(),
+        _ => words::sentence(problem.detail()),
     }
 }
 

@@ -50,6 +50,13 @@ pub fn typed_cents(text: &str) -> Option<i64> {
     format!("{whole}{part:0<2}").parse().ok()
 }
 
+/// With a capital at its beginning.
+#[must_use]
+pub fn sentence(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
 /// The end of an id, enough to tell two apart (its beginning is a time).
 #[must_use]
 pub fn short(id: &impl ToString) -> String {
