@@ -50,6 +50,9 @@ fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
     match kind {
         Kind::InvalidRequest => "Correct what is marked, then send it again.",
         Kind::Unauthenticated => "Sign in; you will come back here.",
+        Kind::Forbidden => {
+            "Go back, reload the page and try again; or sign in as somebody who may."
+        }
         Kind::SoldOut => "Lower the quantity, or take the item out of the basket.",
         Kind::InsufficientFunds => "Top your account up, then pay again.",
         Kind::OrderState => "The order is shown below as it stands now.",

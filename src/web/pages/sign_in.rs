@@ -46,6 +46,7 @@ pub struct Entrance {
 /// What the button *Sign out* sends.
 #[derive(Debug, Deserialize)]
 pub struct Leaving {
+    #[serde(default)]
     csrf: String,
 }
 
