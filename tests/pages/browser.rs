@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -35,6 +36,7 @@ pub struct Browser {
     pub driver: WebDriver,
     base: String,
     server: Child,
+    port: u16,
     profile: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
@@ -42,6 +44,12 @@ pub struct Browser {
 impl Browser {
     /// Opens one that looks at the shop of that address.
     pub async fn open(base: &str, javascript: bool) -> Self {
+        Self::open_with(base, javascript, PageLoadStrategy::Normal).await
+    }
+
+    /// Opens one whose driver waits for pages as said. With `None` a second click can come while
+    /// the first one's page is still loading.
+    pub async fn open_with(base: &str, javascript: bool, waiting: PageLoadStrategy) -> Self {
         let turn = TURN.lock().await;
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
         let (server, port) = start_driver();
@@ -50,6 +58,7 @@ impl Browser {
             wishes.add_arg(flag).unwrap();
         }
         wishes.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
+        wishes.set_page_load_strategy(waiting).unwrap();
         if !javascript {
             let prefs = json!({ "profile.managed_default_content_settings.javascript": 2 });
             wishes.add_experimental_option("prefs", prefs).unwrap();
@@ -57,8 +66,10 @@ impl Browser {
         let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), wishes).await.unwrap();
         let runs = "data:text/html,<title>off</title><script>document.title = 'on'</script>";
         driver.goto(runs).await.unwrap();
-        assert_eq!(driver.title().await.unwrap() == "on", javascript, "scripts as asked for");
-        Self { driver, base: base.to_owned(), server, profile, _turn: turn }
+        let title = if javascript { "on" } else { "off" };
+        until("scripts run as asked for", async || driver.title().await.is_ok_and(|t| t == title))
+            .await;
+        Self { driver, base: base.to_owned(), server, port, profile, _turn: turn }
     }
 
     /// Goes to a page of the shop.
@@ -75,6 +86,25 @@ impl Browser {
     /// Clicks the element.
     pub async fn click(&self, css: &str) {
         self.find(css).await.click().await.unwrap();
+    }
+
+    /// Where the element's middle is.
+    pub async fn middle(&self, css: &str) -> (f64, f64) {
+        let place = self.find(css).await.rect().await.unwrap();
+        (place.x + place.width / 2.0, place.y + place.height / 2.0)
+    }
+
+    /// Presses the mouse button there, as a hand does: nothing is waited for, neither before nor
+    /// afterwards. (To ask where an element is would wait for the page that is loading.)
+    pub async fn press(&self, (x, y): (f64, f64)) {
+        let session = self.driver.session_id().to_string();
+        let url = format!("http://127.0.0.1:{}/session/{session}/goog/cdp/execute", self.port);
+        for kind in ["mousePressed", "mouseReleased"] {
+            let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+            let command = json!({ "cmd": "Input.dispatchMouseEvent", "params": params });
+            let sent = reqwest::Client::new().post(&url).json(&command).send().await.unwrap();
+            assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
+        }
     }
 
     /// Types into the field, instead of what is in it.

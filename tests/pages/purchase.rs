@@ -1,6 +1,7 @@
 //! A purchase in a real browser, from the shop page to a paid order, and what may go wrong with the
 //! buttons on the way.
 
+use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
@@ -53,8 +54,8 @@ async fn a_purchase_without_javascript() {
 }
 
 /// Signs in and has a basket that is ready to be ordered.
-async fn at_the_button(shop: &Shop, javascript: bool) -> Browser {
-    let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
+async fn at_the_button(shop: &Shop, javascript: bool, waiting: PageLoadStrategy) -> Browser {
+    let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, waiting).await;
     browser.go("/sign-in").await;
     browser.sign_in("alice").await;
     browser.reads("#item-deadbolt .stock", "40").await;
@@ -65,29 +66,22 @@ async fn at_the_button(shop: &Shop, javascript: bool) -> Browser {
 
 async fn a_double_click(javascript: bool) {
     let shop = Shop::start(1).await;
-    let browser = at_the_button(&shop, javascript).await;
-    let button = browser.find("#place").await;
+    let browser = at_the_button(&shop, javascript, PageLoadStrategy::None).await;
+    let button = browser.middle("#place").await;
     // The item's row is held, so that the first click's order is still at work when the second
-    // click comes.
+    // click sends the form again.
     let mut holder = shop.pool.begin().await.unwrap();
-    sqlx::query("select from items where sku = 'deadbolt' for update")
-        .execute(&mut *holder)
-        .await
-        .unwrap();
-    let clicks = async {
-        let chain = browser.driver.action_chain();
-        chain.double_click_element(&button).perform().await.unwrap();
-    };
-    let release = async {
-        until("an order waits for the row", async || {
-            let waiting = "select count(*) from pg_stat_activity
-                            where wait_event_type = 'Lock' and datname = current_database()";
-            shop.number(waiting).await > 0
-        })
-        .await;
-        holder.rollback().await.unwrap();
-    };
-    tokio::join!(clicks, release);
+    let hold = "select from items where sku = 'deadbolt' for update";
+    sqlx::query(hold).execute(&mut *holder).await.unwrap();
+    browser.press(button).await;
+    until("the first order waits for the row", async || {
+        let waiting = "select count(*) from pg_stat_activity
+                        where wait_event_type = 'Lock' and datname = current_database()";
+        shop.number(waiting).await > 0
+    })
+    .await;
+    browser.press(button).await;
+    holder.rollback().await.unwrap();
     browser.is_at("/orders/").await;
     browser.reads("h1", "pending").await;
     browser.close().await;
@@ -109,7 +103,7 @@ async fn a_double_click_without_javascript_makes_one_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_and_back_make_one_order() {
     let shop = Shop::start(1).await;
-    let browser = at_the_button(&shop, true).await;
+    let browser = at_the_button(&shop, true, PageLoadStrategy::Normal).await;
     browser.click("#place").await;
     let order = browser.is_at("/orders/").await;
     browser.driver.refresh().await.unwrap();

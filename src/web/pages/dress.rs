@@ -61,7 +61,7 @@ fn wants_a_page(request: &HttpRequest) -> bool {
         |top: &&str| path.strip_prefix(*top).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
-        && !FOR_PROGRAMS.iter().any(|t| under(&t))
+        && !FOR_PROGRAMS.iter().any(|t| under(t))
 }
 
 async fn dressed(request: &HttpRequest, problem: &Problem) -> Result<HttpResponse, Problem> {
