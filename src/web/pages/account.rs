@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::frame::Frame;
 use super::notice::Notice;
 use super::words::{moment, rfc3339, short, signed_money, typed_cents};
-use super::{door, html, see_other};
+use super::{copies, door, html, see_other};
 use crate::shop::ledger::{self, Entry};
 use crate::shop::{Cents, Key, OrderId, Outcome, Refusal, UserId, payments};
 use crate::web::Site;
@@ -89,18 +89,20 @@ pub async fn top_up(
     let key = Key::try_from(key).map_err(|why| Problem::field("key", why))?;
     let refusal = match typed_cents(&amount) {
         None => Refusal::Invalid("amount_cents", "an amount such as 25 or 25.50".to_owned()),
-        Some(cents) => match payments::top_up(&site.shop, &conditions, user, key, cents).await? {
-            // The key was used: the form was sent before, and did its work then.
-            Outcome::Done(_)
-            | Outcome::Replayed(_)
-            | Outcome::Refused(Refusal::KeyInFlight | Refusal::KeyUsed { .. }) => {
-                return Ok(see_other("/account"));
+        Some(cents) => {
+            let top_up =
+                async || payments::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
+            match copies::settled(top_up).await? {
+                // The key was used: the form was sent before, and did its work then.
+                Outcome::Done(_)
+                | Outcome::Replayed(_)
+                | Outcome::Refused(Refusal::KeyUsed { .. }) => return Ok(see_other("/account")),
+                Outcome::Refused(Refusal::Invalid(..)) => {
+                    Refusal::Invalid("amount_cents", "0.01 to 10,000,000.00".to_owned())
+                }
+                Outcome::Refused(refusal) => refusal,
             }
-            Outcome::Refused(Refusal::Invalid(..)) => {
-                Refusal::Invalid("amount_cents", "0.01 to 10,000,000.00".to_owned())
-            }
-            Outcome::Refused(refusal) => refusal,
-        },
+        }
     };
     let trouble = match refusal {
         Refusal::Invalid(_, why) => Trouble { amount, wrong: Some(why), problem: None },

@@ -6,6 +6,7 @@
 
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::error::InternalError;
 use actix_web::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
@@ -37,22 +38,35 @@ pub async fn dress<B: MessageBody>(
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let for_a_person = wants_a_page(request.request());
-    let response = next.call(request).await?;
+    let bare = if for_a_person { Frame::bare(request.request()).ok() } else { None };
+    let response = match next.call(request).await {
+        Ok(response) => response,
+        Err(error) => return Err(late(error, bare)),
+    };
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let Some(problem) = problem.filter(|_| for_a_person).cloned() else {
         return Ok(response.map_into_left_body());
     };
-    let Ok(page) = dressed(response.request(), &problem).await else {
+    let Ok(mut page) = dressed(response.request(), &problem).await else {
         return Ok(response.map_into_left_body());
     };
-    let (request, bare) = response.into_parts();
-    let mut page = page;
-    for (name, value) in bare.headers() {
+    let (request, plain) = response.into_parts();
+    for (name, value) in plain.headers() {
         if name != CONTENT_TYPE && name != CONTENT_LENGTH {
             page.headers_mut().append(name.clone(), value.clone());
         }
     }
     Ok(ServiceResponse::new(request, page).map_into_right_body())
+}
+
+/// A request whose time was up: all that is left of it is the problem.
+fn late(error: Error, frame: Option<Frame>) -> Error {
+    let (Some(problem), Some(frame)) = (error.as_error::<Problem>(), frame) else { return error };
+    let (status, notice) = (problem.code(), Notice::from(problem));
+    match html(status, &RefusalPage { frame, notice, status }) {
+        Ok(page) => InternalError::from_response(error, page).into(),
+        Err(_) => error,
+    }
 }
 
 fn wants_a_page(request: &HttpRequest) -> bool {
@@ -61,7 +75,7 @@ fn wants_a_page(request: &HttpRequest) -> bool {
         |top: &&str| path.strip_prefix(*top).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
-        && !FOR_PROGRAMS.iter().any(|t| under(t))
+        && !FOR_PROGRAMS.iter().any(under)
 }
 
 async fn dressed(request: &HttpRequest, problem: &Problem) -> Result<HttpResponse, Problem> {

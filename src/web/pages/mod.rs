@@ -9,6 +9,7 @@ pub mod assets;
 pub mod audit;
 pub mod basket;
 pub mod basket_cookie;
+mod copies;
 pub mod door;
 pub mod dress;
 pub mod frame;

@@ -6,16 +6,14 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
 
 use super::frame::Frame;
 use super::notice::Notice;
-use super::place::{PATIENCE, PAUSE};
 use super::words::{moment, rfc3339, short, signed, signed_money, time_left};
-use super::{door, html, see_other};
+use super::{copies, door, html, see_other};
 use crate::shop::orders::{self, Order};
 use crate::shop::{
-    Cents, Conditions, Key, OrderId, Outcome, Refusal, Shop, Sku, UserId, catalog, ledger, payments,
+    Cents, Key, OrderId, Outcome, Refusal, Shop, Sku, UserId, catalog, ledger, payments,
 };
 use crate::web::Site;
 use crate::web::body;
@@ -112,27 +110,9 @@ pub async fn pay(
     let id = body::order_id(&id)?;
     let key = Key::try_from(form.into_inner().key);
     let key = key.map_err(|why| Problem::field("key", why))?;
-    let paid = pay_once(&site.shop, &conditions, user, id, &key).await?;
+    let pay = async || payments::pay(&site.shop, &conditions, user, id, key.clone()).await;
+    let paid = copies::settled(pay).await?;
     told(&request, user, id, paid, "paid").await
-}
-
-/// A second copy of the form waits for the first one, for a bounded time.
-async fn pay_once(
-    shop: &Shop,
-    conditions: &Conditions,
-    user: UserId,
-    id: OrderId,
-    key: &Key,
-) -> Result<Outcome, Problem> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let outcome = payments::pay(shop, conditions, user, id, key.clone()).await?;
-        let in_flight = matches!(outcome, Outcome::Refused(Refusal::KeyInFlight));
-        if !in_flight || Instant::now() >= until {
-            return Ok(outcome);
-        }
-        sleep(PAUSE).await;
-    }
 }
 
 /// Cancels it: its units go back on the shelf.

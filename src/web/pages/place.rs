@@ -9,14 +9,13 @@
 //! The lock on the person is a convenience, the token is the guarantee: a strategy that does
 //! without Redis does without this lock too when Redis is away.
 
-use std::time::Duration;
-
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use super::basket_cookie::Basket;
+use super::copies::{PATIENCE, PAUSE};
 use super::sign_in::set_cookie;
 use super::{basket, door, see_other};
 use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
@@ -25,11 +24,6 @@ use crate::shop::{Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, UserI
 use crate::web::Site;
 use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
-
-/// How long a second copy of a form waits for the first one's order.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it looks.
-pub(super) const PAUSE: Duration = Duration::from_millis(60);
 
 /// What the button *Place the order* sends.
 #[derive(Debug, Deserialize)]
