@@ -1,9 +1,10 @@
 //! Who may not, what is wrong, and what is shown then: pages to people, problems to programs.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use crate::common::proxy::Proxy;
-use crate::common::{Shop, services};
+use crate::common::{Shop, options, services, until};
 use crate::visitor::{Page, Visitor};
 
 /// Every form of the shop that changes something.
@@ -240,6 +241,83 @@ async fn with_redis_away_a_page_orders_where_no_redis_lock_is_needed() {
     let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
     assert_eq!(other.orders(&token, &csrf).await.status, 303);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_postgres_away_a_page_says_so_within_two_seconds() {
+    let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
+    let postgres = Proxy::to(socket).await;
+    let mut shop = Shop::bare().await;
+    let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    shop.add_replica(&[("DATABASE_URL", &url)]);
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    postgres.cut();
+    for (visitor, path) in [
+        (&Visitor::new(&shop), "/"),
+        (&Visitor::new(&shop), "/items/deadbolt"),
+        (&alice, "/account"),
+        (&alice, "/"),
+    ] {
+        let started = Instant::now();
+        let page = visitor.get(path).await;
+        assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+        assert_eq!(page.status, 503, "{path}");
+        assert!(page.words().contains("Postgres or Redis is away"), "{path}");
+        assert!(page.words().contains("the books can’t be read at this moment"), "{path}");
+    }
+    let started = Instant::now();
+    let page = Visitor::new(&shop).get("/problems/unavailable").await;
+    assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+    assert_eq!(page.status, 200, "what needs no Postgres is there");
+    postgres.mend();
+    until("the shop is back", async || alice.get("/account").await.status == 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let order = alice.orders(&token, &csrf).await.place;
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("Held for you for another 14 min"), "{}", page.words());
+    let over = "update orders set expires_at = created_at";
+    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    let pay = format!("csrf={csrf}&key={}", page.field("key"));
+    let refused = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.words().contains("The order was not paid in time"));
+    assert!(!alice.get(&order).await.text.contains("id=\"pay\""));
+    for _ in 0..2 {
+        let cancelled = alice.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await;
+        assert_eq!((cancelled.status.as_u16(), &cancelled.place), (303, &order));
+    }
+    assert!(alice.get(&order).await.words().contains("deadbolt cancel 39 +1 → 40"));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_ledger_is_turned_page_by_page_and_stays_whole() {
+    let shop = Shop::start(1).await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
+           from generate_series(1, 99) n order by n",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let visitor = Visitor::new(&shop);
+    let newest = visitor.get("/items/deadbolt").await;
+    assert_eq!(newest.text.matches("class=\"entry").count(), 50);
+    let older = newest.text.split("href=\"").find(|href| href.contains("?before=")).unwrap();
+    let oldest = visitor.get(older.split('"').next().unwrap()).await;
+    assert_eq!(oldest.text.matches("class=\"entry").count(), 50);
+    assert!(oldest.words().contains("0 +40 → 40 opening"));
+    for page in [&newest, &oldest] {
+        assert!(!page.words().contains("broken here"), "{}", page.words());
+    }
+    assert!(!oldest.text.contains("?before="));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,8 +74,7 @@ fn wants_a_page(request: &HttpRequest) -> bool {
     let under =
         |top: &&str| path.strip_prefix(*top).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/html"))
-        && !FOR_PROGRAMS.iter().any(under)
+    accept.is_some_and(|accept| accept.contains("text/html")) && !FOR_PROGRAMS.iter().any(under)
 }
 
 async fn dressed(request: &HttpRequest, problem: &Problem) -> Result<HttpResponse, Problem> {
