@@ -64,8 +64,8 @@ impl Lock<'_> {
 
     async fn attempt(&self) -> Result<Option<Lease>, Error> {
         let owner = format!("{}@{}", Uuid::new_v4(), unix_ms());
-        // The lease exists before the command is sent: if the answer is lost, or nobody waits for it
-        // any more, dropping the lease gives back what may have been taken.
+        // The lease exists before the command is sent: if the answer is lost, or nobody waits for
+        // it any more, dropping the lease gives back what may have been taken.
         let lease =
             Lease { redis: self.redis.clone(), key: self.redis_key.clone(), owner, armed: true };
         let mut connection = self.redis.connection();
