@@ -1,9 +1,10 @@
 //! The lab's one seam: named points in the shop that a request passes.
 //!
-//! Where the shop waits, reads, writes, commits and releases it calls [`Probe::at`]. Outside the lab
-//! the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is where
-//! extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and where a
-//! request can be held (`Holdfast-Pause`), for instance to be killed between commit and answer.
+//! Where the shop waits, reads, writes, commits and releases it calls [`Probe::at`]. Outside the
+//! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is
+//! where extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and
+//! where a request can be held (`Holdfast-Pause`), for instance to be killed between commit and
+//! answer.
 //!
 //! The shop knows nothing of lessons; it only says where it is.
 

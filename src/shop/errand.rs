@@ -32,7 +32,8 @@ pub trait Errand: Send + Sync + 'static {
     /// What it needs a lock on, in any order.
     fn keys(&self) -> Vec<LockKey>;
 
-    /// The key under which it is done once; none for those whose compare-and-set already sees to it.
+    /// The key under which it is done once; none for those whose compare-and-set already sees to
+    /// it.
     fn claim(&self) -> Option<&Claim>;
 
     /// The work itself, inside the transaction. A refusal rolls everything back.

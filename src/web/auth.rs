@@ -1,9 +1,9 @@
 //! Who asks: a bearer token, or the browser's session cookie.
 //!
 //! Guarantees: a request that changes something and is known by its cookie alone must carry the
-//! session's CSRF token, which a foreign page can't read. A session is asked for in Postgres at most
-//! every few seconds per replica; signing out at one replica is felt at the others a few seconds
-//! later.
+//! session's CSRF token, which a foreign page can't read. A session is asked for in Postgres at
+//! most every few seconds per replica; signing out at one replica is felt at the others a few
+//! seconds later.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! The one line that must be true at every moment: what came is what was sold and what is left.
 //!
-//! Counted as [`super::item`] counts it, over all items of the shop in one statement, so the figures
-//! belong to one moment. Items are held against themselves: one that has too much does not make up
-//! for one that has too little.
+//! Counted as [`super::item`] counts it, over all items of the shop in one statement, so the
+//! figures belong to one moment. Items are held against themselves: one that has too much does not
+//! make up for one that has too little.
 //!
 //! Cost: what came by hand is found by index; what was sold is one pass over the lines of orders
 //! that are pending or paid.

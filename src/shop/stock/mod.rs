@@ -3,8 +3,8 @@
 //!
 //! A [`Strategy`] is a value: one `place` and one `pay` read it. It says which lock is taken, how
 //! the value is read and how it is written. Whatever it says, a value changes only in
-//! [`write_stock`] and [`write_balance`], which write its ledger entry in the same breath, and which
-//! want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
+//! [`write_stock`] and [`write_balance`], which write its ledger entry in the same breath, and
+//! which want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
 
 pub mod atomic;
 pub mod read_then_update;

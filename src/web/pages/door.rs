@@ -1,8 +1,8 @@
 //! Who may come in, and with which form.
 //!
-//! A form of somebody who is signed in carries the session's CSRF token. A stranger's form (sign in,
-//! sign up, a basket before signing in) has no session to tie it to, so it is taken only when the
-//! browser says that it comes from this very site.
+//! A form of somebody who is signed in carries the session's CSRF token. A stranger's form (sign
+//! in, sign up, a basket before signing in) has no session to tie it to, so it is taken only when
+//! the browser says that it comes from this very site.
 
 use actix_web::HttpRequest;
 use actix_web::error::UrlencodedError;

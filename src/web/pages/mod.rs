@@ -1,8 +1,8 @@
 //! The pages: a Template struct and its handler each, one file a page.
 //!
 //! Everything a shopper does works without JavaScript: a form posts, the answer is a redirect to a
-//! page that can be reloaded. A handler that fails returns a [`super::problems::Problem`]; [`dress`]
-//! turns it into a page where a person is asking.
+//! page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
+//! [`dress`] turns it into a page where a person is asking.
 
 pub mod account;
 pub mod assets;
