@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::clock;
 
@@ -116,6 +117,15 @@ pub enum Probe {
     Lab(Arc<Watch>),
 }
 
+/// How long a request is held at its point.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause {
+    /// For so long, if that was said.
+    pub length: Option<Duration>,
+    /// Not beyond this: the request's own time.
+    pub until: Instant,
+}
+
 /// What the lab does with a request at its points.
 #[derive(Debug)]
 pub struct Watch {
@@ -125,8 +135,8 @@ pub struct Watch {
     pub work: Duration,
     /// Whether events are kept.
     pub record: bool,
-    /// Where to hold the request, and for how long at most.
-    pub pause: Option<(Point, Duration)>,
+    /// Where to hold the request, and until when at the latest.
+    pub pause: Option<(Point, Pause)>,
     /// What was seen so far.
     pub events: Mutex<Vec<Event>>,
 }
@@ -144,10 +154,11 @@ impl Probe {
         if point == Point::Read && !watch.work.is_zero() {
             tokio::time::sleep(watch.work).await;
         }
-        if let Some((place, bound)) = watch.pause
+        if let Some((place, pause)) = watch.pause
             && place == point
         {
-            tokio::time::sleep(bound).await;
+            let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
+            tokio::time::sleep_until(end.min(pause.until)).await;
         }
     }
 

@@ -239,9 +239,9 @@ pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
 }
 
 /// Marks an account as one on which broken strategies have been tried: the audit counts it apart.
-pub(super) async fn mark_lab(tx: &mut PgConnection, user: UserId) -> Result<(), Error> {
+pub(super) async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
     sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
-        .execute(tx)
+        .execute(&mut *shop.connection().await?)
         .await?;
     Ok(())
 }

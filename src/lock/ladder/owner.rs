@@ -68,15 +68,14 @@ impl Lock<'_> {
         // it any more, dropping the lease gives back what may have been taken.
         let lease =
             Lease { redis: self.redis.clone(), key: self.redis_key.clone(), owner, armed: true };
-        let mut connection = self.redis.connection();
-        let taken: Option<String> = ::redis::cmd("SET")
+        let command = ::redis::cmd("SET")
             .arg(&lease.key)
             .arg(&lease.owner)
             .arg("NX")
             .arg("PX")
             .arg(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX))
-            .query_async(&mut connection)
-            .await?;
+            .to_owned();
+        let taken: Option<String> = self.redis.query(command).await?;
         if taken.is_some() {
             Ok(Some(lease))
         } else {

@@ -10,11 +10,11 @@ pub mod conservation;
 pub mod item;
 
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 use utoipa::ToSchema;
 
 use super::{Error, Sku};
-use crate::db;
+use crate::db::Pool;
 use crate::lock::Locks;
 
 pub use conservation::{Conservation, conservation};
@@ -46,8 +46,8 @@ pub struct Audit {
 ///
 /// # Errors
 /// Postgres's.
-pub async fn everything(pool: &PgPool, locks: Option<&Locks>) -> Result<Audit, Error> {
-    let mut connection = db::acquire(pool).await?;
+pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Error> {
+    let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     snapshot(&mut tx).await?;
     let checks = checks::all(&mut tx).await?;
@@ -64,8 +64,8 @@ pub async fn everything(pool: &PgPool, locks: Option<&Locks>) -> Result<Audit, E
 ///
 /// # Errors
 /// Postgres's.
-pub async fn of_item(pool: &PgPool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
-    let mut connection = db::acquire(pool).await?;
+pub async fn of_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
+    let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     snapshot(&mut tx).await?;
     let audit = item::of(&mut tx, sku).await?;

@@ -127,10 +127,10 @@ impl Strategy {
         matches!(self.holds, Holds::Never | Holds::OneReplica)
     }
 
-    /// Whether its lock ends by itself.
+    /// Whether Postgres itself keeps its changes apart.
     #[must_use]
-    pub fn is_leased(&self) -> bool {
-        self.holds == Holds::WhileLeased
+    pub fn holds_always(&self) -> bool {
+        self.holds == Holds::Always
     }
 
     /// The ways to wait for its lock; the first is the default.
