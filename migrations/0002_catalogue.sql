@@ -10,8 +10,9 @@ create table items (
     name        text   not null constraint items_name_length check (length(name) between 1 and 200),
     price_cents bigint not null constraint items_price_range check (price_cents between 0 and 1000000000),
     -- It can't go below zero under any strategy, not even without a lock. And yet a shop without
-    -- a lock oversells: two orders that both turn 10 into 9 violate nothing here.
-    stock       bigint not null constraint items_stock_range check (stock between 0 and 1000000000),
+    -- a lock oversells: two orders that both turn 10 into 9 violate nothing here. (The shop puts
+    -- 10⁹ on a shelf at most; there is room above, so that what was sold can always come back.)
+    stock       bigint not null constraint items_stock_range check (stock between 0 and 2000000000),
     version     bigint not null default 1,
     fence       bigint not null default 0,
     -- 'lab' items are thrown away after a run; the shop neither shows nor counts them.

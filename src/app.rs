@@ -10,16 +10,20 @@ use anyhow::{Context, bail};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::task::TaskTracker;
 
 use crate::config::{Serve, Switch};
 use crate::db;
 use crate::lock::{Locks, Redis, Settings};
 use crate::shop::{Shop, Strategy};
 use crate::web::envelope::envelope;
+use crate::web::pages::dress::dress;
 use crate::web::{Site, configure};
 
 /// Requests in flight get this long after a SIGTERM; then the process ends.
 const DRAIN_S: u64 = 3;
+/// How often samples that nobody has asked for are put together.
+const UPKEEP: Duration = Duration::from_secs(5);
 /// Upper bounds of the histograms' buckets, in seconds.
 const BUCKETS_S: [f64; 14] =
     [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
@@ -68,8 +72,21 @@ impl Replica {
     /// When the server can't run.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
         let site = self.site;
+        let running = site.shop.running.clone();
+        let metrics = site.metrics.clone();
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(UPKEEP);
+            loop {
+                ticks.tick().await;
+                metrics.run_upkeep();
+            }
+        });
         let server = HttpServer::new(move || {
-            App::new().app_data(site.clone()).wrap(from_fn(envelope)).configure(configure)
+            App::new()
+                .app_data(site.clone())
+                .wrap(from_fn(envelope))
+                .wrap(from_fn(dress))
+                .configure(configure)
         })
         .shutdown_timeout(DRAIN_S)
         .disable_signals()
@@ -81,7 +98,13 @@ impl Replica {
             tracing::info!("stopping");
             handle.stop(true).await;
         });
-        server.await.context("the server ended")
+        server.await.context("the server ended")?;
+        // A client that hung up is no connection any more, but its transaction may still run.
+        running.close();
+        if tokio::time::timeout(Duration::from_secs(DRAIN_S), running.wait()).await.is_err() {
+            tracing::warn!("some transactions did not end in time");
+        }
+        Ok(())
     }
 }
 
@@ -103,6 +126,7 @@ fn shop(options: &Serve) -> anyhow::Result<Shop> {
         locks: Locks::new(redis(&options.redis_url)?, settings),
         strategy: strategy(&lock.strategy)?,
         runtime: Handle::current(),
+        running: TaskTracker::new(),
     })
 }
 

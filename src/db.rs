@@ -12,6 +12,7 @@ use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgPool, Postgres};
+use tokio::runtime::Handle;
 
 /// The schema, in the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -19,11 +20,11 @@ pub static MIGRATIONS: Migrator = sqlx::migrate!();
 /// A request gives up on the pool after this; `unavailable` must be told within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// What every session sets. A statement may take 4 s and wait 4 s for a row (a request has 8 s);
+/// What every session sets. A statement may take 4 s, and wait 3 s of them for a row;
 /// a transaction in which nobody speaks is ended after 10 s, the time a lock lives.
 const SESSION: [(&str, &str); 4] = [
     ("statement_timeout", "4s"),
-    ("lock_timeout", "4s"),
+    ("lock_timeout", "3s"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("timezone", "UTC"),
 ];
@@ -59,19 +60,66 @@ pub enum Error {
     Other(#[from] sqlx::Error),
 }
 
-/// A pool of at most `size` connections. It does not connect yet.
+/// A pool whose connections all live on one runtime, whoever asks for them.
+///
+/// A connection belongs to the runtime that opened it, and an HTTP worker's runtime ends with the
+/// worker: what it had opened would break under whoever uses it by then.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    pool: PgPool,
+    runtime: Handle,
+}
+
+impl Pool {
+    /// A connection. Time running out means *unavailable* where Postgres does not let us in or does
+    /// not answer, and *overloaded* where all connections are at work.
+    ///
+    /// # Errors
+    /// What kept it from us, and how it is called.
+    ///
+    /// # Cancel safety
+    /// Safe: a connection that nobody waits for any more goes back.
+    pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
+        let pool = self.pool.clone();
+        let acquired = self.runtime.spawn(async move { pool.acquire().await }).await;
+        acquired.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(|error| {
+            let most = self.pool.options().get_max_connections();
+            let all_at_work = self.pool.size() >= most && self.pool.num_idle() == 0;
+            match trouble(&error) {
+                Trouble::Overloaded if !all_at_work => (Trouble::Unavailable, error),
+                trouble => (trouble, error),
+            }
+        })
+    }
+
+    /// Closes all connections, and waits for those that are at work.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Must be called on the main runtime.
+impl From<PgPool> for Pool {
+    fn from(pool: PgPool) -> Self {
+        Self { pool, runtime: Handle::current() }
+    }
+}
+
+/// A pool of at most `size` connections. It does not connect yet. Must be called on the main
+/// runtime.
 ///
 /// # Errors
 /// [`Error::Address`] when the address can't be read.
-pub fn pool(url: &str, size: u32) -> Result<PgPool, Error> {
+pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let options = PgConnectOptions::from_str(url)
         .map_err(Error::Address)?
         .application_name("holdfast")
         .options(SESSION);
-    Ok(PgPoolOptions::new()
+    let pool = PgPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        .connect_lazy_with(options))
+        .connect_lazy_with(options);
+    Ok(pool.into())
 }
 
 /// Applies the migrations that are missing. Two callers at once take turns.
@@ -91,11 +139,12 @@ pub async fn migrate(url: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Unsafe`], [`Error::Schema`] or [`Error::Unreachable`], each with what to do.
-pub async fn check_server(pool: &PgPool) -> Result<(), Error> {
+pub async fn check_server(pool: &Pool) -> Result<(), Error> {
+    let mut connection = pool.acquire().await.map_err(|(_, error)| Error::Unreachable(error))?;
     let settings: Vec<(String, String)> = sqlx::query_as(
         "select name, setting from pg_settings where name in ('synchronous_commit', 'fsync')",
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *connection)
     .await
     .map_err(Error::Unreachable)?;
     for (name, value) in settings {
@@ -109,7 +158,7 @@ pub async fn check_server(pool: &PgPool) -> Result<(), Error> {
     }
     let applied: Vec<i64> =
         sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
-            .fetch_all(pool)
+            .fetch_all(&mut *connection)
             .await
             .map_err(|_| Error::Schema("the database has no tables of ours".to_owned()))?;
     match MIGRATIONS.iter().find(|wanted| !applied.contains(&wanted.version)) {
@@ -155,22 +204,6 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
         },
         _ => Trouble::Bug,
     }
-}
-
-/// A connection of the pool. Time running out means *unavailable* where Postgres does not let us
-/// in or does not answer, and *overloaded* where all connections are at work.
-///
-/// # Errors
-/// What kept it from us, and how it is called.
-pub async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
-    pool.acquire().await.map_err(|error| {
-        let all_at_work =
-            pool.size() >= pool.options().get_max_connections() && pool.num_idle() == 0;
-        match trouble(&error) {
-            Trouble::Overloaded if !all_at_work => (Trouble::Unavailable, error),
-            trouble => (trouble, error),
-        }
-    })
 }
 
 /// Whether the error is a violation of the constraint of that name.

@@ -1,9 +1,10 @@
 //! The lab's one seam: named points in the shop that a request passes.
 //!
-//! Where the shop waits, reads, writes, commits and releases it calls [`Probe::at`]. Outside the lab
-//! the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is where
-//! extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and where a
-//! request can be held (`Holdfast-Pause`), for instance to be killed between commit and answer.
+//! Where the shop waits, reads, writes, commits and releases it calls [`Probe::at`]. Outside the
+//! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is
+//! where extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and
+//! where a request can be held (`Holdfast-Pause`), for instance to be killed between commit and
+//! answer.
 //!
 //! The shop knows nothing of lessons; it only says where it is.
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::clock;
 
@@ -115,6 +117,15 @@ pub enum Probe {
     Lab(Arc<Watch>),
 }
 
+/// How long a request is held at its point.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause {
+    /// For so long, if that was said.
+    pub length: Option<Duration>,
+    /// Not beyond this: the request's own time.
+    pub until: Instant,
+}
+
 /// What the lab does with a request at its points.
 #[derive(Debug)]
 pub struct Watch {
@@ -124,8 +135,8 @@ pub struct Watch {
     pub work: Duration,
     /// Whether events are kept.
     pub record: bool,
-    /// Where to hold the request, and for how long at most.
-    pub pause: Option<(Point, Duration)>,
+    /// Where to hold the request, and until when at the latest.
+    pub pause: Option<(Point, Pause)>,
     /// What was seen so far.
     pub events: Mutex<Vec<Event>>,
 }
@@ -143,10 +154,11 @@ impl Probe {
         if point == Point::Read && !watch.work.is_zero() {
             tokio::time::sleep(watch.work).await;
         }
-        if let Some((place, bound)) = watch.pause
+        if let Some((place, pause)) = watch.pause
             && place == point
         {
-            tokio::time::sleep(bound).await;
+            let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
+            tokio::time::sleep_until(end.min(pause.until)).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! `holdfast up` as a person meets it: a process that is started, watched, killed and stopped.
 //!
-//! What it promises: ready means ready, one per folder, crashes mended, nothing left behind. It does not look at the shop: a replica is a thing that answers `/readyz`.
+//! What it promises: ready means ready, one per folder, crashes mended, nothing left behind. It
+//! does not look at the shop: a replica is a thing that answers `/readyz`.
 //! Needs Postgres and Redis installed (script/test sees to it); uses free ports below the ephemeral
 //! ones and a temporary folder per test.
 

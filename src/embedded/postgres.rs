@@ -31,7 +31,11 @@ const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
 /// The address of a database, as psql and sqlx both read it.
 pub(super) fn url(sockets: &Path, database: &str) -> String {
-    format!("postgres:///{database}?host={}&port=5432&user=holdfast", sockets.display())
+    // Without the last part, a PGSSLMODE of the user's would be asked of a socket that has no TLS.
+    format!(
+        "postgres:///{database}?host={}&port=5432&user=holdfast&sslmode=disable",
+        sockets.display()
+    )
 }
 
 /// Makes the cluster, if there is none yet.

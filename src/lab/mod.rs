@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::lock::Wait;
-use crate::probe::{Point, Probe, Watch};
+use crate::probe::{Pause, Point, Probe, Watch};
 use crate::shop::{Conditions, Shop, Strategy};
 
 /// The most extra work between read and write.
@@ -108,7 +108,7 @@ impl Wishes {
 }
 
 /// `commit` (as long as the request may take) or `commit:300` (so many milliseconds).
-fn pause(wish: &str, deadline: Instant) -> Result<(Point, Duration), Ungrantable> {
+fn pause(wish: &str, deadline: Instant) -> Result<(Point, Pause), Ungrantable> {
     const HEADER: &str = "Holdfast-Pause";
     let (name, bound) = match wish.split_once(':') {
         Some((name, ms)) => (name, number(HEADER, Some(ms), &(0..=8_000))?),
@@ -118,8 +118,7 @@ fn pause(wish: &str, deadline: Instant) -> Result<(Point, Duration), Ungrantable
         let why = "wait, held, read, write, commit, committed or release".to_owned();
         return Err(Ungrantable(HEADER, why));
     };
-    let left = deadline.saturating_duration_since(Instant::now());
-    Ok((point, bound.map_or(left, |ms| Duration::from_millis(ms).min(left))))
+    Ok((point, Pause { length: bound.map(Duration::from_millis), until: deadline }))
 }
 
 fn number(

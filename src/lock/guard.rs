@@ -133,8 +133,9 @@ impl Guards {
             match guard.release().await {
                 Released::Held => {}
                 Released::Lost => all = Released::Lost,
-                Released::Unknown if all == Released::Held => all = Released::Unknown,
-                Released::Unknown => {}
+                // Nobody should wait once per key for a Redis that does not answer: the rest is
+                // handed over.
+                Released::Unknown => return Released::Unknown,
             }
         }
         all

@@ -24,8 +24,8 @@ pub struct HeldLock {
 
 /// Who holds the lock of that Redis key.
 pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
-    let (value, ttl_ms): (Option<String>, i64) =
-        ::redis::pipe().get(redis_key).pttl(redis_key).query_async(&mut redis.connection()).await?;
+    let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
+    let (value, ttl_ms): (Option<String>, i64) = redis.pipe(commands).await?;
     Ok(Holder {
         since_ms: value.as_deref().and_then(since_ms),
         remaining: u64::try_from(ttl_ms).ok().map(Duration::from_millis),
@@ -47,11 +47,8 @@ impl Locks {
         keys.dedup();
         let mut held = Vec::with_capacity(keys.len());
         for key in keys {
-            let (owner, ttl_ms): (Option<String>, i64) = ::redis::pipe()
-                .get(&key)
-                .pttl(&key)
-                .query_async(&mut self.redis.connection())
-                .await?;
+            let commands = ::redis::pipe().get(&key).pttl(&key).to_owned();
+            let (owner, ttl_ms): (Option<String>, i64) = self.redis.pipe(commands).await?;
             let Some(owner) = owner else { continue };
             let since_ms = since_ms(&owner);
             held.push(HeldLock { key, owner, since_ms, remaining_ms: u64::try_from(ttl_ms).ok() });
@@ -63,14 +60,14 @@ impl Locks {
         let mut keys = Vec::new();
         let mut cursor = 0_u64;
         loop {
-            let (next, found): (u64, Vec<String>) = ::redis::cmd("SCAN")
+            let command = ::redis::cmd("SCAN")
                 .arg(cursor)
                 .arg("MATCH")
                 .arg(pattern)
                 .arg("COUNT")
                 .arg(SCAN_STEP)
-                .query_async(&mut self.redis.connection())
-                .await?;
+                .to_owned();
+            let (next, found): (u64, Vec<String>) = self.redis.query(command).await?;
             keys.extend(found);
             cursor = next;
             if cursor == 0 || keys.len() >= MOST {

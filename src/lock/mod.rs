@@ -48,7 +48,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             prefix: "holdfast:".to_owned(),
-            // Longer than the longest request (8 s), so that in a healthy shop no lease is outlived.
+            // Longer than the longest request (8 s): in a healthy shop no lease is outlived.
             ttl: Duration::from_secs(10),
             retry: Duration::from_millis(50),
             timeout: Duration::from_secs(5),
@@ -196,7 +196,8 @@ impl Locks {
     /// Takes all keys, in sorted order, or none.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; nothing stays locked longer than the lease.
+    /// [`Error::Unavailable`] when Redis does not answer; nothing stays locked longer than the
+    /// lease.
     ///
     /// # Cancel safety
     /// Safe: dropping the future gives back what was taken, and what may have been taken.

@@ -62,7 +62,7 @@ impl Locks {
             renewal: None,
         };
         let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
-        let (taken, current): (Option<String>, Option<String>) = ::redis::pipe()
+        let commands = ::redis::pipe()
             .cmd("SET")
             .arg(&guard.key)
             .arg(&guard.value)
@@ -70,8 +70,8 @@ impl Locks {
             .arg("PX")
             .arg(ttl_ms)
             .get(&guard.key)
-            .query_async(&mut self.redis.connection())
-            .await?;
+            .to_owned();
+        let (taken, current): (Option<String>, Option<String>) = self.redis.pipe(commands).await?;
         if taken.is_some() {
             guard.renewal = Some(self.redis.runtime().spawn(renew(
                 self.redis.clone(),

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Answer, Error, LARGEST, Outcome, Refusal, Shop, Sku};
+use super::{Answer, Conditions, Error, LARGEST, Outcome, Refusal, Shop, Sku};
 use crate::db;
 
 /// An item as the shop shows it.
@@ -79,17 +79,55 @@ pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
     }))
 }
 
-/// The first of `skus` that is not a lab item (or not there at all).
+/// Those of `skus` that are there, of whatever kind, by sku.
 ///
 /// # Errors
 /// Postgres's.
-pub async fn first_not_lab(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
+pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
-    let lab =
-        sqlx::query_scalar!("select sku from items where sku = any($1) and kind = 'lab'", &names)
-            .fetch_all(&mut *shop.connection().await?)
-            .await?;
-    Ok(skus.iter().find(|sku| !lab.iter().any(|name| name == sku.as_str())).cloned())
+    let rows = sqlx::query!(
+        "select sku, name, price_cents, stock from items where sku = any($1) order by sku",
+        &names,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let sku = known(row.sku)?;
+            Ok(Item { sku, name: row.name, price_cents: row.price_cents, stock: row.stock })
+        })
+        .collect()
+}
+
+/// Keeps conditions under which sales or money may be lost to lab items. A sku that is not there is
+/// let through, to be refused as such.
+pub(super) async fn admit_to_lab(
+    shop: &Shop,
+    conditions: &Conditions,
+    skus: &[Sku],
+) -> Result<Result<(), Refusal>, Error> {
+    if !conditions.may_break(shop) {
+        return Ok(Ok(()));
+    }
+    match first_of_the_shop(shop, skus).await? {
+        None => Ok(Ok(())),
+        Some(sku) => Ok(Err(Refusal::Forbidden(format!(
+            "{sku} is the shop's own, and beside the server's {} it may come out wrong under {} or \
+             with a lease of its own: that is kept to lab items",
+            shop.strategy.name, conditions.strategy.name,
+        )))),
+    }
+}
+
+async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let sku = sqlx::query_scalar!(
+        "select sku from items where sku = any($1) and kind = 'shop' order by sku limit 1",
+        &names,
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    sku.map(known).transpose()
 }
 
 /// Puts a new item on the shelf.
@@ -153,8 +191,9 @@ pub async fn open(
 }
 
 fn impossible(item: &Item) -> Option<Refusal> {
-    let length = item.name.trim().chars().count();
-    if !(1..=200).contains(&length) || item.name.chars().any(char::is_control) {
+    let length = item.name.chars().count();
+    let blank = item.name.trim().is_empty();
+    if blank || length > 200 || item.name.chars().any(char::is_control) {
         let why = "1 to 200 characters on one line".to_owned();
         return Some(Refusal::Invalid("name", why));
     }

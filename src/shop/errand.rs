@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use sqlx::{Connection, PgConnection};
-use tokio::time::{sleep, timeout_at};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::idempotency::{self, Claim, Opened, Stored};
 use super::stock::{Exclusion, Strategy};
@@ -29,14 +30,27 @@ const ATTEMPTS: u32 = 6;
 
 /// How often a row's fence is taught to Redis before a request gives up.
 const HEALINGS: u32 = 3;
+/// How long a commit may take before it counts as not acknowledged.
+const COMMIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// One change of stock or money.
 pub trait Errand: Send + Sync + 'static {
     /// What it needs a lock on, in any order.
     fn keys(&self) -> Vec<LockKey>;
 
-    /// The key under which it is done once; none for those whose compare-and-set already sees to it.
+    /// The key under which it is done once; none for those whose compare-and-set already sees to
+    /// it.
     fn claim(&self) -> Option<&Claim>;
+
+    /// Whether it may be done under these conditions at all. Asked after a finished key was looked
+    /// up and before anything is locked.
+    fn admit(
+        &self,
+        _shop: &Shop,
+        _conditions: &Conditions,
+    ) -> impl Future<Output = Result<Result<(), Refusal>, Error>> + Send {
+        std::future::ready(Ok(Ok(())))
+    }
 
     /// The work itself, inside the transaction. A refusal rolls everything back.
     fn perform(
@@ -57,11 +71,12 @@ pub struct Held<'a> {
     pub probe: &'a Probe,
     /// The request's name.
     pub request_id: uuid::Uuid,
-    /// Whether money changed here proves nothing, because it may come out wrong by design.
-    pub may_break: bool,
 }
 
 /// Runs an errand from its token to its answer.
+///
+/// All of it happens in a task on the main runtime: what is opened there outlives the worker that
+/// serves the request.
 ///
 /// # Errors
 /// [`Error`]; then nothing was changed, unless it says that the outcome is unknown.
@@ -74,24 +89,62 @@ pub async fn run<E: Errand>(
     conditions: &Conditions,
     errand: E,
 ) -> Result<Outcome, Error> {
+    let (caller, caller_gone) = oneshot::channel::<()>();
+    let (shop_there, conditions) = (shop.clone(), conditions.clone());
+    let whole = async move {
+        let prepared = tokio::select! {
+            prepared = prepare(&shop_there, &conditions, &errand) => prepared?,
+            _ = caller_gone => return Err(Error::Overloaded("the caller has gone".to_owned())),
+        };
+        match prepared {
+            Prepared::Settled(outcome) => Ok(outcome),
+            Prepared::Ready(guards, token) => {
+                to_the_end(shop_there, conditions, errand, guards, token).await
+            }
+        }
+    };
+    let task = shop.running.spawn_on(whole, &shop.runtime);
+    let outcome = task.await;
+    drop(caller);
+    outcome.map_err(|error| Error::Bug(format!("the errand's task ended: {error}")))?
+}
+
+/// What came of everything before the transaction.
+enum Prepared {
+    /// All there is to say; nothing is held.
+    Settled(Outcome),
+    /// The locks, and the token's.
+    Ready(Guards, Option<TokenGuard>),
+}
+
+async fn prepare<E: Errand>(
+    shop: &Shop,
+    conditions: &Conditions,
+    errand: &E,
+) -> Result<Prepared, Error> {
     let token = match errand.claim() {
         None => None,
         Some(claim) => match idempotency::open(shop, claim, conditions.strategy.lock).await? {
             Opened::Free(token) => token,
-            Opened::Settled(Stored::Finished(answer)) => return Ok(Outcome::Replayed(answer)),
-            Opened::Settled(Stored::Refused(refusal)) => return Ok(Outcome::Refused(refusal)),
+            Opened::Settled(Stored::Finished(answer)) => {
+                return Ok(Prepared::Settled(Outcome::Replayed(answer)));
+            }
+            Opened::Settled(Stored::Refused(refusal)) => {
+                return Ok(Prepared::Settled(Outcome::Refused(refusal)));
+            }
         },
     };
-    let guards = match take_locks(shop, conditions, &errand.keys()).await? {
-        Ok(guards) => guards,
+    let taken = match errand.admit(shop, conditions).await? {
+        Ok(()) => take_locks(shop, conditions, &errand.keys()).await?,
+        Err(refusal) => Err(refusal),
+    };
+    match taken {
+        Ok(guards) => Ok(Prepared::Ready(guards, token)),
         Err(refusal) => {
             give_back_token(token).await;
-            return Ok(Outcome::Refused(refusal));
+            Ok(Prepared::Settled(Outcome::Refused(refusal)))
         }
-    };
-    let task =
-        shop.runtime.spawn(to_the_end(shop.clone(), conditions.clone(), errand, guards, token));
-    task.await.map_err(|error| Error::Bug(format!("the transaction's task ended: {error}")))?
+    }
 }
 
 async fn take_locks(
@@ -207,6 +260,18 @@ async fn heal(guards: &mut Guards, stale: Vec<(LockKey, i64)>, healings: u32) ->
     Ok(())
 }
 
+/// How one transaction ended.
+enum Step {
+    /// It is over: committed, rolled back, or it never began.
+    Over(Result<Outcome, Error>),
+    /// Somebody else has done its work meanwhile.
+    Claimed,
+    /// The request's time ran out before the commit was sent.
+    TimeUp,
+    /// The commit was sent, and nobody said that it was done.
+    Unacknowledged(Error),
+}
+
 async fn in_one_transaction<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
@@ -217,43 +282,71 @@ async fn in_one_transaction<E: Errand>(
         Ok(connection) => connection,
         Err(error) => return End::GiveBack(Err(error)),
     };
-    let mut tx = match connection.begin().await {
-        Ok(tx) => tx,
-        Err(error) => return End::GiveBack(Err(error.into())),
+    let step = transaction(&mut connection, conditions, errand, guards).await;
+    let end = match step {
+        Step::Over(result) => {
+            drop(connection);
+            End::GiveBack(result)
+        }
+        Step::Claimed => End::GiveBack(finished_by_another(&mut connection, errand).await),
+        Step::TimeUp => {
+            // Whatever it was doing, Postgres undoes it when the connection ends.
+            drop(connection.detach());
+            End::GiveBack(Err(Error::Overloaded("the request's time is up".to_owned())))
+        }
+        Step::Unacknowledged(error) => {
+            // Its place in the pool is needed to find out what became of it.
+            drop(connection.detach());
+            settle(shop, errand, error).await
+        }
     };
+    if matches!(end, End::GiveBack(Ok(Outcome::Done(_)))) {
+        conditions.probe.at(Point::Committed, seen(errand)).await;
+    }
+    end
+}
+
+async fn transaction<E: Errand>(
+    connection: &mut PgConnection,
+    conditions: &Conditions,
+    errand: &E,
+    guards: &Guards,
+) -> Step {
     let held = Held {
         strategy: conditions.strategy,
         exclusion: conditions.strategy.exclusion(guards),
         probe: &conditions.probe,
         request_id: conditions.request_id,
-        may_break: conditions.may_break(shop),
+    };
+    let statements = async {
+        let mut tx = connection.begin().await?;
+        match body(&mut tx, errand, &held).await? {
+            Body::Answer(answer) => {
+                conditions.probe.at(Point::Commit, seen(errand)).await;
+                Ok(Ok((tx, answer)))
+            }
+            Body::Refused(refusal) => {
+                tx.rollback().await?;
+                Ok(Err(Step::Over(Ok(Outcome::Refused(refusal)))))
+            }
+            Body::Claimed => {
+                tx.rollback().await?;
+                Ok(Err(Step::Claimed))
+            }
+        }
     };
     // A transaction must not outlive its request: the lease it relies on is only a little longer.
-    let work = timeout_at(conditions.deadline, body(&mut tx, errand, &held)).await;
-    let answer = match work {
-        Ok(Ok(Body::Answer(answer))) => answer,
-        Ok(Ok(Body::Refused(refusal))) => {
-            let rolled_back = tx.rollback().await.map_err(Error::from);
-            return End::GiveBack(rolled_back.map(|()| Outcome::Refused(refusal)));
-        }
-        Ok(Ok(Body::Claimed)) => {
-            if let Err(error) = tx.rollback().await {
-                return End::GiveBack(Err(error.into()));
-            }
-            return End::GiveBack(finished_by_another(&mut connection, errand).await);
-        }
-        Ok(Err(error)) => return End::GiveBack(Err(error)),
-        Err(_) => {
-            return End::GiveBack(Err(Error::Overloaded("the request's time is up".to_owned())));
-        }
+    let (tx, answer) = match timeout_at(conditions.deadline, statements).await {
+        Ok(Ok(Ok(ready))) => ready,
+        Ok(Ok(Err(step))) => return step,
+        Ok(Err(error)) => return Step::Over(Err(error)),
+        Err(_) => return Step::TimeUp,
     };
-    conditions.probe.at(Point::Commit, seen(errand)).await;
-    let end = match tx.commit().await {
-        Ok(()) => End::GiveBack(Ok(Outcome::Done(answer))),
-        Err(error) => settle(shop, errand, error.into()).await,
-    };
-    conditions.probe.at(Point::Committed, seen(errand)).await;
-    end
+    match timeout(COMMIT_LIMIT, tx.commit()).await {
+        Ok(Ok(())) => Step::Over(Ok(Outcome::Done(answer))),
+        Ok(Err(error)) => Step::Unacknowledged(error.into()),
+        Err(_) => Step::Unacknowledged(Error::Overloaded("the commit took too long".to_owned())),
+    }
 }
 
 /// How the statements of a transaction ended.

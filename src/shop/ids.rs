@@ -83,6 +83,14 @@ impl fmt::Display for OrderId {
 )]
 pub struct Cents(pub i64);
 
+impl Cents {
+    /// The same with the other sign.
+    #[must_use]
+    pub fn minus(self) -> Self {
+        Self(-self.0)
+    }
+}
+
 impl fmt::Display for Cents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = (self.0.unsigned_abs() / 100).to_string();

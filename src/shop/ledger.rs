@@ -1,13 +1,15 @@
 //! Reading the ledgers. Entries are written where the value changes, in [`super::stock`], and
 //! nowhere else; they are never changed and never deleted.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Error, OrderId, Shop, Sku, UserId};
+use super::{Error, OrderId, Shop, Sku, UserId, catalog};
 
 /// One change of one value.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -98,6 +100,89 @@ pub async fn balance_entries(
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
+/// An item's latest entries before `before`, newest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn latest_stock_entries(
+    shop: &Shop,
+    sku: &Sku,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
+        sku.as_str(),
+        before.unwrap_or(i64::MAX),
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// A user's latest entries before `before`, newest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn latest_balance_entries(
+    shop: &Shop,
+    user: UserId,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where user_id = $1 and seq < $2 order by seq desc limit $3",
+        user.0,
+        before.unwrap_or(i64::MAX),
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// What was ever put on the shelves of these items by hand, their opening included, by sku.
+///
+/// # Errors
+/// Postgres's.
+pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let rows = sqlx::query!(
+        r#"select sku, sum(delta)::bigint as "units!" from stock_ledger
+            where order_id is null and sku = any($1) group by sku"#,
+        &names,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.sku, row.units)).collect())
+}
+
+/// The entries that one order left in the stock ledger, each with its item, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn stock_entries_of_order(
+    shop: &Shop,
+    order: OrderId,
+) -> Result<Vec<(Sku, Entry)>, Error> {
+    let rows = sqlx::query!(
+        "select sku, seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from stock_ledger where order_id = $1 order by seq",
+        order.0,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter()
+        .map(|mut row| {
+            let sku = catalog::known(std::mem::take(&mut row.sku))?;
+            Ok((sku, entry!(row)))
+        })
+        .collect()
+}
+
 /// The entries that one order left on its buyer's account, oldest first.
 ///
 /// # Errors
@@ -154,9 +239,9 @@ pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
 }
 
 /// Marks an account as one on which broken strategies have been tried: the audit counts it apart.
-pub(super) async fn mark_lab(tx: &mut PgConnection, user: UserId) -> Result<(), Error> {
+pub(super) async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
     sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
-        .execute(tx)
+        .execute(&mut *shop.connection().await?)
         .await?;
     Ok(())
 }

@@ -24,13 +24,14 @@ pub mod seed;
 
 use std::time::Duration;
 
+use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
-use sqlx::{PgPool, Postgres};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::db;
+use crate::db::Pool;
 use crate::lock::{Locks, Wait};
 use crate::probe::Probe;
 
@@ -40,6 +41,8 @@ pub use stock::Strategy;
 
 /// One request takes at most this, whatever it waits for.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(8);
+/// What it asks of the shop takes a little less, so that there is an answer to give in time.
+const WORK_LIMIT: Duration = Duration::from_millis(7_500);
 /// How long an order is held for its buyer.
 pub const ORDER_HOLD: Duration = Duration::from_mins(15);
 /// The largest stock, price or amount.
@@ -49,13 +52,15 @@ pub const LARGEST: i64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub struct Shop {
     /// Postgres.
-    pub pool: PgPool,
+    pub pool: Pool,
     /// The locks, and Redis under them.
     pub locks: Locks,
     /// What keeps two changes of one value apart, unless a request says otherwise.
     pub strategy: &'static Strategy,
     /// Where transactions run: not on the worker that serves the request.
     pub runtime: Handle,
+    /// The transactions that run, to be waited for before the process ends.
+    pub running: TaskTracker,
 }
 
 impl Shop {
@@ -64,7 +69,7 @@ impl Shop {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Overloaded`], within 1.5 s.
     pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
-        Ok(db::acquire(&self.pool).await?)
+        Ok(self.pool.acquire().await?)
     }
 }
 
@@ -94,18 +99,19 @@ impl Conditions {
             wait: None,
             ttl: None,
             probe: Probe::Off,
-            deadline: Instant::now() + REQUEST_LIMIT,
+            deadline: Instant::now() + WORK_LIMIT,
             request_id,
         }
     }
 
     /// Whether what is changed may come out wrong by design: then only lab items may be touched.
+    ///
+    /// A strategy holds among requests of the same strategy. Two different ones hold beside each
+    /// other only where Postgres itself keeps both apart.
     #[must_use]
     pub fn may_break(&self, shop: &Shop) -> bool {
         let other = self.strategy.name != shop.strategy.name;
-        other && self.strategy.is_broken()
-            || self
-                .ttl
-                .is_some_and(|ttl| self.strategy.is_leased() && ttl < shop.locks.settings().ttl)
+        let beside = self.strategy.holds_always() && shop.strategy.holds_always();
+        other && !beside || self.ttl.is_some()
     }
 }

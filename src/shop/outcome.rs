@@ -110,7 +110,7 @@ pub enum Refusal {
 }
 
 /// What is broken.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Postgres or Redis is away.
     #[error("{what} is away: {cause}")]

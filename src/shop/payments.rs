@@ -52,15 +52,6 @@ pub async fn pay(
     let Some(found) = orders::order(shop, user, order).await? else {
         return Ok(Outcome::Refused(orders::no_such_order(order)));
     };
-    if conditions.may_break(shop) {
-        let skus: Vec<Sku> = found.lines.iter().map(|line| line.sku.clone()).collect();
-        if let Some(sku) = catalog::first_not_lab(shop, &skus).await? {
-            return Ok(Outcome::Refused(Refusal::Forbidden(format!(
-                "{} may lose money, so it is kept to orders of lab items; {sku} is none",
-                conditions.strategy.name,
-            ))));
-        }
-    }
     let claim = Claim {
         user,
         path: format!("/api/orders/{order}/pay"),
@@ -84,6 +75,21 @@ impl Errand for Pay {
         Some(&self.claim)
     }
 
+    /// An account on which money may come out wrong is marked before it does, and apart: inside the
+    /// transaction, the mark would keep the first two payments apart.
+    async fn admit(
+        &self,
+        shop: &Shop,
+        conditions: &Conditions,
+    ) -> Result<Result<(), Refusal>, Error> {
+        let skus: Vec<Sku> = self.found.lines.iter().map(|line| line.sku.clone()).collect();
+        let admitted = catalog::admit_to_lab(shop, conditions, &skus).await?;
+        if admitted.is_ok() && conditions.may_break(shop) {
+            ledger::mark_lab(shop, self.claim.user).await?;
+        }
+        Ok(admitted)
+    }
+
     async fn perform(
         &self,
         tx: &mut PgConnection,
@@ -94,9 +100,6 @@ impl Errand for Pay {
         }
         if moves::is_expired(tx, self.found.id).await? {
             return Ok(Err(Refusal::OrderExpired));
-        }
-        if held.may_break {
-            ledger::mark_lab(tx, self.claim.user).await?;
         }
         let total_cents = self.found.total_cents;
         let origin =

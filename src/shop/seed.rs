@@ -1,12 +1,12 @@
 //! The demo catalogue and the demo users, for an empty database.
 
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::catalog::{self, Item, ItemKind};
 use super::stock::{self, Origin};
 use super::{Error, Key, payments, users};
-use crate::db;
+use crate::db::Pool;
 
 /// Name, and whether an admin. The password is the name.
 const USERS: [(&str, bool); 4] =
@@ -31,9 +31,9 @@ const ITEMS: [(&str, &str, i64, i64); 8] = [
 ///
 /// # Errors
 /// Postgres's.
-pub async fn seed(pool: &PgPool) -> Result<bool, Error> {
+pub async fn seed(pool: &Pool) -> Result<bool, Error> {
     let mut hashes = Vec::with_capacity(USERS.len());
-    let mut connection = db::acquire(pool).await?;
+    let mut connection = pool.acquire().await?;
     if !is_empty(&mut connection).await? {
         return Ok(false);
     }

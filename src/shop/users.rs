@@ -12,14 +12,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{Answer, Error, Outcome, Refusal, Shop, UserId};
-use crate::db;
+use crate::db::{self, Pool};
 
 /// How long a session lasts, in days.
 const SESSION_DAYS: i32 = 30;
@@ -86,16 +86,12 @@ pub struct Caller {
 ///
 /// # Errors
 /// Postgres's.
-pub async fn create(
-    pool: &PgPool,
-    credentials: Credentials,
-    admin: bool,
-) -> Result<Outcome, Error> {
+pub async fn create(pool: &Pool, credentials: Credentials, admin: bool) -> Result<Outcome, Error> {
     if let Some(refusal) = impossible(&credentials) {
         return Ok(Outcome::Refused(refusal));
     }
     let hash = hash_apart(credentials.password).await?;
-    let mut connection = db::acquire(pool).await?;
+    let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     match insert(&mut tx, &credentials.user, &hash, admin).await? {
         Some(id) => {
@@ -143,14 +139,12 @@ pub async fn insert(
 /// # Errors
 /// Postgres's.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
-    let user =
-        sqlx::query!("select id, password_hash from users where name = $1", credentials.user)
-            .fetch_optional(&mut *shop.connection().await?)
-            .await?;
-    let (id, hash) = match user {
-        Some(user) => (Some(user.id), user.password_hash),
-        None => (None, NOBODY.clone()),
-    };
+    // A name that can't exist is not asked for, and refused as slowly as any other.
+    let name = impossible(&credentials).is_none().then_some(credentials.user);
+    let user = sqlx::query!("select id, password_hash from users where name = $1", name)
+        .fetch_optional(&mut *shop.connection().await?)
+        .await?;
+    let (id, hash) = user.map(|user| (user.id, user.password_hash)).unzip();
     let right = verify_apart(credentials.password, hash).await?;
     let (Some(id), true) = (id, right) else { return Ok(None) };
     let token = secret()?;
@@ -210,9 +204,10 @@ pub async fn hash_apart(password: String) -> Result<String, Error> {
     apart(move || hash(&password)).await?
 }
 
-async fn verify_apart(password: String, hash: String) -> Result<bool, Error> {
+/// Against nobody's hash when there is none.
+async fn verify_apart(password: String, hash: Option<String>) -> Result<bool, Error> {
     apart(move || {
-        PasswordHash::new(&hash)
+        PasswordHash::new(hash.as_ref().unwrap_or(&NOBODY))
             .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
     })
     .await
@@ -220,8 +215,13 @@ async fn verify_apart(password: String, hash: String) -> Result<bool, Error> {
 
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     let bug = |error: &dyn std::fmt::Display| Error::Bug(error.to_string());
-    let _permit = HASHING.acquire().await.map_err(|error| bug(&error))?;
-    tokio::task::spawn_blocking(work).await.map_err(|error| bug(&error))
+    let permit = HASHING.acquire().await.map_err(|error| bug(&error))?;
+    // The permit goes along: a caller who hangs up does not make room for another one's hash.
+    let hashing = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    hashing.await.map_err(|error| bug(&error))
 }
 
 fn hash(password: &str) -> Result<String, Error> {

@@ -1,9 +1,9 @@
 //! Who asks: a bearer token, or the browser's session cookie.
 //!
 //! Guarantees: a request that changes something and is known by its cookie alone must carry the
-//! session's CSRF token, which a foreign page can't read. A session is asked for in Postgres at most
-//! every few seconds per replica; signing out at one replica is felt at the others a few seconds
-//! later.
+//! session's CSRF token, which a foreign page can't read. A session is asked for in Postgres at
+//! most every few seconds per replica; signing out at one replica is felt at the others a few
+//! seconds later.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -46,14 +46,24 @@ impl Sessions {
     /// # Errors
     /// Postgres's.
     pub async fn caller(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
-        if let Some(caller) = self.0.get(token).await {
-            let over = caller.expires_at <= time::OffsetDateTime::now_utc();
-            return Ok((!over).then_some(caller));
+        let look_up = async {
+            match users::session(shop, token).await {
+                Ok(Some(caller)) => Ok(Arc::new(caller)),
+                Ok(None) => Err(None),
+                Err(error) => Err(Some(error)),
+            }
+        };
+        match self.0.try_get_with_by_ref(token, look_up).await {
+            Ok(caller) => {
+                let over = caller.expires_at <= time::OffsetDateTime::now_utc();
+                Ok((!over).then_some(caller))
+            }
+            // Nobody: not remembered, so a session that begins now is known at once.
+            Err(found) => match &*found {
+                None => Ok(None),
+                Some(error) => Err(error.clone()),
+            },
         }
-        let Some(caller) = users::session(shop, token).await? else { return Ok(None) };
-        let caller = Arc::new(caller);
-        self.0.insert(token.to_owned(), caller.clone()).await;
-        Ok(Some(caller))
     }
 
     /// Forgets a session.

@@ -21,8 +21,21 @@ const LONGEST_LIST: i64 = 1_000;
 const USUAL_LIST: i64 = 100;
 
 /// A JSON body. Unknown fields are the type's business (`deny_unknown_fields`).
+///
+/// It is judged when the handler reads it, after everything else that was asked for: a handler's
+/// arguments are awaited together, and whoever may not be here should hear that first.
 #[derive(Debug)]
-pub struct Json<T>(pub T);
+pub struct Json<T>(Result<T, Problem>);
+
+impl<T> Json<T> {
+    /// What it says.
+    ///
+    /// # Errors
+    /// A problem, when it is no JSON, too long, or not a `T`.
+    pub fn read(self) -> Result<T, Problem> {
+        self.0
+    }
+}
 
 impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
     type Error = Problem;
@@ -32,13 +45,14 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let json = is_json(request);
         let bytes = web::Bytes::from_request(request, payload);
         Box::pin(async move {
+            let bytes = bytes.await.map_err(|error| unreadable(&error));
             if !json {
                 let detail = "send application/json";
-                return Err(Problem::new(Kind::InvalidRequest, detail)
-                    .status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+                let problem = Problem::new(Kind::InvalidRequest, detail)
+                    .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+                return Ok(Json(Err(problem)));
             }
-            let bytes = bytes.await.map_err(|error| unreadable(&error))?;
-            parse(&bytes).map(Json)
+            Ok(Json(bytes.and_then(|bytes| parse(&bytes))))
         })
     }
 }

@@ -23,9 +23,19 @@ pub struct ServedUnder(pub &'static str);
 #[derive(Debug)]
 pub struct Usual(pub Conditions);
 
-/// The conditions that the request's lab headers wish for.
+/// The conditions that the request's lab headers wish for. Judged when they are read, like a body.
 #[derive(Debug)]
-pub struct Wished(pub Conditions);
+pub struct Wished(Result<Conditions, Problem>);
+
+impl Wished {
+    /// The conditions.
+    ///
+    /// # Errors
+    /// The lab is off, or a wish makes no sense.
+    pub fn read(self) -> Result<Conditions, Problem> {
+        self.0
+    }
+}
 
 impl FromRequest for Usual {
     type Error = Problem;
@@ -41,7 +51,7 @@ impl FromRequest for Wished {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(wished(request).map(Wished))
+        ready(Ok(Wished(wished(request))))
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -36,7 +37,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// # Errors
 /// What the wrapped service fails with.
 pub async fn envelope(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
@@ -47,7 +48,11 @@ pub async fn envelope(
         Some(site) => (header(&site.replica), site.shop.strategy.name),
         None => (HeaderValue::from_static("?"), "?"),
     };
-    let method = request.method().clone();
+    let method = label(request.method());
+    // Whatever can be read can be asked for without its body; the connection leaves that out.
+    if request.method() == Method::HEAD {
+        request.head_mut().method = Method::GET;
+    }
 
     let answered = timeout(REQUEST_LIMIT, next.call(request)).await;
     let mut response = match answered {
@@ -76,7 +81,7 @@ pub async fn envelope(
     tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "answered");
     metrics::histogram!(
         "holdfast_http_request_seconds",
-        "method" => method.to_string(), "route" => pattern, "status" => status.as_u16().to_string(),
+        "method" => method, "route" => pattern, "status" => status.as_u16().to_string(),
     )
     .record(elapsed.as_secs_f64());
     Ok(response)
@@ -95,6 +100,13 @@ fn keep_from_harm(headers: &mut HeaderMap) {
             headers.insert(name, HeaderValue::from_static(value));
         }
     }
+}
+
+/// The method as a figure's label: what a client makes up is not counted one by one.
+fn label(method: &Method) -> &'static str {
+    const KNOWN: [&str; 9] =
+        ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
 }
 
 fn header(text: &str) -> HeaderValue {

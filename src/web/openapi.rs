@@ -93,11 +93,11 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/openapi.json", "GET").route(web::get().to(describe)))
         .service(resource("/api/docs", "GET").route(web::get().to(to_docs)))
         .service(
-            web::scope("/api")
+            web::scope("/api/docs")
                 .wrap(
                     middleware::DefaultHeaders::new().add(("Content-Security-Policy", DOCS_POLICY)),
                 )
-                .service(SwaggerUi::new("/docs/{_:.*}").config(Config::from("/api/openapi.json"))),
+                .service(SwaggerUi::new("/{_:.*}").config(Config::from("/api/openapi.json"))),
         );
 }
 

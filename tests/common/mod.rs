@@ -206,7 +206,7 @@ impl Shop {
 
     /// The whole audit.
     pub async fn audit(&self) -> holdfast::shop::audit::Audit {
-        holdfast::shop::audit::everything(&self.pool, None).await.unwrap()
+        holdfast::shop::audit::everything(&self.pool.clone().into(), None).await.unwrap()
     }
 
     /// The names of the checks that fail.

@@ -40,7 +40,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 26] = [
+const FORGERIES: [Forgery; 30] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -178,6 +178,37 @@ const FORGERIES: [Forgery; 26] = [
         caught_by: &["balance-drift"],
     },
     Forgery {
+        what: "money moves from one account to another, and both ledgers agree",
+        sql: "with moved as (
+                  update accounts set balance_cents = balance_cents
+                         + case name when 'carol' then 5 else -5 end
+                    from users where id = user_id and name in ('carol', 'admin')
+                  returning user_id, balance_cents, version, name)
+              insert into balance_ledger (user_id, before, delta, after, version, reason, request_id)
+              select user_id, balance_cents - case name when 'carol' then 5 else -5 end,
+                     case name when 'carol' then 5 else -5 end, balance_cents, version - 1,
+                     case name when 'carol' then 'refund' else 'payment' end, gen_random_uuid()
+                from moved",
+        caught_by: &["balance-entries"],
+    },
+    Forgery {
+        what: "a payment is somebody else's",
+        sql: "update balance_ledger set order_id = (select id from orders o
+                      where o.user_id <> balance_ledger.user_id and o.status = 'pending' limit 1)
+               where seq = (select min(seq) from balance_ledger where reason = 'payment')",
+        caught_by: &["balance-entries", "payments"],
+    },
+    Forgery {
+        what: "the books are counted apart",
+        sql: "update items set kind = 'lab'; update accounts set kind = 'lab'",
+        caught_by: &["counted-apart"],
+    },
+    Forgery {
+        what: "an answer that is no text at all",
+        sql: "update idempotency set body = '\\xff' where path = '/api/orders'",
+        caught_by: &["answers"],
+    },
+    Forgery {
         what: "two payments claim the same read",
         sql: "update balance_ledger set version = version - 1 where seq = (select max(seq) from balance_ledger)",
         caught_by: &["balance-forks"],
@@ -282,7 +313,7 @@ async fn the_audit_is_the_admins_and_tells_every_check() {
     assert_eq!(problem(denied, 403).await, "forbidden");
     let audit = shop.read(&admin, "/api/audit").await;
     assert_eq!(audit["ok"], true);
-    assert_eq!(audit["checks"].as_array().unwrap().len(), 16);
+    assert_eq!(audit["checks"].as_array().unwrap().len(), 18);
 }
 
 #[tokio::test]

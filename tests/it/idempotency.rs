@@ -201,8 +201,9 @@ async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
 async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(5).await;
     let key = Uuid::new_v4().to_string();
-    let slow = order(&shop, &alice, 0, &key, "deadbolt", 1)
+    let slow = order(&shop, &alice, 0, &key, &sku, 1)
         .header("Holdfast-Lock", "row-lock")
         .header("Holdfast-Work-Ms", "1000");
     let slow = tokio::spawn(slow.send());
@@ -219,7 +220,7 @@ async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
         !keys.is_empty()
     })
     .await;
-    let duplicate = order(&shop, &alice, 1, &key, "deadbolt", 1)
+    let duplicate = order(&shop, &alice, 1, &key, &sku, 1)
         .header("Holdfast-Lock", "row-lock")
         .send()
         .await

@@ -251,10 +251,12 @@ async fn what_the_lab_may_not_do_is_refused() {
             .fold(order, |order: RequestBuilder, (name, value)| order.header(*name, *value))
     };
     type Headers = &'static [(&'static str, &'static str)];
-    let refused: [(&str, Headers, u16, &str); 12] = [
+    let refused: [(&str, Headers, u16, &str); 14] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
+        ("deadbolt", &[("Holdfast-Ttl-Ms", "60000")], 403, "forbidden"),
+        ("deadbolt", &[("Holdfast-Lock", "atomic")], 403, "forbidden"),
         (&sku, &[("Holdfast-Lock", "wishful")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "owner"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "row-lock"), ("Holdfast-Wait", "try")], 422, "invalid-request"),

@@ -50,6 +50,7 @@ async fn with_redis_away_writes_are_refused_and_reads_go_on() {
     let redis = redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(5).await;
     let order = shop.placed(&alice, "deadbolt", 1).await;
     let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
     redis.cut();
@@ -67,7 +68,7 @@ async fn with_redis_away_writes_are_refused_and_reads_go_on() {
     let ready: Value = ready.json().await.unwrap();
     assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("ok"), &json!("away")));
     // A strategy that needs no Redis does not miss it.
-    let by_row = shop.order(&alice, 0, "deadbolt", 1).header("Holdfast-Lock", "row-lock");
+    let by_row = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
     body(by_row.send().await.unwrap(), StatusCode::CREATED).await;
     redis.mend();
     until("service is back", async || {

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::Script;
+use redis::{Script, ScriptInvocation};
 
 use super::Times;
 use crate::lock::{Error, Redis};
@@ -72,7 +72,7 @@ impl Talk {
         let mut call = prepare(&ACQUIRE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(u8::from(waits));
-        let answer: Vec<String> = call.invoke_async(&mut self.redis.connection()).await?;
+        let answer: Vec<String> = self.redis.invoke(call).await?;
         Ok(grant(&answer))
     }
 
@@ -84,8 +84,8 @@ impl Talk {
         ttl: Duration,
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&CONFIRM, key, owner);
-        let answer: Vec<String> =
-            call.arg(ms(ttl)).invoke_async(&mut self.redis.connection()).await?;
+        call.arg(ms(ttl));
+        let answer: Vec<String> = self.redis.invoke(call).await?;
         Ok(grant(&answer))
     }
 
@@ -100,7 +100,7 @@ impl Talk {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(again.unwrap_or(""));
-        let (was, fence): (String, i64) = call.invoke_async(&mut self.redis.connection()).await?;
+        let (was, fence): (String, i64) = self.redis.invoke(call).await?;
         Ok(GivenBack { was_held: was == "held", granted: (fence > 0).then_some(fence) })
     }
 
@@ -108,7 +108,7 @@ impl Talk {
     pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
         let mut call = prepare(&LEAVE, key, owner);
         call.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
-        let () = call.invoke_async(&mut self.redis.connection()).await?;
+        let () = self.redis.invoke(call).await?;
         Ok(())
     }
 
@@ -120,13 +120,13 @@ impl Talk {
         floor: i64,
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&REFENCE, key, owner);
-        let answer: Vec<String> =
-            call.arg(floor).invoke_async(&mut self.redis.connection()).await?;
+        call.arg(floor);
+        let answer: Vec<String> = self.redis.invoke(call).await?;
         Ok(grant(&answer))
     }
 }
 
-fn prepare<'s>(script: &'s Script, key: &str, owner: &str) -> redis::ScriptInvocation<'s> {
+fn prepare(script: &'static Script, key: &str, owner: &str) -> ScriptInvocation<'static> {
     let mut call = script.prepare_invoke();
     call.key(key)
         .key(format!("{key}:queue"))

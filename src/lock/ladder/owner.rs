@@ -64,19 +64,18 @@ impl Lock<'_> {
 
     async fn attempt(&self) -> Result<Option<Lease>, Error> {
         let owner = format!("{}@{}", Uuid::new_v4(), unix_ms());
-        // The lease exists before the command is sent: if the answer is lost, or nobody waits for it
-        // any more, dropping the lease gives back what may have been taken.
+        // The lease exists before the command is sent: if the answer is lost, or nobody waits for
+        // it any more, dropping the lease gives back what may have been taken.
         let lease =
             Lease { redis: self.redis.clone(), key: self.redis_key.clone(), owner, armed: true };
-        let mut connection = self.redis.connection();
-        let taken: Option<String> = ::redis::cmd("SET")
+        let command = ::redis::cmd("SET")
             .arg(&lease.key)
             .arg(&lease.owner)
             .arg("NX")
             .arg("PX")
             .arg(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX))
-            .query_async(&mut connection)
-            .await?;
+            .to_owned();
+        let taken: Option<String> = self.redis.query(command).await?;
         if taken.is_some() {
             Ok(Some(lease))
         } else {

@@ -19,7 +19,7 @@ struct Rule {
     culprits: &'static str,
 }
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 17] = [
     Rule {
         name: "stock-drift",
         holds: "every shelf holds what its ledger adds up to",
@@ -132,6 +132,39 @@ const RULES: [Rule; 15] = [
              order by 1",
     },
     Rule {
+        name: "balance-entries",
+        holds: "every entry is its own order's payment or refund, or a top-up without an order",
+        culprits: "
+            select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
+                          case when e.order_id is null then 'none'
+                               when o.id is null then e.order_id::text || ' is not there'
+                               else e.order_id::text || case when o.user_id = e.user_id then ''
+                                    else ' is somebody else''s' end end)
+              from balance_ledger e
+              join accounts a on a.user_id = e.user_id and a.kind = 'shop'
+              join users u on u.id = e.user_id
+              left join orders o on o.id = e.order_id
+             where (e.order_id is null) <> (e.reason = 'top-up')
+                or o.user_id is distinct from e.user_id and e.order_id is not null
+             order by e.seq",
+    },
+    Rule {
+        name: "counted-apart",
+        holds: "only the lab's own items and accounts are counted apart",
+        culprits: "
+            select format('item %s is marked as the lab''s', sku) from items
+             where kind = 'lab' and sku !~ '^lab-[0-9a-f]{32}$'
+            union all
+            select format('account of %s is marked as the lab''s, and has no order of lab items',
+                          u.name)
+              from accounts a join users u on u.id = a.user_id
+             where a.kind = 'lab' and not exists (
+                   select from orders o join order_lines l on l.order_id = o.id
+                     join items i on i.sku = l.sku
+                    where o.user_id = a.user_id
+                    group by o.id having bool_and(i.kind = 'lab'))",
+    },
+    Rule {
         name: "balance-drift",
         holds: "every account holds what its ledger adds up to",
         culprits: "
@@ -217,12 +250,15 @@ const ANSWERS: Rule = Rule {
     name: "answers",
     holds: "every stored answer speaks of an order that is there",
     culprits: "
-        select format('key %s of user %s: order %s is not there', i.key, i.user_id,
-                      convert_from(i.body, 'UTF8')::jsonb ->> 'id')
+        select format('key %s of user %s: %s', i.key, i.user_id,
+                      case when o.id is null then 'no order has it'
+                           else 'the answer is not about order ' || o.id end)
           from idempotency i
           left join orders o on o.user_id = i.user_id and o.token = i.key
-               and o.id::text = convert_from(i.body, 'UTF8')::jsonb ->> 'id'
-         where i.path = '/api/orders' and (i.body is null or o.id is null) order by 1",
+         where i.path = '/api/orders'
+           and (i.body is null or o.id is null
+                or position(convert_to('\"id\":\"' || o.id || '\"', 'UTF8') in i.body) = 0)
+         order by 1",
 };
 
 /// Runs them all in the caller's snapshot.

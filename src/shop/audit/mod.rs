@@ -6,16 +6,18 @@
 //! Does not guarantee anything about lab items and lab accounts: they are counted apart.
 
 pub mod checks;
+pub mod conservation;
 pub mod item;
 
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 use utoipa::ToSchema;
 
 use super::{Error, Sku};
-use crate::db;
+use crate::db::Pool;
 use crate::lock::Locks;
 
+pub use conservation::{Conservation, conservation};
 pub use item::{Fork, ItemAudit};
 
 /// One check and what it found.
@@ -44,8 +46,8 @@ pub struct Audit {
 ///
 /// # Errors
 /// Postgres's.
-pub async fn everything(pool: &PgPool, locks: Option<&Locks>) -> Result<Audit, Error> {
-    let mut connection = db::acquire(pool).await?;
+pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Error> {
+    let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     snapshot(&mut tx).await?;
     let checks = checks::all(&mut tx).await?;
@@ -62,8 +64,8 @@ pub async fn everything(pool: &PgPool, locks: Option<&Locks>) -> Result<Audit, E
 ///
 /// # Errors
 /// Postgres's.
-pub async fn of_item(pool: &PgPool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
-    let mut connection = db::acquire(pool).await?;
+pub async fn of_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
+    let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     snapshot(&mut tx).await?;
     let audit = item::of(&mut tx, sku).await?;
@@ -80,7 +82,8 @@ async fn snapshot(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// What Redis lacks or has too much of never makes the audit fail: nothing that matters lives there.
+/// What Redis lacks or has too much of never makes the audit fail: nothing that matters lives
+/// there.
 async fn redis_note(locks: &Locks) -> String {
     match locks.held().await {
         Ok(held) => {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::stock::Moved;
-use super::{Error, OrderId, Refusal, Shop, Sku, UserId, catalog};
+use super::{Error, Key, OrderId, Refusal, Shop, Sku, UserId, catalog};
 
 pub use moves::cancel;
 pub use place::{check, place};
@@ -135,6 +135,37 @@ pub async fn orders(
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
     select(&mut *shop.connection().await?, user, None, after, limit).await
+}
+
+/// The order that the user placed with that key, however long ago.
+///
+/// # Errors
+/// Postgres's.
+pub async fn placed_with(shop: &Shop, user: UserId, key: &Key) -> Result<Option<OrderId>, Error> {
+    let id = sqlx::query_scalar!(
+        "select id from orders where user_id = $1 and token = $2",
+        user.0,
+        key.as_str(),
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    Ok(id.map(OrderId))
+}
+
+/// Those of `ids` that are the user's own.
+///
+/// # Errors
+/// Postgres's.
+pub async fn own(shop: &Shop, user: UserId, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
+    let own = sqlx::query_scalar!(
+        "select id from orders where user_id = $1 and id = any($2)",
+        user.0,
+        &ids,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(own.into_iter().map(OrderId).collect())
 }
 
 async fn select(

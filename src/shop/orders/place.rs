@@ -37,14 +37,6 @@ pub async fn place(
         Ok(place) => place,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
-    if conditions.may_break(shop)
-        && let Some(sku) = catalog::first_not_lab(shop, &place.skus()).await?
-    {
-        return Ok(Outcome::Refused(Refusal::Forbidden(format!(
-            "{} may lose sales, so it is kept to lab items; {sku} is none",
-            conditions.strategy.name,
-        ))));
-    }
     errand::run(shop, conditions, place).await
 }
 
@@ -117,6 +109,14 @@ impl Errand for Place {
 
     fn claim(&self) -> Option<&Claim> {
         Some(&self.claim)
+    }
+
+    async fn admit(
+        &self,
+        shop: &Shop,
+        conditions: &Conditions,
+    ) -> Result<Result<(), Refusal>, Error> {
+        catalog::admit_to_lab(shop, conditions, &self.skus()).await
     }
 
     async fn perform(

@@ -3,8 +3,8 @@
 //!
 //! A [`Strategy`] is a value: one `place` and one `pay` read it. It says which lock is taken, how
 //! the value is read and how it is written. Whatever it says, a value changes only in
-//! [`write_stock`] and [`write_balance`], which write its ledger entry in the same breath, and which
-//! want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
+//! [`write_stock`] and [`write_balance`], which write its ledger entry in the same breath, and
+//! which want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
 
 pub mod atomic;
 mod entries;
@@ -139,10 +139,10 @@ impl Strategy {
         matches!(self.holds, Holds::Never | Holds::OneReplica)
     }
 
-    /// Whether its lock ends by itself.
+    /// Whether Postgres itself keeps its changes apart.
     #[must_use]
-    pub fn is_leased(&self) -> bool {
-        self.holds == Holds::WhileLeased
+    pub fn holds_always(&self) -> bool {
+        self.holds == Holds::Always
     }
 
     /// The ways to wait for its lock; the first is the default.

@@ -6,8 +6,8 @@
 //!
 //! # Breaks when
 //! Two requests read the same value. Both write what they computed, the second write replaces the
-//! first, and one sale leaves no trace on the shelf. No constraint is violated. The ledger shows it:
-//! both entries carry the same `before` and `version`.
+//! first, and one sale leaves no trace on the shelf. No constraint is violated. The ledger shows
+//! it: both entries carry the same `before` and `version`.
 //!
 //! # Seen in the wild
 //! Any `order.stock = order.stock - 1; save()` of an object mapper.

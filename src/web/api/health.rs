@@ -6,6 +6,7 @@ use actix_web::{HttpResponse, web};
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::shop::Error;
 use crate::web::Site;
 
 /// A probe that waits longer than this has its answer.
@@ -21,7 +22,9 @@ pub async fn alive() -> HttpResponse {
 #[utoipa::path(get, path = "/readyz", tag = "machines",
     responses((status = 200), (status = 503, description = "says which of the two is away")))]
 pub async fn ready(site: web::Data<Site>) -> HttpResponse {
-    let postgres = async { site.shop.connection().await.is_ok() };
+    // A pool that is merely busy is not a Postgres that is away.
+    let postgres =
+        async { matches!(site.shop.connection().await, Ok(_) | Err(Error::Overloaded(_))) };
     let redis = async { site.shop.locks.redis().ping().await.is_ok() };
     let (postgres, redis) =
         futures_util::join!(timeout(PATIENCE, postgres), timeout(PATIENCE, redis));

@@ -47,8 +47,9 @@ pub async fn create(
     site: web::Data<Site>,
     _: Admin,
     Usual(conditions): Usual,
-    Json(new): Json<NewItem>,
+    new: Json<NewItem>,
 ) -> Result<HttpResponse, Problem> {
+    let new = new.read()?;
     let item =
         Item { sku: new.sku, name: new.name, price_cents: new.price_cents, stock: new.stock };
     let made = catalog::create(&site.shop, item, ItemKind::Shop, conditions.request_id).await?;
@@ -78,8 +79,9 @@ pub async fn restock(
     _: Admin,
     Usual(conditions): Usual,
     sku: web::Path<String>,
-    Json(what): Json<Restocking>,
+    what: Json<Restocking>,
 ) -> Result<HttpResponse, Problem> {
+    let what = what.read()?;
     let sku = body::sku(sku.into_inner())?;
     answer(restock::restock(&site.shop, &conditions, sku, what).await?)
 }

@@ -37,8 +37,9 @@ pub async fn create_item(
     site: web::Data<Site>,
     _: Admin,
     Usual(conditions): Usual,
-    Json(new): Json<NewLabItem>,
+    new: Json<NewLabItem>,
 ) -> Result<HttpResponse, Problem> {
+    let new = new.read()?;
     lab_is_on(&site)?;
     let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
         .map_err(|error| Error::Bug(error.to_owned()))?;
@@ -59,9 +60,11 @@ pub async fn noop(
     site: web::Data<Site>,
     request: HttpRequest,
     who: SignedIn,
-    Wished(conditions): Wished,
-    Json(wanted): Json<Wanted>,
+    conditions: Wished,
+    wanted: Json<Wanted>,
 ) -> Result<HttpResponse, Problem> {
+    let conditions = conditions.read()?;
+    let wanted = wanted.read()?;
     lab_is_on(&site)?;
     let key = idempotency_key(&request)?;
     let checked = orders::check(who.caller.id, key, &wanted.lines)?;

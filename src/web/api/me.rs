@@ -63,8 +63,9 @@ pub async fn top_up(
     request: HttpRequest,
     who: SignedIn,
     Usual(conditions): Usual,
-    Json(amount): Json<Amount>,
+    amount: Json<Amount>,
 ) -> Result<HttpResponse, Problem> {
+    let amount = amount.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;
     answer(payments::top_up(&site.shop, &conditions, user, key, amount.amount_cents).await?)

@@ -54,9 +54,11 @@ pub async fn place(
     site: web::Data<Site>,
     request: HttpRequest,
     who: SignedIn,
-    Wished(conditions): Wished,
-    Json(wanted): Json<Wanted>,
+    conditions: Wished,
+    wanted: Json<Wanted>,
 ) -> Result<HttpResponse, Problem> {
+    let conditions = conditions.read()?;
+    let wanted = wanted.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;
     let placed = orders::place(&site.shop, &conditions, user, key, &wanted.lines).await?;
@@ -100,9 +102,10 @@ pub async fn pay(
     site: web::Data<Site>,
     request: HttpRequest,
     who: SignedIn,
-    Wished(conditions): Wished,
+    conditions: Wished,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
+    let conditions = conditions.read()?;
     let id = body::order_id(&id)?;
     let key = idempotency_key(&request)?;
     let paid = payments::pay(&site.shop, &conditions, who.caller.id, id, key).await?;

@@ -14,8 +14,9 @@ use crate::web::{Site, answer};
     responses((status = 201, body = Created), Refusals))]
 pub async fn create(
     site: web::Data<Site>,
-    Json(credentials): Json<Credentials>,
+    credentials: Json<Credentials>,
 ) -> Result<HttpResponse, Problem> {
+    let credentials = credentials.read()?;
     answer(users::create(&site.shop.pool, credentials, false).await?)
 }
 
@@ -24,8 +25,9 @@ pub async fn create(
     responses((status = 201, body = SessionToken), Refusals))]
 pub async fn sign_in(
     site: web::Data<Site>,
-    Json(credentials): Json<Credentials>,
+    credentials: Json<Credentials>,
 ) -> Result<HttpResponse, Problem> {
+    let credentials = credentials.read()?;
     match users::sign_in(&site.shop, credentials).await? {
         Some(session) => Ok(HttpResponse::Created().json(session)),
         None => Err(Problem::new(Kind::Unauthenticated, "name or password is wrong")),

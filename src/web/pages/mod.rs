@@ -1,6 +1,93 @@
-//! The pages: a Template struct and its handler each.
+//! The pages: a Template struct and its handler each, one file a page.
+//!
+//! Everything a shopper does works without JavaScript: a form posts, the answer is a redirect to a
+//! page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
+//! [`dress`] turns it into a page where a person is asking.
 
-use actix_web::web::ServiceConfig;
+pub mod account;
+pub mod assets;
+pub mod audit;
+pub mod basket;
+pub mod basket_cookie;
+mod copies;
+pub mod door;
+pub mod dress;
+pub mod frame;
+pub mod item;
+pub mod notice;
+pub mod order;
+pub mod orders;
+pub mod place;
+pub mod problems;
+pub mod sign_in;
+pub mod sign_up;
+pub mod storefront;
+pub mod words;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::LOCATION;
+use actix_web::web::{self, ServiceConfig};
+use askama::Template;
+
+use super::problems::{Kind, Problem};
+use super::{body, resource};
 
 /// All pages.
-pub fn configure(_config: &mut ServiceConfig) {}
+pub fn configure(config: &mut ServiceConfig) {
+    let form_config = web::FormConfig::default()
+        .limit(body::LARGEST_BODY)
+        .error_handler(|error, _| door::unreadable(&error).into());
+    config
+        .app_data(form_config)
+        .service(resource("/", "GET").route(web::get().to(storefront::show)))
+        .service(resource("/bar", "GET").route(web::get().to(frame::bar)))
+        .service(
+            resource("/basket", "GET, POST")
+                .route(web::get().to(basket::show))
+                .route(web::post().to(basket::change)),
+        )
+        .service(resource("/basket/lines", "POST").route(web::post().to(basket::add)))
+        .service(
+            resource("/orders", "GET, POST")
+                .route(web::get().to(orders::list))
+                .route(web::post().to(place::place)),
+        )
+        .service(resource("/orders/{id}", "GET").route(web::get().to(order::show)))
+        .service(resource("/orders/{id}/pay", "POST").route(web::post().to(order::pay)))
+        .service(resource("/orders/{id}/cancel", "POST").route(web::post().to(order::cancel)))
+        .service(resource("/orders/{id}/refund", "POST").route(web::post().to(order::refund)))
+        .service(resource("/items/{sku}", "GET").route(web::get().to(item::show)))
+        .service(resource("/items/{sku}/stock", "POST").route(web::post().to(item::restock)))
+        .service(resource("/account", "GET").route(web::get().to(account::show)))
+        .service(resource("/account/top-ups", "POST").route(web::post().to(account::top_up)))
+        .service(resource("/audit", "GET").route(web::get().to(audit::show)))
+        .service(resource("/problems", "GET").route(web::get().to(problems::list)))
+        .service(resource("/problems/{name}", "GET").route(web::get().to(problems::show)))
+        .service(
+            resource("/sign-in", "GET, POST")
+                .route(web::get().to(sign_in::show))
+                .route(web::post().to(sign_in::enter)),
+        )
+        .service(
+            resource("/sign-up", "GET, POST")
+                .route(web::get().to(sign_up::show))
+                .route(web::post().to(sign_up::join)),
+        )
+        .service(resource("/sign-out", "POST").route(web::post().to(sign_in::leave)))
+        .service(resource("/static/{name}", "GET").route(web::get().to(assets::serve)));
+}
+
+/// A page as an answer.
+fn html(status: StatusCode, page: &impl Template) -> Result<HttpResponse, Problem> {
+    let text = page.render().map_err(|error| {
+        tracing::error!(%error, "a template failed");
+        Problem::new(Kind::InternalError, "the page can't be drawn")
+    })?;
+    Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
+}
+
+/// "Look there": the answer to every form that did what it should.
+fn see_other(place: &str) -> HttpResponse {
+    HttpResponse::SeeOther().insert_header((LOCATION, place)).finish()
+}

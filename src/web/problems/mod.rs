@@ -85,6 +85,12 @@ impl Problem {
         &self.0.detail
     }
 
+    /// What else it says under that name.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<&Value> {
+        self.0.members.get(name)
+    }
+
     /// Its status.
     #[must_use]
     pub fn code(&self) -> StatusCode {

@@ -1,0 +1,99 @@
+//! The one line that must be true at every moment: what came is what was sold and what is left.
+//!
+//! Counted as [`super::item`] counts it, over all items of the shop in one statement, so the
+//! figures belong to one moment. Items are held against themselves: one that has too much does not
+//! make up for one that has too little.
+//!
+//! Cost: what came by hand is found by index; what was sold is one pass over the lines of orders
+//! that are pending or paid.
+
+use super::super::{Error, Shop, Sku, catalog};
+
+/// The books of the whole shop, in units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conservation {
+    /// What all items were opened with.
+    pub opening: i64,
+    /// What was put on the shelves by hand since (less what was taken off them).
+    pub restocked: i64,
+    /// Units in orders that are pending or paid.
+    pub sold: i64,
+    /// What is on the shelves.
+    pub stock: i64,
+    /// Items whose figures do not add up.
+    pub apart: Vec<Apart>,
+}
+
+/// An item whose figures do not add up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Apart {
+    /// Which.
+    pub sku: Sku,
+    /// Units that came and are neither sold nor on the shelf; below zero when there are more than
+    /// ever came.
+    pub unaccounted: i64,
+}
+
+impl Conservation {
+    /// Whether every item adds up.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.apart.is_empty()
+    }
+
+    /// By how many units the shop is off, all items taken together.
+    #[must_use]
+    pub fn off_by(&self) -> u64 {
+        self.apart.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
+    }
+}
+
+/// Adds the shop up.
+///
+/// # Errors
+/// Postgres's.
+pub async fn conservation(shop: &Shop) -> Result<Conservation, Error> {
+    let row = sqlx::query!(
+        r#"with by_hand as (
+               select e.sku,
+                      coalesce(sum(e.delta) filter (where e.reason = 'opening'), 0) as opening,
+                      coalesce(sum(e.delta) filter (where e.reason <> 'opening'), 0) as restocked
+                 from stock_ledger e join items i on i.sku = e.sku and i.kind = 'shop'
+                where e.order_id is null group by e.sku
+           ), in_orders as (
+               select l.sku, sum(l.quantity) as sold
+                 from order_lines l
+                 join items i on i.sku = l.sku and i.kind = 'shop'
+                 join orders o on o.id = l.order_id and o.status in ('pending', 'paid')
+                group by l.sku
+           ), shelves as (
+               select i.sku, i.stock, coalesce(b.opening, 0) as opening,
+                      coalesce(b.restocked, 0) as restocked, coalesce(o.sold, 0) as sold
+                 from items i left join by_hand b using (sku) left join in_orders o using (sku)
+                where i.kind = 'shop'
+           ), sums as (
+               select *, (opening + restocked - sold - stock)::bigint as unaccounted from shelves
+           )
+           select coalesce(sum(opening), 0)::bigint as "opening!",
+                  coalesce(sum(restocked), 0)::bigint as "restocked!",
+                  coalesce(sum(sold), 0)::bigint as "sold!",
+                  coalesce(sum(stock), 0)::bigint as "stock!",
+                  coalesce(array_agg(sku order by sku) filter (where unaccounted <> 0), '{}')
+                      as "skus!",
+                  coalesce(array_agg(unaccounted order by sku) filter (where unaccounted <> 0), '{}')
+                      as "unaccounted!"
+             from sums"#
+    )
+    .fetch_one(&mut *shop.connection().await?)
+    .await?;
+    let apart = row.skus.into_iter().zip(row.unaccounted);
+    Ok(Conservation {
+        opening: row.opening,
+        restocked: row.restocked,
+        sold: row.sold,
+        stock: row.stock,
+        apart: apart
+            .map(|(sku, unaccounted)| Ok(Apart { sku: catalog::known(sku)?, unaccounted }))
+            .collect::<Result<_, Error>>()?,
+    })
+}

@@ -1,0 +1,170 @@
+//! The account: what is on it, how it came there, and putting more on it.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+
+use super::frame::Frame;
+use super::notice::Notice;
+use super::words::{moment, rfc3339, short, signed_money, typed_cents};
+use super::{copies, door, html, see_other};
+use crate::shop::ledger::{self, Entry};
+use crate::shop::{Cents, Key, OrderId, Outcome, Refusal, UserId, payments};
+use crate::web::Site;
+use crate::web::auth::site;
+use crate::web::conditions::Usual;
+use crate::web::problems::Problem;
+
+/// How many entries one page shows.
+const ON_ONE_PAGE: usize = 50;
+
+#[derive(Debug, Template)]
+#[template(path = "account.html")]
+struct AccountPage {
+    frame: Frame,
+    notice: Option<Notice>,
+    balance: Cents,
+    entries: Vec<Row>,
+    older: Option<i64>,
+    key: Key,
+    amount: String,
+    wrong: Option<String>,
+}
+
+#[derive(Debug)]
+struct Row {
+    seq: i64,
+    before: Cents,
+    delta: String,
+    after: Cents,
+    reason: String,
+    order: Option<(OrderId, String)>,
+    version: i64,
+    at: String,
+    at_rfc3339: String,
+    /// What `before` should have been, where the chain is broken.
+    broken: Option<Cents>,
+}
+
+/// Which entries.
+#[derive(Debug, Deserialize)]
+pub struct Listing {
+    before: Option<i64>,
+}
+
+/// What the button *Top up* sends.
+#[derive(Debug, Deserialize)]
+pub struct TopUpForm {
+    #[serde(default)]
+    csrf: String,
+    key: String,
+    amount: String,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody signed in; Postgres's.
+pub async fn show(
+    request: HttpRequest,
+    listing: web::Query<Listing>,
+) -> Result<HttpResponse, Problem> {
+    let user = door::signed_in(&request).await?.caller.id;
+    page(&request, user, listing.before, Trouble::default()).await
+}
+
+/// Puts money on the account, once per form.
+///
+/// # Errors
+/// A form from elsewhere; what is broken.
+pub async fn top_up(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    form: web::Form<TopUpForm>,
+) -> Result<HttpResponse, Problem> {
+    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let TopUpForm { key, amount, .. } = form.into_inner();
+    let key = Key::try_from(key).map_err(|why| Problem::field("key", why))?;
+    let refusal = match typed_cents(&amount) {
+        None => Refusal::Invalid("amount_cents", "an amount such as 25 or 25.50".to_owned()),
+        Some(cents) => {
+            let top_up =
+                async || payments::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
+            match copies::settled(top_up).await? {
+                // The key was used: the form was sent before, and did its work then.
+                Outcome::Done(_)
+                | Outcome::Replayed(_)
+                | Outcome::Refused(Refusal::KeyUsed { .. }) => return Ok(see_other("/account")),
+                Outcome::Refused(Refusal::Invalid(..)) => {
+                    Refusal::Invalid("amount_cents", "0.01 to 10,000,000.00".to_owned())
+                }
+                Outcome::Refused(refusal) => refusal,
+            }
+        }
+    };
+    let trouble = match refusal {
+        Refusal::Invalid(_, why) => Trouble { amount, wrong: Some(why), problem: None },
+        other => Trouble { amount, wrong: None, problem: Some(other.into()) },
+    };
+    page(&request, user, None, trouble).await
+}
+
+/// Why a top-up was refused.
+#[derive(Debug, Default)]
+struct Trouble {
+    amount: String,
+    wrong: Option<String>,
+    problem: Option<Problem>,
+}
+
+async fn page(
+    request: &HttpRequest,
+    user: UserId,
+    before: Option<i64>,
+    trouble: Trouble,
+) -> Result<HttpResponse, Problem> {
+    let shop = &site(request)?.shop;
+    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;
+    let balance = ledger::balance(shop, user).await?.unwrap_or(0);
+    let status = match (&trouble.problem, &trouble.wrong) {
+        (Some(problem), _) => problem.code(),
+        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+        (None, None) => StatusCode::OK,
+    };
+    let page = AccountPage {
+        notice: trouble.problem.as_ref().map(Notice::from),
+        balance: Cents(balance),
+        older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
+        entries: rows(&entries),
+        key: Key::mint(),
+        amount: trouble.amount,
+        wrong: trouble.wrong,
+        frame: Frame::of(request).await?,
+    };
+    html(status, &page)
+}
+
+/// Newest first; the entry behind the page's last is there only to be held against it.
+fn rows(entries: &[Entry]) -> Vec<Row> {
+    let shown = entries.iter().take(ON_ONE_PAGE).enumerate();
+    shown
+        .map(|(place, entry)| {
+            let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
+            Row {
+                seq: entry.seq,
+                before: Cents(entry.before),
+                delta: signed_money(entry.delta),
+                after: Cents(entry.after),
+                reason: entry.reason.clone(),
+                order: entry.order_id.map(|order| (order, short(&order))),
+                version: entry.version,
+                at: moment(entry.at),
+                at_rfc3339: rfc3339(entry.at),
+                broken: (entry.before != previous).then_some(Cents(previous)),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! The style sheet, the script and the icon: in the binary, under `/static/`.
+//!
+//! A page names them with a hash of their content, so a browser may keep them for ever and still
+//! never shows a new page in old clothes. Asked for without the hash they are checked by `ETag`.
+
+use std::sync::LazyLock;
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use actix_web::{HttpRequest, HttpResponse, web};
+use sha2::{Digest, Sha256};
+
+use crate::web::problems::{Kind, Problem};
+
+struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+    hash: String,
+    address: String,
+}
+
+static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
+    [
+        asset(
+            "holdfast.css",
+            "text/css; charset=utf-8",
+            include_bytes!("../../../static/holdfast.css"),
+        ),
+        asset(
+            "holdfast.js",
+            "text/javascript; charset=utf-8",
+            include_bytes!("../../../static/holdfast.js"),
+        ),
+        asset("holdfast.svg", "image/svg+xml", include_bytes!("../../../static/holdfast.svg")),
+    ]
+});
+
+fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset {
+    let hash: String =
+        Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let address = format!("/static/{name}?v={hash}");
+    Asset { name, kind, bytes, hash, address }
+}
+
+/// The address of an asset; empty when there is none of that name.
+#[must_use]
+pub fn address(name: &str) -> &'static str {
+    ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
+}
+
+/// An asset.
+///
+/// # Errors
+/// `not-found`.
+pub async fn serve(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let name = name.into_inner();
+    let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
+        return Err(Problem::new(Kind::NotFound, format!("there is no {name}")));
+    };
+    let tag = format!("\"{}\"", asset.hash);
+    let asked_by_hash = request.query_string() == format!("v={}", asset.hash);
+    let keep = if asked_by_hash { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let known = request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
+    let mut response =
+        if known == Some(&tag) { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+    response.insert_header((ETAG, tag.clone())).insert_header((CACHE_CONTROL, keep));
+    if known == Some(&tag) {
+        return Ok(response.finish());
+    }
+    Ok(response.insert_header((CONTENT_TYPE, asset.kind)).body(asset.bytes))
+}

@@ -1,0 +1,31 @@
+//! The audit: every check with what it found. The admin's.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+
+use super::frame::Frame;
+use super::{door, html};
+use crate::shop::audit::{self, Audit};
+use crate::web::Site;
+use crate::web::problems::Problem;
+
+#[derive(Debug, Template)]
+#[template(path = "audit.html")]
+struct AuditPage {
+    frame: Frame,
+    audit: Audit,
+    failed: usize,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody who may; Postgres's.
+pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    door::admin(&request).await?;
+    let audit = audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?;
+    let failed = audit.checks.iter().filter(|check| !check.ok).count();
+    let frame = Frame::of(&request).await?;
+    html(StatusCode::OK, &AuditPage { frame, audit, failed })
+}

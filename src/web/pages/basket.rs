@@ -1,0 +1,175 @@
+//! The basket: what is about to be ordered, and what that would do to the account.
+
+use std::collections::BTreeMap;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+
+use super::basket_cookie::Basket;
+use super::frame::Frame;
+use super::notice::Notice;
+use super::sign_in::set_cookie;
+use super::{door, html, see_other, storefront};
+use crate::shop::catalog::{self, Item};
+use crate::shop::orders::MOST_UNITS;
+use crate::shop::{Cents, Sku, ledger};
+use crate::web::auth::site;
+use crate::web::body;
+use crate::web::problems::{Kind, Problem};
+
+#[derive(Debug, Template)]
+#[template(path = "basket.html")]
+struct BasketPage {
+    frame: Frame,
+    notice: Option<Notice>,
+    token: String,
+    lines: Vec<BasketLine>,
+    total: Cents,
+    /// Whether every line can be had as things stand.
+    can_be_had: bool,
+    /// What is on the account, and what would be there after paying.
+    balance: Option<(Cents, Cents)>,
+}
+
+#[derive(Debug)]
+struct BasketLine {
+    sku: Sku,
+    name: String,
+    quantity: i64,
+    price: Cents,
+    sum: Cents,
+    /// How many are on the shelf; `None` when the shop has no such item.
+    stock: Option<i64>,
+    /// What was wrong with the quantity asked for.
+    wrong: Option<String>,
+}
+
+impl BasketLine {
+    fn is_short(&self) -> bool {
+        self.stock.is_none_or(|stock| stock < self.quantity)
+    }
+}
+
+/// A form about one line.
+#[derive(Debug, Deserialize)]
+pub struct LineForm {
+    #[serde(default)]
+    csrf: String,
+    sku: String,
+    #[serde(default)]
+    quantity: String,
+    /// The button that takes the line out.
+    remove: Option<String>,
+}
+
+/// The page.
+///
+/// # Errors
+/// Postgres's.
+pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
+}
+
+/// Puts an item in.
+///
+/// # Errors
+/// A form from elsewhere, an item that is not there; Postgres's.
+pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> Result<HttpResponse, Problem> {
+    door::posted_by_anyone(&request, &form.csrf).await?;
+    let sku = body::sku(form.sku.clone())?;
+    if catalog::item(&site(&request)?.shop, &sku).await?.is_none() {
+        return Err(Problem::new(Kind::NotFound, format!("there is no item {sku}")));
+    }
+    let mut basket = Basket::of(&request);
+    let added = typed_units(&form.quantity).and_then(|units| basket.add(sku.clone(), units));
+    match added {
+        Ok(()) => changed(&basket),
+        Err(why) => {
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            storefront::page(&request, status, None, Some((sku, why))).await
+        }
+    }
+}
+
+/// Changes how many of an item are in it.
+///
+/// # Errors
+/// A form from elsewhere; Postgres's.
+pub async fn change(
+    request: HttpRequest,
+    form: web::Form<LineForm>,
+) -> Result<HttpResponse, Problem> {
+    door::posted_by_anyone(&request, &form.csrf).await?;
+    let sku = body::sku(form.sku.clone())?;
+    let mut basket = Basket::of(&request);
+    let units = if form.remove.is_some() { Ok(0) } else { typed_units(&form.quantity) };
+    match units.and_then(|units| basket.set(sku.clone(), units)) {
+        Ok(()) => changed(&basket),
+        Err(why) => {
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            page(&request, status, &basket, None, Some((sku, why))).await
+        }
+    }
+}
+
+fn typed_units(text: &str) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| format!("a number from 1 to {MOST_UNITS}"))
+}
+
+fn changed(basket: &Basket) -> Result<HttpResponse, Problem> {
+    let mut answer = see_other("/basket");
+    set_cookie(&mut answer, &basket.cookie())?;
+    Ok(answer)
+}
+
+/// The page, perhaps with a refusal above it, or beside the quantity of one line.
+pub(super) async fn page(
+    request: &HttpRequest,
+    status: StatusCode,
+    basket: &Basket,
+    refused: Option<&Problem>,
+    wrong: Option<(Sku, String)>,
+) -> Result<HttpResponse, Problem> {
+    let shop = &site(request)?.shop;
+    let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
+    let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };
+    let lines = lines(basket, items, wrong);
+    let total_cents = lines.iter().map(|line| line.sum.0).sum();
+    let frame = Frame::of(request).await?;
+    let balance = match &frame.caller {
+        Some(caller) => ledger::balance(shop, caller.id).await?,
+        None => None,
+    };
+    let page = BasketPage {
+        notice: refused.map(Notice::from),
+        token: basket.token(),
+        total: Cents(total_cents),
+        can_be_had: !lines.iter().any(BasketLine::is_short),
+        balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
+        lines,
+        frame,
+    };
+    html(status, &page)
+}
+
+fn lines(basket: &Basket, items: Vec<Item>, wrong: Option<(Sku, String)>) -> Vec<BasketLine> {
+    let mut items: BTreeMap<Sku, Item> =
+        items.into_iter().map(|item| (item.sku.clone(), item)).collect();
+    let line = |(sku, quantity): (&Sku, &i64)| {
+        let item = items.remove(sku);
+        let price_cents = item.as_ref().map_or(0, |item| item.price_cents);
+        BasketLine {
+            sku: sku.clone(),
+            name: item.as_ref().map_or_else(|| sku.to_string(), |item| item.name.clone()),
+            quantity: *quantity,
+            price: Cents(price_cents),
+            // A price of at most 10⁹, at most 1,000 units, at most 50 lines: far from 2⁶³.
+            sum: Cents(price_cents * quantity),
+            stock: item.map(|item| item.stock),
+            wrong: wrong.clone().filter(|(of, _)| of == sku).map(|(_, why)| why),
+        }
+    };
+    basket.lines().iter().map(line).collect()
+}

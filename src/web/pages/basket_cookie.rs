@@ -1,0 +1,202 @@
+//! The basket, in a cookie: a token, and sku and quantity of every line.
+//!
+//! Every change mints a new token, so a token stands for one version of one basket, and the order
+//! placed with it can be told from every other. What comes back from a browser is checked as if a
+//! stranger had sent it; a basket that can't be read is an empty one.
+
+use std::collections::BTreeMap;
+
+use actix_web::HttpRequest;
+use actix_web::cookie::time::Duration;
+use actix_web::cookie::{Cookie, SameSite};
+use uuid::Uuid;
+
+use crate::shop::orders::{MOST_LINES, MOST_UNITS, WantedLine};
+use crate::shop::{Key, Sku};
+
+/// The cookie.
+const BASKET_COOKIE: &str = "holdfast_basket";
+/// How long a basket waits for its owner, in days.
+const KEPT_DAYS: i64 = 30;
+
+/// What somebody is about to order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Basket {
+    token: Uuid,
+    lines: BTreeMap<Sku, i64>,
+}
+
+impl Basket {
+    /// The basket that came with the request.
+    #[must_use]
+    pub fn of(request: &HttpRequest) -> Self {
+        let cookie = request.cookie(BASKET_COOKIE);
+        cookie.and_then(|cookie| Self::read(cookie.value())).unwrap_or_else(Self::empty)
+    }
+
+    fn empty() -> Self {
+        Self { token: Uuid::new_v4(), lines: BTreeMap::new() }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let token = Uuid::parse_str(parts.next()?).ok()?;
+        let mut lines = BTreeMap::new();
+        for part in parts {
+            let (sku, quantity) = part.split_once(':')?;
+            let quantity = quantity.parse().ok().filter(|n| (1..=MOST_UNITS).contains(n))?;
+            lines.insert(Sku::try_from(sku.to_owned()).ok()?, quantity);
+            if lines.len() > MOST_LINES {
+                return None;
+            }
+        }
+        Some(Self { token, lines })
+    }
+
+    /// The token of this version, as an idempotency key.
+    #[must_use]
+    pub fn key(&self) -> Option<Key> {
+        Key::try_from(self.token.to_string()).ok()
+    }
+
+    /// The token of this version, as a form carries it.
+    #[must_use]
+    pub fn token(&self) -> String {
+        self.token.to_string()
+    }
+
+    /// Its lines, by sku.
+    #[must_use]
+    pub fn lines(&self) -> &BTreeMap<Sku, i64> {
+        &self.lines
+    }
+
+    /// Its lines, as an order wants them.
+    #[must_use]
+    pub fn wanted(&self) -> Vec<WantedLine> {
+        let lines = self.lines.iter();
+        lines.map(|(sku, quantity)| WantedLine { sku: sku.clone(), quantity: *quantity }).collect()
+    }
+
+    /// How many units are in it.
+    #[must_use]
+    pub fn units(&self) -> i64 {
+        self.lines.values().sum()
+    }
+
+    /// Puts more of an item in.
+    ///
+    /// # Errors
+    /// Why not, in words for the field.
+    pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
+        let there = self.lines.get(&sku).copied().unwrap_or(0);
+        if !(1..=MOST_UNITS).contains(&quantity) {
+            return Err(format!("1 to {MOST_UNITS}"));
+        }
+        if there + quantity > MOST_UNITS {
+            return Err(format!("{there} are in the basket; {MOST_UNITS} of one item is the most"));
+        }
+        self.set(sku, there + quantity)
+    }
+
+    /// Sets how many of an item are in it; 0 takes it out.
+    ///
+    /// # Errors
+    /// Why not, in words for the field.
+    pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
+        if !(0..=MOST_UNITS).contains(&quantity) {
+            return Err(format!("0 to {MOST_UNITS}"));
+        }
+        if quantity == 0 {
+            self.lines.remove(&sku);
+        } else if self.lines.len() >= MOST_LINES && !self.lines.contains_key(&sku) {
+            return Err(format!("an order has at most {MOST_LINES} different items"));
+        } else {
+            self.lines.insert(sku, quantity);
+        }
+        self.renew();
+        Ok(())
+    }
+
+    /// Mints a new token: what is ordered next is another order.
+    pub fn renew(&mut self) {
+        self.token = Uuid::new_v4();
+    }
+
+    /// The cookie of this version.
+    #[must_use]
+    pub fn cookie(&self) -> Cookie<'static> {
+        let lines: String = self.lines.iter().map(|(sku, n)| format!(".{sku}:{n}")).collect();
+        Self::build(format!("{}{lines}", self.token), Duration::days(KEPT_DAYS))
+    }
+
+    /// The cookie that empties the basket.
+    #[must_use]
+    pub fn emptied() -> Cookie<'static> {
+        Self::build(String::new(), Duration::ZERO)
+    }
+
+    fn build(value: String, kept: Duration) -> Cookie<'static> {
+        Cookie::build(BASKET_COOKIE, value)
+            .path("/")
+            .http_only(true)
+            .same_site(SameSite::Lax)
+            .max_age(kept)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sku(text: &str) -> Sku {
+        Sku::try_from(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn every_change_has_a_token_of_its_own_and_comes_back_as_it_was() {
+        let mut basket = Basket::empty();
+        let mut tokens = vec![basket.token()];
+        basket.add(sku("tea"), 2).unwrap();
+        tokens.push(basket.token());
+        basket.add(sku("tea"), 1).unwrap();
+        tokens.push(basket.token());
+        basket.set(sku("cup"), 7).unwrap();
+        assert!(!tokens.contains(&basket.token()) && tokens[1] != tokens[2]);
+        assert_eq!(Basket::read(basket.cookie().value()), Some(basket.clone()));
+        assert_eq!(basket.units(), 10);
+    }
+
+    #[test]
+    fn a_basket_that_nobody_could_have_filled_is_empty() {
+        let token = Uuid::new_v4();
+        for text in [
+            "".to_owned(),
+            "no-token.tea:1".to_owned(),
+            format!("{token}.tea"),
+            format!("{token}.tea:0"),
+            format!("{token}.tea:1001"),
+            format!("{token}.tea:-1"),
+            format!("{token}.Tea:1"),
+            format!("{token}.tea:99999999999999999999"),
+            (0..51).fold(token.to_string(), |text, n| format!("{text}.sku-{n}:1")),
+        ] {
+            assert_eq!(Basket::read(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_basket_is_full_at_fifty_items_and_a_thousand_units() {
+        let mut basket = Basket::empty();
+        for n in 0..50 {
+            basket.add(sku(&format!("sku-{n}")), 1_000).unwrap();
+        }
+        assert!(basket.add(sku("one-more"), 1).is_err());
+        assert!(basket.add(sku("sku-0"), 1).is_err());
+        let before = basket.clone();
+        assert!(basket.set(sku("sku-0"), 1_001).is_err());
+        assert_eq!(basket, before);
+        assert!(basket.cookie().value().len() < 4_000);
+    }
+}

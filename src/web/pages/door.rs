@@ -1,0 +1,156 @@
+//! Who may come in, and with which form.
+//!
+//! A form of somebody who is signed in carries the session's CSRF token. A stranger's form (sign
+//! in, sign up, a basket before signing in) has no session to tie it to, so it is taken only when
+//! the browser says that it comes from this very site.
+
+use actix_web::HttpRequest;
+use actix_web::error::UrlencodedError;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HOST, HeaderName, ORIGIN};
+
+use crate::web::auth::{SignedIn, csrf_matches, look};
+use crate::web::problems::{Kind, Problem};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whoever is signed in.
+///
+/// # Errors
+/// `unauthenticated`, which is shown as the sign-in page.
+pub async fn signed_in(request: &HttpRequest) -> Result<SignedIn, Problem> {
+    let nobody = || Problem::new(Kind::Unauthenticated, "no session, or one that is over");
+    look(request).await?.ok_or_else(nobody)
+}
+
+/// An admin.
+///
+/// # Errors
+/// `unauthenticated` or `forbidden`.
+pub async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
+    only_admin(signed_in(request).await?)
+}
+
+/// Whoever is signed in and sent this form from one of our pages.
+///
+/// # Errors
+/// `unauthenticated` or `forbidden`.
+pub async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
+    let who = signed_in(request).await?;
+    if csrf_matches(&who.caller, Some(csrf)) { Ok(who) } else { Err(not_our_form()) }
+}
+
+/// An admin who sent this form from one of our pages.
+///
+/// # Errors
+/// `unauthenticated` or `forbidden`.
+pub async fn posted_by_admin(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
+    only_admin(posted(request, csrf).await?)
+}
+
+/// Whoever sent this form, signed in or not, from one of our pages.
+///
+/// # Errors
+/// `forbidden`.
+pub async fn posted_by_anyone(
+    request: &HttpRequest,
+    csrf: &str,
+) -> Result<Option<SignedIn>, Problem> {
+    match look(request).await? {
+        Some(who) if csrf_matches(&who.caller, Some(csrf)) => Ok(Some(who)),
+        Some(_) => Err(not_our_form()),
+        None => from_this_site(request).map(|()| None),
+    }
+}
+
+/// Refuses a form that the browser says comes from elsewhere.
+///
+/// # Errors
+/// `forbidden`.
+pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
+    let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str());
+    let ours = match text(SEC_FETCH_SITE) {
+        None => true,
+        Some(site) => matches!(site, Ok("same-origin" | "none")),
+    };
+    let host = text(HOST).and_then(Result::ok);
+    let same_host = match text(ORIGIN) {
+        None => true,
+        Some(origin) => {
+            let origin = origin.ok().and_then(|origin| origin.split_once("://"));
+            origin.is_some_and(|(_, origin_host)| Some(origin_host) == host)
+        }
+    };
+    if ours && same_host { Ok(()) } else { Err(not_our_form()) }
+}
+
+/// Where to go after signing in: a place of this site, or the shop.
+#[must_use]
+pub fn local_place(next: &str) -> &str {
+    let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+    if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
+}
+
+/// A form that can't be read.
+#[must_use]
+pub fn unreadable(error: &UrlencodedError) -> Problem {
+    match error {
+        UrlencodedError::Overflow { .. } => {
+            Problem::new(Kind::PayloadTooLarge, "no form of ours is so long")
+        }
+        UrlencodedError::ContentType => {
+            Problem::new(Kind::InvalidRequest, "send application/x-www-form-urlencoded")
+                .status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
+        }
+        error => Problem::new(Kind::InvalidRequest, format!("the form can't be read: {error}")),
+    }
+}
+
+fn only_admin(who: SignedIn) -> Result<SignedIn, Problem> {
+    if who.caller.admin {
+        Ok(who)
+    } else {
+        Err(Problem::new(Kind::Forbidden, "this is the admin's"))
+    }
+}
+
+fn not_our_form() -> Problem {
+    let detail =
+        "the form does not come from a page of this session; reload the page, then send it";
+    Problem::new(Kind::Forbidden, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn only_a_place_of_this_site_is_gone_to() {
+        for next in ["/basket", "/orders/1?after=2"] {
+            assert_eq!(local_place(next), next);
+        }
+        for next in ["", "basket", "//evil.example", "https://evil.example", "/\\evil", "/a\r\nb"] {
+            assert_eq!(local_place(next), "/", "{next:?}");
+        }
+    }
+
+    #[test]
+    fn a_stranger_s_form_from_elsewhere_is_refused() {
+        let check = |headers: &[(&'static str, &'static str)]| {
+            let request = TestRequest::default().insert_header(("host", "shop.example:8080"));
+            let request = headers.iter().fold(request, |request, h| request.insert_header(*h));
+            from_this_site(&request.to_http_request()).is_ok()
+        };
+        assert!(check(&[]));
+        assert!(check(&[
+            ("sec-fetch-site", "same-origin"),
+            ("origin", "http://shop.example:8080")
+        ]));
+        assert!(!check(&[("sec-fetch-site", "cross-site")]));
+        assert!(!check(&[("sec-fetch-site", "same-site")]));
+        assert!(!check(&[("origin", "http://evil.example")]));
+        assert!(!check(&[("origin", "null")]));
+    }
+}

@@ -1,0 +1,122 @@
+//! What every page has around it: who answered, under which strategy, whether the books add up, and
+//! the way to the other pages.
+//!
+//! Drawing the frame never fails: what can't be read is said to be unreadable.
+
+use std::sync::Arc;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+
+use super::assets;
+use super::basket_cookie::Basket;
+use super::html;
+use crate::shop::audit::{self, Conservation};
+use crate::shop::stock::Strategy;
+use crate::shop::users::Caller;
+use crate::web::auth::{look, site};
+use crate::web::problems::Problem;
+
+/// The frame of one page.
+#[derive(Debug)]
+pub struct Frame {
+    /// The name of the replica that answered.
+    pub replica: String,
+    /// The strategy that is on.
+    pub strategy: &'static Strategy,
+    /// The books, if they can be read now.
+    pub books: Option<Conservation>,
+    /// Who is signed in.
+    pub caller: Option<Arc<Caller>>,
+    /// How many units are in the basket.
+    pub in_basket: i64,
+    /// The address of the page, for the way back after signing in.
+    pub here: String,
+}
+
+impl Frame {
+    /// The frame of the page that was asked for.
+    ///
+    /// # Errors
+    /// Never, once the app is put together.
+    pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
+        let mut frame = Self::bare(request)?;
+        let shop = &site(request)?.shop;
+        // Postgres that does not answer is asked once, not twice: a page has two seconds.
+        let Ok(signed_in) = look(request).await else { return Ok(frame) };
+        frame.caller = signed_in.map(|signed_in| signed_in.caller);
+        frame.books = audit::conservation(shop)
+            .await
+            .inspect_err(|error| tracing::warn!(%error, "the books can't be read"))
+            .ok();
+        Ok(frame)
+    }
+
+    /// A frame that asks Postgres nothing.
+    ///
+    /// # Errors
+    /// Never, once the app is put together.
+    pub fn bare(request: &HttpRequest) -> Result<Self, Problem> {
+        let site = site(request)?;
+        Ok(Self {
+            replica: site.replica.clone(),
+            strategy: site.shop.strategy,
+            books: None,
+            caller: None,
+            in_basket: Basket::of(request).units(),
+            here: request.path().to_owned(),
+        })
+    }
+
+    /// What every form of the session carries; nothing for a stranger.
+    #[must_use]
+    pub fn csrf(&self) -> &str {
+        self.caller.as_ref().map_or("", |caller| &caller.csrf)
+    }
+
+    /// Whether an admin is looking.
+    #[must_use]
+    pub fn is_admin(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.admin)
+    }
+
+    /// Whether the page is that one, or below it.
+    #[must_use]
+    pub fn is_at(&self, path: &str) -> bool {
+        self.here == path || path != "/" && self.here.starts_with(&format!("{path}/"))
+    }
+
+    /// Where the style sheet is.
+    #[must_use]
+    pub fn style(&self) -> &'static str {
+        assets::address("holdfast.css")
+    }
+
+    /// Where the script is.
+    #[must_use]
+    pub fn script(&self) -> &'static str {
+        assets::address("holdfast.js")
+    }
+
+    /// Where the icon is.
+    #[must_use]
+    pub fn icon(&self) -> &'static str {
+        assets::address("holdfast.svg")
+    }
+}
+
+/// The bar alone, for a page that is left open.
+#[derive(Debug, Template)]
+#[template(path = "parts/bar.html")]
+struct Bar {
+    frame: Frame,
+}
+
+/// The bar alone.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn bar(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
+}

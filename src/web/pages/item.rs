@@ -1,0 +1,221 @@
+//! An item's ledger: every change of its stock, as a chain in which each entry begins where the one
+//! before it ended. A link that does not hold is drawn broken; entries that were computed from the
+//! same read are marked as a fork.
+
+use std::collections::BTreeSet;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+
+use super::frame::Frame;
+use super::notice::Notice;
+use super::words::{moment, rfc3339, short, signed};
+use super::{door, html, see_other};
+use crate::shop::audit::{self, ItemAudit};
+use crate::shop::catalog::{self, Item};
+use crate::shop::ledger::{self, Entry};
+use crate::shop::restock::{self, Restocking};
+use crate::shop::{Cents, OrderId, Outcome, Refusal, Shop, Sku, orders};
+use crate::web::Site;
+use crate::web::auth::site;
+use crate::web::body;
+use crate::web::conditions::Usual;
+use crate::web::problems::{Kind, Problem};
+
+/// How many entries one page shows.
+const ON_ONE_PAGE: usize = 50;
+
+#[derive(Debug, Template)]
+#[template(path = "item.html")]
+struct ItemPage {
+    frame: Frame,
+    notice: Option<Notice>,
+    item: Item,
+    price: Cents,
+    audit: ItemAudit,
+    entries: Vec<Row>,
+    older: Option<i64>,
+    is_newest: bool,
+    form: Restock,
+}
+
+#[derive(Debug)]
+struct Row {
+    seq: i64,
+    before: i64,
+    delta: String,
+    after: i64,
+    reason: String,
+    order: Option<(OrderId, String)>,
+    /// Whether the order is the looker's own.
+    own: bool,
+    fence: Option<i64>,
+    version: i64,
+    request: String,
+    at: String,
+    at_rfc3339: String,
+    /// What `before` should have been, where the chain is broken.
+    broken: Option<i64>,
+    /// The other entries that read the same version.
+    fork: Vec<i64>,
+}
+
+/// What the admin typed, and what was wrong with it.
+#[derive(Debug, Default)]
+struct Restock {
+    delta: String,
+    reason: String,
+    wrong: Option<(&'static str, String)>,
+}
+
+impl Restock {
+    fn wrong_with(&self, field: &str) -> Option<&str> {
+        self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+    }
+}
+
+/// Which entries.
+#[derive(Debug, Deserialize)]
+pub struct Listing {
+    before: Option<i64>,
+}
+
+/// What the button *Change the stock* sends.
+#[derive(Debug, Deserialize)]
+pub struct RestockForm {
+    #[serde(default)]
+    csrf: String,
+    delta: String,
+    reason: String,
+}
+
+/// The page.
+///
+/// # Errors
+/// No such item; Postgres's.
+pub async fn show(
+    request: HttpRequest,
+    sku: web::Path<String>,
+    listing: web::Query<Listing>,
+) -> Result<HttpResponse, Problem> {
+    let sku = body::sku(sku.into_inner())?;
+    page(&request, &sku, listing.before, Restock::default(), None).await
+}
+
+/// Changes the stock by hand.
+///
+/// # Errors
+/// Nobody who may, a form from elsewhere, no such item; what is broken.
+pub async fn restock(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    sku: web::Path<String>,
+    form: web::Form<RestockForm>,
+) -> Result<HttpResponse, Problem> {
+    door::posted_by_admin(&request, &form.csrf).await?;
+    let sku = body::sku(sku.into_inner())?;
+    let RestockForm { delta, reason, .. } = form.into_inner();
+    let typed = delta.trim().replace('−', "-");
+    let refusal = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
+        Err(_) => Refusal::Invalid("delta", "a whole number such as 20 or -3".to_owned()),
+        Ok(units) => {
+            let what = Restocking { delta: units, reason: reason.clone() };
+            match restock::restock(&site.shop, &conditions, sku.clone(), what).await? {
+                Outcome::Refused(refusal) => refusal,
+                Outcome::Done(_) | Outcome::Replayed(_) => {
+                    return Ok(see_other(&format!("/items/{sku}")));
+                }
+            }
+        }
+    };
+    match refusal {
+        Refusal::Invalid(field, why) => {
+            let form = Restock { delta, reason, wrong: Some((field, why)) };
+            page(&request, &sku, None, form, None).await
+        }
+        Refusal::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
+        other => {
+            let form = Restock { delta, reason, wrong: None };
+            page(&request, &sku, None, form, Some(other.into())).await
+        }
+    }
+}
+
+async fn page(
+    request: &HttpRequest,
+    sku: &Sku,
+    before: Option<i64>,
+    form: Restock,
+    refused: Option<Problem>,
+) -> Result<HttpResponse, Problem> {
+    let shop = &site(request)?.shop;
+    let unknown = || Problem::new(Kind::NotFound, format!("there is no item {sku}"));
+    let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
+    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;
+    let audit = audit::of_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
+    let frame = Frame::of(request).await?;
+    let own = own_orders(shop, &frame, &entries).await?;
+    let status = match (&refused, &form.wrong) {
+        (Some(problem), _) => problem.code(),
+        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+        (None, None) => StatusCode::OK,
+    };
+    let page = ItemPage {
+        notice: refused.as_ref().map(Notice::from),
+        price: Cents(item.price_cents),
+        older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
+        entries: rows(&entries, &audit, &own),
+        is_newest: before.is_none(),
+        item,
+        audit,
+        form,
+        frame,
+    };
+    html(status, &page)
+}
+
+async fn own_orders(
+    shop: &Shop,
+    frame: &Frame,
+    entries: &[Entry],
+) -> Result<BTreeSet<OrderId>, Problem> {
+    let ids: Vec<OrderId> = entries.iter().filter_map(|entry| entry.order_id).collect();
+    match &frame.caller {
+        Some(caller) if !ids.is_empty() => {
+            Ok(orders::own(shop, caller.id, &ids).await?.into_iter().collect())
+        }
+        _ => Ok(BTreeSet::new()),
+    }
+}
+
+/// Newest first; the entry behind the page's last is there only to be held against it.
+fn rows(entries: &[Entry], audit: &ItemAudit, own: &BTreeSet<OrderId>) -> Vec<Row> {
+    let shown = entries.iter().take(ON_ONE_PAGE).enumerate();
+    shown
+        .map(|(place, entry)| {
+            let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
+            let fork = audit.forks.iter().find(|fork| fork.entries.contains(&entry.seq));
+            let others = fork.map(|fork| fork.entries.as_slice()).unwrap_or_default();
+            Row {
+                seq: entry.seq,
+                before: entry.before,
+                delta: signed(entry.delta),
+                after: entry.after,
+                reason: entry.reason.clone(),
+                order: entry.order_id.map(|order| (order, short(&order))),
+                own: entry.order_id.is_some_and(|order| own.contains(&order)),
+                fence: entry.fence,
+                version: entry.version,
+                request: short(&entry.request_id),
+                at: moment(entry.at),
+                at_rfc3339: rfc3339(entry.at),
+                broken: (entry.before != previous).then_some(previous),
+                fork: others.iter().copied().filter(|seq| *seq != entry.seq).collect(),
+            }
+        })
+        .collect()
+}

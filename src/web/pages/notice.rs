@@ -1,0 +1,84 @@
+//! A no, in the words of a page: what happened, what exactly, and what to do next.
+
+use super::words;
+use crate::shop::Cents;
+use crate::web::problems::{Kind, Problem};
+
+/// A no on a page.
+#[derive(Debug, Clone)]
+pub struct Notice {
+    /// Its name: the page `/problems/NAME` says more.
+    pub name: &'static str,
+    /// In a few words.
+    pub title: &'static str,
+    /// What that means.
+    pub meaning: &'static str,
+    /// What exactly is wrong.
+    pub detail: String,
+    /// What to do about it, with code in it.
+    pub advice: Vec<(bool, &'static str)>,
+    /// Where to do it: an address and its name.
+    pub way: Option<(&'static str, &'static str)>,
+}
+
+impl From<&Problem> for Notice {
+    fn from(problem: &Problem) -> Self {
+        let kind = problem.kind();
+        let unknown = problem.member("outcome").is_some();
+        Self {
+            name: kind.name(),
+            title: kind.title(),
+            meaning: kind.meaning(),
+            detail: detail(problem),
+            advice: words::pieces(advice(kind, unknown)),
+            way: way(kind),
+        }
+    }
+}
+
+/// Money is shown as money.
+fn detail(problem: &Problem) -> String {
+    let cents = |name: &str| problem.member(name).and_then(serde_json::Value::as_i64).map(Cents);
+    match (cents("needed_cents"), cents("balance_cents")) {
+        (Some(needed), Some(balance)) => format!("{needed} is due, {balance} is on the account"),
+        _ => words::sentence(problem.detail()),
+    }
+}
+
+/// What a person does next; what a program does is said by [`Kind::advice`].
+fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
+    match kind {
+        Kind::InvalidRequest => "Correct what is marked, then send it again.",
+        Kind::Unauthenticated => "Sign in; you will come back here.",
+        Kind::Forbidden => {
+            "Go back, reload the page and try again; or sign in as somebody who may."
+        }
+        Kind::SoldOut => "Lower the quantity, or take the item out of the basket.",
+        Kind::InsufficientFunds => "Top your account up, then pay again.",
+        Kind::OrderState => "The order is shown below as it stands now.",
+        Kind::IdempotencyKeyMismatch => "Look at the basket as it is now, and order again.",
+        Kind::IdempotencyKeyInFlight => {
+            "Wait a moment and send the form again: you will get the same order, not a second one."
+        }
+        Kind::LockBusy => {
+            "Wait a moment and try again. One person places one order at a time, so that a double \
+             click makes one order."
+        }
+        Kind::LockTimeout | Kind::LockLost | Kind::Overloaded => "Wait a moment and try again.",
+        Kind::Unavailable if outcome_unknown => {
+            "Look at your orders first: the change may have been made. Sending the same form again \
+             is safe; it is done once."
+        }
+        Kind::Unavailable => "Wait a moment and try again. Sending the same form again is safe.",
+        kind => kind.advice(),
+    }
+}
+
+fn way(kind: Kind) -> Option<(&'static str, &'static str)> {
+    match kind {
+        Kind::InsufficientFunds => Some(("/account", "Top up")),
+        Kind::OrderExpired | Kind::NotFound => Some(("/", "Go to the shop")),
+        Kind::Forbidden | Kind::Unauthenticated => Some(("/sign-in", "Sign in")),
+        _ => None,
+    }
+}

@@ -1,0 +1,247 @@
+//! One order: how it stands, what it did to the stock and to the account, and what can be done
+//! about it.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+use time::OffsetDateTime;
+
+use super::frame::Frame;
+use super::notice::Notice;
+use super::words::{moment, rfc3339, short, signed, signed_money, time_left};
+use super::{copies, door, html, see_other};
+use crate::shop::orders::{self, Order};
+use crate::shop::{
+    Cents, Key, OrderId, Outcome, Refusal, Shop, Sku, UserId, catalog, ledger, payments,
+};
+use crate::web::Site;
+use crate::web::body;
+use crate::web::conditions::Usual;
+use crate::web::problems::{Kind, Problem};
+
+#[derive(Debug, Template)]
+#[template(path = "order.html")]
+struct OrderPage {
+    frame: Frame,
+    notice: Option<Notice>,
+    order: Order,
+    short: String,
+    total: Cents,
+    placed_at: String,
+    placed_rfc3339: String,
+    expires_rfc3339: String,
+    left: Option<String>,
+    lines: Vec<LineRow>,
+    stock: Vec<Moved>,
+    money: Vec<Moved>,
+    balance: Cents,
+    after_paying: Cents,
+    pay_key: Key,
+}
+
+impl OrderPage {
+    fn is_pending(&self) -> bool {
+        self.order.status == "pending"
+    }
+
+    fn is_paid(&self) -> bool {
+        self.order.status == "paid"
+    }
+}
+
+#[derive(Debug)]
+struct LineRow {
+    sku: Sku,
+    name: String,
+    quantity: i64,
+    price: Cents,
+    sum: Cents,
+}
+
+/// What one entry of a ledger did.
+#[derive(Debug)]
+struct Moved {
+    what: String,
+    reason: String,
+    before: String,
+    delta: String,
+    after: String,
+    at: String,
+    at_rfc3339: String,
+}
+
+/// What the buttons *Cancel* and *Refund* send.
+#[derive(Debug, Deserialize)]
+pub struct ActForm {
+    #[serde(default)]
+    csrf: String,
+}
+
+/// What the button *Pay* sends.
+#[derive(Debug, Deserialize)]
+pub struct PayForm {
+    #[serde(default)]
+    csrf: String,
+    key: String,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody signed in, somebody else's order; Postgres's.
+pub async fn show(request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let user = door::signed_in(&request).await?.caller.id;
+    page(&request, user, body::order_id(&id)?, None).await
+}
+
+/// Pays it, once per form.
+///
+/// # Errors
+/// A form from elsewhere, somebody else's order; what is broken.
+pub async fn pay(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    id: web::Path<String>,
+    form: web::Form<PayForm>,
+) -> Result<HttpResponse, Problem> {
+    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let id = body::order_id(&id)?;
+    let key = Key::try_from(form.into_inner().key);
+    let key = key.map_err(|why| Problem::field("key", why))?;
+    let pay = async || payments::pay(&site.shop, &conditions, user, id, key.clone()).await;
+    let paid = copies::settled(pay).await?;
+    told(&request, user, id, paid, "paid").await
+}
+
+/// Cancels it: its units go back on the shelf.
+///
+/// # Errors
+/// A form from elsewhere, somebody else's order; what is broken.
+pub async fn cancel(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    id: web::Path<String>,
+    form: web::Form<ActForm>,
+) -> Result<HttpResponse, Problem> {
+    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let id = body::order_id(&id)?;
+    let cancelled = orders::cancel(&site.shop, &conditions, user, id).await?;
+    told(&request, user, id, cancelled, "cancelled").await
+}
+
+/// Refunds it: the money comes back, and the units.
+///
+/// # Errors
+/// A form from elsewhere, somebody else's order; what is broken.
+pub async fn refund(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    id: web::Path<String>,
+    form: web::Form<ActForm>,
+) -> Result<HttpResponse, Problem> {
+    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let id = body::order_id(&id)?;
+    let refunded = payments::refund(&site.shop, &conditions, user, id).await?;
+    told(&request, user, id, refunded, "refunded").await
+}
+
+/// Leads to the order when it is as it should be (a second click finds it so), and else says why
+/// not, above it.
+async fn told(
+    request: &HttpRequest,
+    user: UserId,
+    id: OrderId,
+    outcome: Outcome,
+    wanted: &str,
+) -> Result<HttpResponse, Problem> {
+    match outcome {
+        Outcome::Refused(Refusal::OrderState { status, .. }) if status == wanted => {}
+        Outcome::Refused(Refusal::NotFound(what)) => {
+            return Err(Problem::new(Kind::NotFound, what));
+        }
+        Outcome::Refused(refusal) => {
+            let problem = Problem::from(refusal);
+            return page(request, user, id, Some(&problem)).await;
+        }
+        Outcome::Done(_) | Outcome::Replayed(_) => {}
+    }
+    Ok(see_other(&format!("/orders/{id}")))
+}
+
+async fn page(
+    request: &HttpRequest,
+    user: UserId,
+    id: OrderId,
+    refused: Option<&Problem>,
+) -> Result<HttpResponse, Problem> {
+    let shop = &crate::web::auth::site(request)?.shop;
+    let Some(order) = orders::order(shop, user, id).await? else {
+        return Err(Problem::new(Kind::NotFound, format!("you have no order {id}")));
+    };
+    let stock = ledger::stock_entries_of_order(shop, id).await?;
+    let money = ledger::balance_entries_of_order(shop, id).await?;
+    let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
+    let page = OrderPage {
+        notice: refused.map(Notice::from),
+        short: short(&id),
+        total: Cents(order.total_cents),
+        placed_at: moment(order.created_at),
+        placed_rfc3339: rfc3339(order.created_at),
+        expires_rfc3339: rfc3339(order.expires_at),
+        left: time_left(order.expires_at, OffsetDateTime::now_utc()),
+        lines: line_rows(shop, &order).await?,
+        stock: stock.into_iter().map(|(sku, entry)| units_moved(&sku, entry)).collect(),
+        money: money.into_iter().map(money_moved).collect(),
+        balance: Cents(balance_cents),
+        after_paying: Cents(balance_cents - order.total_cents),
+        pay_key: Key::mint(),
+        order,
+        frame: Frame::of(request).await?,
+    };
+    html(refused.map_or(StatusCode::OK, Problem::code), &page)
+}
+
+async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> {
+    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
+    let items = catalog::items_of(shop, &skus).await?;
+    let name = |sku: &Sku| {
+        let item = items.iter().find(|item| item.sku == *sku);
+        item.map_or_else(|| sku.to_string(), |item| item.name.clone())
+    };
+    let row = |line: &orders::Line| LineRow {
+        sku: line.sku.clone(),
+        name: name(&line.sku),
+        quantity: line.quantity,
+        price: Cents(line.unit_price_cents),
+        sum: Cents(line.unit_price_cents * line.quantity),
+    };
+    Ok(order.lines.iter().map(row).collect())
+}
+
+fn units_moved(sku: &Sku, entry: ledger::Entry) -> Moved {
+    Moved {
+        what: sku.to_string(),
+        before: entry.before.to_string(),
+        delta: signed(entry.delta),
+        after: entry.after.to_string(),
+        at: moment(entry.at),
+        at_rfc3339: rfc3339(entry.at),
+        reason: entry.reason,
+    }
+}
+
+fn money_moved(entry: ledger::Entry) -> Moved {
+    Moved {
+        what: "account".to_owned(),
+        before: Cents(entry.before).to_string(),
+        delta: signed_money(entry.delta),
+        after: Cents(entry.after).to_string(),
+        at: moment(entry.at),
+        at_rfc3339: rfc3339(entry.at),
+        reason: entry.reason,
+    }
+}

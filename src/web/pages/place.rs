@@ -1,0 +1,174 @@
+//! Ordering what is in the basket.
+//!
+//! Guarantees: a form that is sent twice, by a double click, the back button or a reload, on one
+//! replica or on two, makes one order, and every copy leads to it. The basket's token is the
+//! idempotency key, in the same scope as the API's. Around it a lock on the person keeps one person
+//! to one order at a time; whoever finds it taken waits for the first copy's order, for a bounded
+//! time, instead of refusing what has just been done.
+//!
+//! The lock on the person is a convenience, the token is the guarantee: a strategy that does
+//! without Redis does without this lock too when Redis is away.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use super::basket_cookie::Basket;
+use super::copies::{PATIENCE, PAUSE};
+use super::sign_in::set_cookie;
+use super::{basket, door, see_other};
+use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
+use crate::shop::orders::{self, Order, WantedLine};
+use crate::shop::{Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
+use crate::web::Site;
+use crate::web::conditions::Usual;
+use crate::web::problems::{Kind, Problem};
+
+/// What the button *Place the order* sends.
+#[derive(Debug, Deserialize)]
+pub struct PlaceForm {
+    #[serde(default)]
+    csrf: String,
+    token: String,
+}
+
+/// Places the order of the basket.
+///
+/// # Errors
+/// Nobody signed in, a form from elsewhere; what is broken.
+pub async fn place(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    form: web::Form<PlaceForm>,
+) -> Result<HttpResponse, Problem> {
+    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let key = Key::try_from(form.into_inner().token);
+    let key = key.map_err(|why| Problem::field("token", why))?;
+    let mut basket = Basket::of(&request);
+    let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
+    let placed = if of_this_basket {
+        place_once(&site.shop, &conditions, user, &key, &basket.wanted()).await?
+    } else {
+        // An old page: its basket was ordered, or has changed since.
+        match orders::placed_with(&site.shop, user, &key).await? {
+            Some(order) => Placed::Is(order),
+            None => Placed::Not(basket_changed(), Again::NewToken),
+        }
+    };
+    match placed {
+        Placed::Is(order) => {
+            let mut answer = see_other(&format!("/orders/{order}"));
+            if of_this_basket {
+                set_cookie(&mut answer, &Basket::emptied())?;
+            }
+            Ok(answer)
+        }
+        Placed::Not(problem, again) => {
+            if again == Again::NewToken {
+                basket.renew();
+            }
+            let status = problem.code();
+            let mut page = basket::page(&request, status, &basket, Some(&problem), None).await?;
+            if !basket.lines().is_empty() {
+                set_cookie(&mut page, &basket.cookie())?;
+            }
+            Ok(page)
+        }
+    }
+}
+
+enum Placed {
+    Is(OrderId),
+    Not(Problem, Again),
+}
+
+/// With which token the page may try again.
+#[derive(PartialEq, Eq)]
+enum Again {
+    /// It was refused, so the next try is another order.
+    NewToken,
+    /// Another copy of the form may still be at work: a new token could make a second order.
+    SameToken,
+}
+
+async fn place_once(
+    shop: &Shop,
+    conditions: &Conditions,
+    user: UserId,
+    key: &Key,
+    wanted: &[WantedLine],
+) -> Result<Placed, Problem> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let refusal = match attempt(shop, conditions, user, key, wanted).await? {
+            Outcome::Done(answer) | Outcome::Replayed(answer) => {
+                return Ok(Placed::Is(answer.read::<Order>()?.id));
+            }
+            Outcome::Refused(refusal) => refusal,
+        };
+        // Of another copy, it is known only that it is at work; its order may be there by now.
+        let another_copy = matches!(
+            refusal,
+            Refusal::KeyInFlight | Refusal::LockBusy(_) | Refusal::KeyUsed { .. }
+        );
+        if another_copy && let Some(order) = orders::placed_with(shop, user, key).await? {
+            return Ok(Placed::Is(order));
+        }
+        if !another_copy {
+            return Ok(Placed::Not(refusal.into(), Again::NewToken));
+        }
+        if Instant::now() >= until {
+            return Ok(Placed::Not(refusal.into(), Again::SameToken));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// One try, under the lock on the person.
+async fn attempt(
+    shop: &Shop,
+    conditions: &Conditions,
+    user: UserId,
+    key: &Key,
+    wanted: &[WantedLine],
+) -> Result<Outcome, Error> {
+    let guards = match take_turn(shop, conditions, user).await? {
+        Ok(guards) => guards,
+        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+    };
+    let placed = orders::place(shop, conditions, user, key.clone(), wanted).await;
+    guards.release().await;
+    placed
+}
+
+async fn take_turn(
+    shop: &Shop,
+    conditions: &Conditions,
+    user: UserId,
+) -> Result<Result<Guards, Refusal>, Error> {
+    let ask = Ask {
+        kind: LockKind::Owner,
+        wait: Wait::Try,
+        ttl: None,
+        deadline: conditions.deadline,
+        keys: &[user.ordering_lock_key()],
+    };
+    match shop.locks.acquire(ask).await {
+        Ok(lock::Outcome::Acquired(guards)) => Ok(Ok(guards)),
+        Ok(lock::Outcome::Busy(holder) | lock::Outcome::TimedOut { holder, .. }) => {
+            Ok(Err(Refusal::LockBusy(holder)))
+        }
+        Err(error) if conditions.strategy.lock == Some(LockKind::Owner) => Err(error.into()),
+        Err(error) => {
+            tracing::debug!(%error, "ordering without the lock on the person");
+            Ok(Ok(Guards::default()))
+        }
+    }
+}
+
+fn basket_changed() -> Problem {
+    let detail = "the basket has changed since that page was shown; nothing was ordered";
+    Problem::new(Kind::IdempotencyKeyMismatch, detail).status(StatusCode::CONFLICT)
+}

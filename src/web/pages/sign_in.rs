@@ -1,0 +1,163 @@
+//! Signing in and out.
+
+use actix_web::cookie::Cookie;
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+
+use super::frame::Frame;
+use super::{door, html, see_other};
+use crate::shop::Shop;
+use crate::shop::users::{self, Credentials};
+use crate::web::Site;
+use crate::web::auth::{SESSION_COOKIE, session_cookie};
+use crate::web::problems::Problem;
+
+#[derive(Debug, Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    frame: Frame,
+    next: String,
+    user: String,
+    wrong: bool,
+}
+
+/// Where to go afterwards.
+#[derive(Debug, Deserialize)]
+pub struct Next {
+    /// An address of this site.
+    #[serde(default)]
+    pub next: String,
+}
+
+/// A name and a password, from either form.
+#[derive(Deserialize)]
+pub struct Entrance {
+    /// The name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+    /// Where to go afterwards.
+    #[serde(default)]
+    pub next: String,
+}
+
+/// What the button *Sign out* sends.
+#[derive(Debug, Deserialize)]
+pub struct Leaving {
+    #[serde(default)]
+    csrf: String,
+}
+
+impl std::fmt::Debug for Entrance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entrance").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The address of the page that leads back to `next`.
+#[must_use]
+pub fn address(next: &str) -> String {
+    let next: String = next
+        .bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                char::from(b).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect();
+    format!("/sign-in?next={next}")
+}
+
+/// The page.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
+    page(&request, StatusCode::OK, &query.next, String::new(), false).await
+}
+
+/// The form.
+///
+/// # Errors
+/// A form from elsewhere; Postgres's.
+pub async fn enter(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    form: web::Form<Entrance>,
+) -> Result<HttpResponse, Problem> {
+    door::from_this_site(&request)?;
+    let form = form.into_inner();
+    let user = form.user.trim().to_owned();
+    match admit(&site.shop, user.clone(), form.password, &form.next).await? {
+        Some(answer) => Ok(answer),
+        None => page(&request, StatusCode::UNAUTHORIZED, &form.next, user, true).await,
+    }
+}
+
+/// Begins a session and leads on; `None` when name or password is wrong.
+pub(super) async fn admit(
+    shop: &Shop,
+    user: String,
+    password: String,
+    next: &str,
+) -> Result<Option<HttpResponse>, Problem> {
+    let session = users::sign_in(shop, Credentials { user, password }).await?;
+    let Some(session) = session else { return Ok(None) };
+    let mut answer = see_other(door::local_place(next));
+    set_cookie(&mut answer, &session_cookie(session.token))?;
+    Ok(Some(answer))
+}
+
+/// The button *Sign out*.
+///
+/// # Errors
+/// A form from elsewhere; Postgres's.
+pub async fn leave(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    form: web::Form<Leaving>,
+) -> Result<HttpResponse, Problem> {
+    let mut answer = see_other("/");
+    if let Some(who) = door::posted_by_anyone(&request, &form.csrf).await? {
+        users::sign_out(&site.shop, &who.token).await?;
+        site.sessions.forget(&who.token).await;
+    }
+    let mut gone = Cookie::build(SESSION_COOKIE, "").path("/").http_only(true).finish();
+    gone.make_removal();
+    set_cookie(&mut answer, &gone)?;
+    Ok(answer)
+}
+
+async fn page(
+    request: &HttpRequest,
+    status: StatusCode,
+    next: &str,
+    user: String,
+    wrong: bool,
+) -> Result<HttpResponse, Problem> {
+    let next = door::local_place(next).to_owned();
+    let frame = Frame::of(request).await?;
+    html(status, &SignInPage { frame, next, user, wrong })
+}
+
+/// Adds a cookie to an answer.
+pub(super) fn set_cookie(answer: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
+    answer.add_cookie(cookie).map_err(|error| {
+        tracing::error!(%error, "a cookie can't be set");
+        Problem::new(crate::web::problems::Kind::InternalError, "a cookie can't be set")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_way_back_can_t_leave_its_parameter() {
+        assert_eq!(
+            super::address("/orders?after=a&b=c"),
+            "/sign-in?next=/orders%3Fafter%3Da%26b%3Dc"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! Becoming a customer.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+
+use super::frame::Frame;
+use super::sign_in::{Entrance, Next, admit};
+use super::{door, html, see_other};
+use crate::shop::users::{self, Credentials};
+use crate::shop::{Outcome, Refusal};
+use crate::web::Site;
+use crate::web::problems::Problem;
+
+#[derive(Debug, Template)]
+#[template(path = "sign_up.html")]
+struct SignUpPage {
+    frame: Frame,
+    next: String,
+    user: String,
+    /// What is wrong with which field.
+    wrong: Option<(&'static str, String)>,
+}
+
+impl SignUpPage {
+    fn wrong_with(&self, field: &str) -> Option<&str> {
+        self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+    }
+}
+
+/// The page.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
+    page(&request, StatusCode::OK, &query.next, String::new(), None).await
+}
+
+/// The form: makes the user, and signs in.
+///
+/// # Errors
+/// A form from elsewhere; Postgres's.
+pub async fn join(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    form: web::Form<Entrance>,
+) -> Result<HttpResponse, Problem> {
+    door::from_this_site(&request)?;
+    let Entrance { user, password, next } = form.into_inner();
+    let user = user.trim().to_owned();
+    let credentials = Credentials { user: user.clone(), password: password.clone() };
+    let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await? {
+        Outcome::Refused(Refusal::Invalid(field, why)) => {
+            (StatusCode::UNPROCESSABLE_ENTITY, (field, why))
+        }
+        Outcome::Refused(Refusal::Exists(_)) => {
+            (StatusCode::CONFLICT, ("user", "somebody has that name; choose another".to_owned()))
+        }
+        Outcome::Refused(other) => return Err(other.into()),
+        Outcome::Done(_) | Outcome::Replayed(_) => {
+            let admitted = admit(&site.shop, user, password, &next).await?;
+            return Ok(admitted.unwrap_or_else(|| see_other("/sign-in")));
+        }
+    };
+    page(&request, status, &next, user, Some(wrong)).await
+}
+
+async fn page(
+    request: &HttpRequest,
+    status: StatusCode,
+    next: &str,
+    user: String,
+    wrong: Option<(&'static str, String)>,
+) -> Result<HttpResponse, Problem> {
+    let next = door::local_place(next).to_owned();
+    let frame = Frame::of(request).await?;
+    html(status, &SignUpPage { frame, next, user, wrong })
+}

@@ -1,0 +1,87 @@
+//! The shop: what there is, at what price, and how much of it is left.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+
+use super::frame::Frame;
+use super::html;
+use crate::shop::{Cents, Sku, catalog, ledger};
+use crate::web::auth::site;
+use crate::web::problems::Problem;
+
+/// How many items one page shows.
+const ON_ONE_PAGE: usize = 60;
+
+#[derive(Debug, Template)]
+#[template(path = "storefront.html")]
+struct StorefrontPage {
+    frame: Frame,
+    cards: Vec<Card>,
+    more: Option<Sku>,
+}
+
+#[derive(Debug)]
+struct Card {
+    sku: Sku,
+    name: String,
+    price: Cents,
+    stock: i64,
+    /// How full the shelf is, of all that was ever put on it: 0 to 100.
+    percent: i64,
+    /// What was wrong with the quantity asked for.
+    wrong: Option<String>,
+}
+
+/// Which items.
+#[derive(Debug, Deserialize)]
+pub struct Listing {
+    after: Option<String>,
+}
+
+/// The page.
+///
+/// # Errors
+/// Postgres's.
+pub async fn show(
+    request: HttpRequest,
+    listing: web::Query<Listing>,
+) -> Result<HttpResponse, Problem> {
+    let after = listing.into_inner().after.and_then(|sku| Sku::try_from(sku).ok());
+    page(&request, StatusCode::OK, after, None).await
+}
+
+/// The page, perhaps with what was wrong with the quantity of one item.
+pub(super) async fn page(
+    request: &HttpRequest,
+    status: StatusCode,
+    after: Option<Sku>,
+    wrong: Option<(Sku, String)>,
+) -> Result<HttpResponse, Problem> {
+    let shop = &site(request)?.shop;
+    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let mut items = catalog::items(shop, after.as_ref(), limit).await?;
+    let is_more = items.len() > ON_ONE_PAGE;
+    items.truncate(ON_ONE_PAGE);
+    let skus: Vec<Sku> = items.iter().map(|item| item.sku.clone()).collect();
+    let came = ledger::put_on_shelf(shop, &skus).await?;
+    let more = items.last().filter(|_| is_more).map(|item| item.sku.clone());
+    let cards = items
+        .into_iter()
+        .map(|item| Card {
+            percent: percent(item.stock, came.get(item.sku.as_str()).copied().unwrap_or(0)),
+            wrong: wrong.clone().filter(|(sku, _)| *sku == item.sku).map(|(_, why)| why),
+            sku: item.sku,
+            name: item.name,
+            price: Cents(item.price_cents),
+            stock: item.stock,
+        })
+        .collect();
+    let frame = Frame::of(request).await?;
+    html(status, &StorefrontPage { frame, cards, more })
+}
+
+fn percent(stock: i64, came: i64) -> i64 {
+    if came <= 0 { 0 } else { (stock * 100 / came).clamp(i64::from(stock > 0), 100) }
+}

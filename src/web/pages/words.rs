@@ -1,0 +1,100 @@
+//! Figures and times as people read them.
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+
+use crate::shop::Cents;
+
+/// A change: `−2` or `+20`.
+#[must_use]
+pub fn signed(delta: i64) -> String {
+    if delta < 0 { format!("−{}", delta.unsigned_abs()) } else { format!("+{delta}") }
+}
+
+/// A change of money: `−14.50` or `+1,000.00`.
+#[must_use]
+pub fn signed_money(cents: i64) -> String {
+    if cents < 0 { Cents(cents).to_string() } else { format!("+{}", Cents(cents)) }
+}
+
+/// A moment for people, in UTC.
+#[must_use]
+pub fn moment(at: OffsetDateTime) -> String {
+    let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
+    at.format(&shape).unwrap_or_default()
+}
+
+/// A moment for programs.
+#[must_use]
+pub fn rfc3339(at: OffsetDateTime) -> String {
+    at.format(&Rfc3339).unwrap_or_default()
+}
+
+/// How long it is until then: `14 min 05 s`; nothing when it is over.
+#[must_use]
+pub fn time_left(until: OffsetDateTime, now: OffsetDateTime) -> Option<String> {
+    let seconds = (until - now).whole_seconds();
+    (seconds > 0).then(|| format!("{} min {:02} s", seconds / 60, seconds % 60))
+}
+
+/// An amount that a person typed, in cents: `25`, `25.5`, `25,50`.
+#[must_use]
+pub fn typed_cents(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let (whole, part) = text.split_once(['.', ',']).unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if !(1..=12).contains(&whole.len()) || part.len() > 2 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    format!("{whole}{part:0<2}").parse().ok()
+}
+
+/// With a capital at its beginning.
+#[must_use]
+pub fn sentence(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
+/// The end of an id, enough to tell two apart (its beginning is a time).
+#[must_use]
+pub fn short(id: &impl ToString) -> String {
+    let id = id.to_string();
+    id.rsplit('-').next().unwrap_or_default().to_owned()
+}
+
+/// A text with `code` in it, in pieces; `true` for code.
+#[must_use]
+pub fn pieces(text: &'static str) -> Vec<(bool, &'static str)> {
+    text.split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_read_as_people_type_it() {
+        for (text, cents) in
+            [("25", 2_500), (" 25.5 ", 2_550), ("0,05", 5), ("10000000", 10_i64.pow(9))]
+        {
+            assert_eq!(typed_cents(text), Some(cents), "{text}");
+        }
+        for text in ["", ".5", "-1", "1e3", "1.234", "1.2.3", "1,000.00", "9999999999999", "٣"] {
+            assert_eq!(typed_cents(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn changes_have_a_sign_and_time_left_counts_down() {
+        assert_eq!(
+            (signed(-2), signed(20), signed_money(-1_450)),
+            ("−2".to_owned(), "+20".to_owned(), "−14.50".to_owned())
+        );
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let left = |seconds| time_left(now + time::Duration::seconds(seconds), now);
+        assert_eq!(left(845).as_deref(), Some("14 min 05 s"));
+        assert_eq!(left(0), None);
+    }
+}

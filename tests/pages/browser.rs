@@ -1,0 +1,196 @@
+//! A real Chromium, driven over WebDriver. Its driver and everything it started end with the value.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use thirtyfour::PageLoadStrategy;
+use thirtyfour::prelude::*;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::common::until;
+
+/// One browser at a time: two of them on two cores are slower than one after the other.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+const DRIVERS: [&str; 2] = ["chromedriver", "/usr/lib/chromium-browser/chromedriver"];
+const FLAGS: [&str; 11] = [
+    "--headless",
+    // As root, and in most containers, Chromium's own sandbox can't be set up.
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--window-size=1280,900",
+];
+
+/// A browser with a profile of its own.
+pub struct Browser {
+    pub driver: WebDriver,
+    base: String,
+    server: Child,
+    port: u16,
+    profile: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Browser {
+    /// Opens one that looks at the shop of that address.
+    pub async fn open(base: &str, javascript: bool) -> Self {
+        Self::open_with(base, javascript, PageLoadStrategy::Normal).await
+    }
+
+    /// Opens one whose driver waits for pages as said. With `None` a second click can come while
+    /// the first one's page is still loading.
+    pub async fn open_with(base: &str, javascript: bool, waiting: PageLoadStrategy) -> Self {
+        let turn = TURN.lock().await;
+        let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
+        let (server, port) = start_driver();
+        let mut wishes = DesiredCapabilities::chrome();
+        for flag in FLAGS {
+            wishes.add_arg(flag).unwrap();
+        }
+        wishes.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
+        wishes.set_page_load_strategy(waiting).unwrap();
+        if !javascript {
+            let prefs = json!({ "profile.managed_default_content_settings.javascript": 2 });
+            wishes.add_experimental_option("prefs", prefs).unwrap();
+        }
+        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), wishes).await.unwrap();
+        let runs = "data:text/html,<title>off</title><script>document.title = 'on'</script>";
+        driver.goto(runs).await.unwrap();
+        let title = if javascript { "on" } else { "off" };
+        until("scripts run as asked for", async || driver.title().await.is_ok_and(|t| t == title))
+            .await;
+        Self { driver, base: base.to_owned(), server, port, profile, _turn: turn }
+    }
+
+    /// Goes to a page of the shop.
+    pub async fn go(&self, path: &str) {
+        self.driver.goto(format!("{}{path}", self.base)).await.unwrap();
+    }
+
+    /// The element, waited for.
+    pub async fn find(&self, css: &str) -> WebElement {
+        until(css, async || self.driver.find(By::Css(css)).await.is_ok()).await;
+        self.driver.find(By::Css(css)).await.unwrap()
+    }
+
+    /// Clicks the element.
+    pub async fn click(&self, css: &str) {
+        self.find(css).await.click().await.unwrap();
+    }
+
+    /// Where the element's middle is.
+    pub async fn middle(&self, css: &str) -> (f64, f64) {
+        let place = self.find(css).await.rect().await.unwrap();
+        (place.x + place.width / 2.0, place.y + place.height / 2.0)
+    }
+
+    /// Presses the mouse button there, as a hand does: nothing is waited for, neither before nor
+    /// afterwards. (To ask where an element is would wait for the page that is loading.)
+    pub async fn press(&self, (x, y): (f64, f64)) {
+        let session = self.driver.session_id().to_string();
+        let url = format!("http://127.0.0.1:{}/session/{session}/goog/cdp/execute", self.port);
+        for kind in ["mousePressed", "mouseReleased"] {
+            let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+            let command = json!({ "cmd": "Input.dispatchMouseEvent", "params": params });
+            let sent = reqwest::Client::new().post(&url).json(&command).send().await.unwrap();
+            assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
+        }
+    }
+
+    /// Types into the field, instead of what is in it.
+    pub async fn fill(&self, css: &str, text: &str) {
+        let field = self.find(css).await;
+        field.clear().await.unwrap();
+        field.send_keys(text).await.unwrap();
+    }
+
+    /// The element's text, its white space aside, once it contains that.
+    pub async fn reads(&self, css: &str, text: &str) {
+        let contains =
+            |there: String| there.split_whitespace().collect::<Vec<_>>().join(" ").contains(text);
+        until(&format!("{css} reads {text:?}"), async || {
+            // Between two pages the element may be gone again.
+            match self.driver.find(By::Css(css)).await {
+                Ok(element) => element.text().await.is_ok_and(contains),
+                Err(_) => false,
+            }
+        })
+        .await;
+    }
+
+    /// Where it is, once the path begins so.
+    pub async fn is_at(&self, path: &str) -> String {
+        let mut at = String::new();
+        until(&format!("the browser is at {path}"), async || {
+            let url = self.driver.current_url().await.map(|url| url.to_string());
+            at = url.unwrap_or_default().strip_prefix(&self.base).unwrap_or_default().to_owned();
+            at.starts_with(path)
+        })
+        .await;
+        at
+    }
+
+    /// Signs in through the page.
+    pub async fn sign_in(&self, name: &str) {
+        self.fill("#user", name).await;
+        self.fill("#password", name).await;
+        self.click("form.stack button").await;
+    }
+
+    /// Closes it.
+    pub async fn close(self) {
+        self.driver.clone().quit().await.unwrap();
+    }
+}
+
+impl Drop for Browser {
+    /// A test that failed closed nothing: the driver and every process of this profile are ended,
+    /// each by its id.
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let profile = self.profile.path().display().to_string();
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
+            let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&arguments).contains(&profile) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Starts the driver on a free port, and says which.
+fn start_driver() -> (Child, u16) {
+    let mut server = DRIVERS
+        .iter()
+        .find_map(|program| {
+            let mut command = Command::new(program);
+            command.arg("--port=0").stdin(Stdio::null());
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()
+        })
+        .expect("chromedriver is not installed; script/bootstrap says how to get it");
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let port = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .find_map(|line| {
+            let port = line.rsplit_once("started successfully on port ")?.1;
+            port.trim_end_matches('.').parse().ok()
+        })
+        .expect("chromedriver says on which port it listens");
+    // Whoever stops reading makes the writer stop; so the rest is read and forgotten.
+    std::thread::spawn(move || lines.for_each(drop));
+    (server, port)
+}

@@ -1,0 +1,142 @@
+//! One form, sent more than once, is one order, one payment, one top-up.
+
+use std::time::Duration;
+
+use holdfast::lock::{Ask, Kind, Locks, Outcome, Redis, Settings, Wait};
+use holdfast::shop::UserId;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::common::{Shop, services};
+use crate::visitor::{Page, Visitor};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_of_one_form_at_two_replicas_make_one_order() {
+    let shop = Shop::start(2).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 2).await;
+    let form = format!("csrf={csrf}&token={token}");
+    let mut copies = JoinSet::new();
+    for copy in 0..6 {
+        // Cookies know no ports: the jar is good for both replicas.
+        let base = shop.replicas[copy % 2].base_url.clone();
+        let visitor = Visitor { http: alice.http.clone(), base };
+        let request = visitor.sends("/orders", &form);
+        copies.spawn(async move { Page::read(request.send().await.unwrap()).await });
+    }
+    let answers = copies.join_all().await;
+    assert!(answers.iter().all(|page| page.status == 303), "{}", answers[0].text);
+    assert!(answers.iter().all(|page| page.place == answers[0].place));
+    assert_eq!(alice.get(&answers[0].place).await.status, 200);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    assert_eq!(shop.item_audit("deadbolt").await["sold"], 2);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_form_leads_to_its_order_however_the_basket_is_now() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let order = alice.orders(&token, &csrf).await.place;
+    assert!(alice.get("/basket").await.words().contains("Nothing is in it"));
+    assert_eq!(alice.orders(&token, &csrf).await.place, order);
+
+    let (next, _) = alice.fills_basket("key-ring", 1).await;
+    assert_ne!(next, token);
+    assert_eq!(alice.orders(&token, &csrf).await.place, order);
+    // The basket that was filled since is still there, and is another order.
+    assert_ne!(alice.orders(&next, &csrf).await.place, order);
+    assert_eq!(shop.number("select count(*) from orders").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_of_a_basket_that_has_changed_since_orders_nothing() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (old, csrf) = alice.fills_basket("deadbolt", 1).await;
+    alice.fills_basket("deadbolt", 1).await;
+    let refused = alice.orders(&old, &csrf).await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.words().contains("The basket has changed since that page was shown"));
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+    // The page that says so can be ordered from.
+    assert_eq!(alice.orders(&refused.field("token"), &csrf).await.status, 303);
+    assert_eq!(shop.item_audit("deadbolt").await["sold"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_whose_lock_is_taken_waits_for_a_while_and_is_then_told() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let locks = Locks::new(redis, Settings { prefix: shop.prefix.clone(), ..Settings::default() });
+    let id = sqlx::query_scalar("select id from users where name = 'alice'");
+    let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+    let ask = Ask {
+        kind: Kind::Owner,
+        wait: Wait::Try,
+        ttl: Some(Duration::from_secs(60)),
+        deadline: Instant::now() + Duration::from_secs(5),
+        keys: &[user.ordering_lock_key()],
+    };
+    let Outcome::Acquired(held) = locks.acquire(ask).await.unwrap() else { panic!("it is free") };
+    let refused = alice.orders(&token, &csrf).await;
+    assert_eq!(refused.status, 423);
+    assert!(refused.words().contains("Somebody else is changing this"));
+    // Another copy may be at work, so the token stays: what is sent next is the same order.
+    assert_eq!(refused.field("token"), token);
+    held.release().await;
+    assert_eq!(alice.orders(&token, &csrf).await.status, 303);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_order_gets_a_new_token() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("last-lantern", 1).await;
+    let bob = shop.sign_in("bob").await;
+    shop.placed(&bob, "last-lantern", 1).await;
+    let refused = alice.orders(&token, &csrf).await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.words().contains("Not enough on the shelf"));
+    assert!(refused.words().contains("Sold out. Take it out of the basket."));
+    let page = alice.get("/basket").await;
+    assert_eq!(refused.field("token"), page.field("token"));
+    assert_ne!(page.field("token"), token);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_and_a_top_up_that_are_sent_twice_are_done_once() {
+    let shop = Shop::start(2).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("strongbox", 6).await;
+    let order = alice.orders(&token, &csrf).await.place;
+    let key = alice.get(&order).await.field("key");
+    let pay = format!("csrf={csrf}&key={key}");
+    let short = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(short.status, 402);
+    assert!(short.words().contains("1,134.00 is due, 1,000.00 is on the account"));
+
+    let account = alice.get("/account").await;
+    let top_up = format!("csrf={csrf}&key={}&amount=500,50", account.field("key"));
+    send_twice(&shop, &alice, "/account/top-ups", &top_up, "/account").await;
+    assert!(alice.get("/account").await.words().contains("1,500.50 on your account"));
+    let pay = format!("csrf={csrf}&key={}", short.field("key"));
+    send_twice(&shop, &alice, &format!("{order}/pay"), &pay, &order).await;
+    assert!(alice.get("/account").await.words().contains("366.50 on your account"));
+    assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
+    shop.assert_sound().await;
+}
+
+/// Sends the form to both replicas at once; both lead to `place`.
+async fn send_twice(shop: &Shop, who: &Visitor, path: &str, form: &str, place: &str) {
+    let other = Visitor { http: who.http.clone(), base: shop.replicas[1].base_url.clone() };
+    let (first, second) = tokio::join!(who.post(path, form), other.post(path, form));
+    for page in [first, second] {
+        assert_eq!((page.status.as_u16(), page.place.as_str()), (303, place), "{}", page.text);
+    }
+}

@@ -1,0 +1,136 @@
+//! A purchase in a real browser, from the shop page to a paid order, and what may go wrong with the
+//! buttons on the way.
+
+use thirtyfour::PageLoadStrategy;
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::common::{Shop, until};
+
+async fn a_purchase(javascript: bool) {
+    let shop = Shop::start(1).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
+    browser.go("/").await;
+    browser.reads("#item-deadbolt .stock", "40 on the shelf").await;
+    browser.fill("#quantity-deadbolt", "2").await;
+    browser.click("#item-deadbolt button").await;
+
+    browser.reads(".sums", "98.00").await;
+    browser.click("a.button[href^='/sign-in']").await;
+    browser.sign_in("alice").await;
+    browser.is_at("/basket").await;
+    browser.click("#place").await;
+
+    let order = browser.is_at("/orders/").await;
+    browser.reads("h1", "pending").await;
+    browser.reads(".left", "min").await;
+    browser.reads("#stock", "40 −2 → 38").await;
+    browser.click("#pay").await;
+    browser.reads("h1", "paid").await;
+    assert_eq!(browser.is_at("/orders/").await, order);
+    browser.reads("#money", "1,000.00 −98.00 → 902.00").await;
+
+    browser.go("/items/deadbolt").await;
+    browser.reads("#ledger li", "40 −2 → 38").await;
+    browser.reads("#books", "opening 638 + restocked 0 = sold 2 + on the shelf 636 ✓").await;
+    browser.go(&order).await;
+    browser.click("#refund").await;
+    browser.reads("h1", "refunded").await;
+    browser.reads("#stock li:last-child", "38 +2 → 40").await;
+    browser.reads("#money li:last-child", "902.00 +98.00 → 1,000.00").await;
+    browser.close().await;
+    assert_eq!(shop.number("select count(*) from orders where status = 'refunded'").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_from_the_shop_page_to_a_paid_order() {
+    a_purchase(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_without_javascript() {
+    a_purchase(false).await;
+}
+
+/// Signs in and has a basket that is ready to be ordered.
+async fn at_the_button(shop: &Shop, javascript: bool, waiting: PageLoadStrategy) -> Browser {
+    let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, waiting).await;
+    browser.go("/sign-in").await;
+    browser.sign_in("alice").await;
+    browser.reads("#item-deadbolt .stock", "40").await;
+    browser.click("#item-deadbolt button").await;
+    browser.find("#place").await;
+    browser
+}
+
+async fn a_double_click(javascript: bool) {
+    let shop = Shop::start(1).await;
+    let browser = at_the_button(&shop, javascript, PageLoadStrategy::None).await;
+    let button = browser.middle("#place").await;
+    // The item's row is held, so that the first click's order is still at work when the second
+    // click sends the form again.
+    let mut holder = shop.pool.begin().await.unwrap();
+    let hold = "select from items where sku = 'deadbolt' for update";
+    sqlx::query(hold).execute(&mut *holder).await.unwrap();
+    browser.press(button).await;
+    until("the first order waits for the row", async || {
+        let waiting = "select count(*) from pg_stat_activity
+                        where wait_event_type = 'Lock' and datname = current_database()";
+        shop.number(waiting).await > 0
+    })
+    .await;
+    browser.press(button).await;
+    holder.rollback().await.unwrap();
+    browser.is_at("/orders/").await;
+    browser.reads("h1", "pending").await;
+    browser.close().await;
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_double_click_makes_one_order() {
+    a_double_click(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_double_click_without_javascript_makes_one_order() {
+    a_double_click(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_and_back_make_one_order() {
+    let shop = Shop::start(1).await;
+    let browser = at_the_button(&shop, true, PageLoadStrategy::Normal).await;
+    browser.click("#place").await;
+    let order = browser.is_at("/orders/").await;
+    browser.driver.refresh().await.unwrap();
+    assert_eq!(browser.is_at("/orders/").await, order);
+    browser.driver.back().await.unwrap();
+    browser.is_at("/basket").await;
+    // A browser may show the page as it was: then its button leads to the same order.
+    if let Ok(button) = browser.driver.find(By::Id("place")).await {
+        button.click().await.unwrap();
+        assert_eq!(browser.is_at("/orders/").await, order);
+    } else {
+        browser.reads("main", "Nothing is in it").await;
+    }
+    browser.close().await;
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bar_and_the_shelves_stay_current_by_themselves() {
+    let shop = Shop::start(1).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go("/").await;
+    browser.reads("#books", "sold 0 + on the shelf 638 ✓").await;
+    let alice = shop.sign_in("alice").await;
+    shop.placed(&alice, "deadbolt", 3).await;
+    browser.reads("#books", "sold 3 + on the shelf 635 ✓").await;
+    browser.reads("#shelf-deadbolt", "37 on the shelf").await;
+    browser.close().await;
+}

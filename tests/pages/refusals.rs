@@ -1,0 +1,355 @@
+//! Who may not, what is wrong, and what is shown then: pages to people, problems to programs.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, options, services, until};
+use crate::visitor::{Page, Visitor};
+
+/// Every form of the shop that changes something.
+const FORMS: [(&str, &str); 9] = [
+    ("/basket/lines", "sku=deadbolt&quantity=1"),
+    ("/basket", "sku=deadbolt&quantity=1"),
+    ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("ORDER/pay", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("ORDER/cancel", ""),
+    ("ORDER/refund", ""),
+    ("/account/top-ups", "amount=5&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("/items/deadbolt/stock", "delta=5&reason=restock"),
+    ("/sign-out", ""),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_without_its_csrf_token_changes_nothing() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
+    let order = admin.orders(&token, &csrf).await.place;
+    let books = "select count(*) + coalesce(sum(after), 0)::bigint from stock_ledger";
+    let before = shop.number(books).await;
+    for (path, form) in FORMS {
+        let path = path.replace("ORDER", &order);
+        for csrf in ["", "csrf=forged&", &format!("csrf={}&", &csrf[1..])] {
+            let refused = admin.post(&path, &format!("{csrf}{form}")).await;
+            assert_eq!(refused.status, 403, "{path} {csrf}: {}", refused.text);
+            assert!(refused.words().contains("Reload the page") || refused.text.contains("reload"));
+        }
+    }
+    assert_eq!(shop.number(books).await, before);
+    assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
+    assert_eq!(shop.number("select count(*) from top_ups").await, 4);
+    assert_eq!(admin.get("/audit").await.status, 200, "still signed in");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_s_form_from_another_site_is_refused() {
+    let shop = Shop::start(1).await;
+    let forms = [
+        ("/sign-in", "user=alice&password=alice"),
+        ("/sign-up", "user=mallory&password=mallory"),
+        ("/basket/lines", "sku=deadbolt&quantity=1"),
+    ];
+    for (path, form) in forms {
+        let stranger = Visitor::new(&shop);
+        for (name, value) in [
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Sec-Fetch-Site", "same-site"),
+            ("Origin", "http://evil.example"),
+            ("Origin", "null"),
+        ] {
+            let request = stranger.sends(path, form).header(name, value);
+            let refused = Page::read(request.send().await.unwrap()).await;
+            assert_eq!(refused.status, 403, "{path} {name}: {value}");
+        }
+        let request = stranger.sends(path, form).header("Sec-Fetch-Site", "same-origin");
+        let request = request.header("Origin", &stranger.base);
+        let taken = Page::read(request.send().await.unwrap()).await;
+        assert_eq!(taken.status, 303, "{path}: {}", taken.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_get_pages_and_programs_get_problems() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    for (path, status) in [
+        ("/nothing-here", 404),
+        ("/items/nothing", 404),
+        ("/problems/nothing", 404),
+        ("/basket/lines", 405),
+        ("/?after=Not%20a%20sku", 200),
+        ("/items/deadbolt?before=x", 422),
+    ] {
+        let page = visitor.get(path).await;
+        assert_eq!(page.status.as_u16(), status, "{path}");
+        assert_eq!(page.kind, "text/html; charset=utf-8", "{path}");
+        assert!(page.text.contains("<h1>"), "{path}");
+        let plain = visitor.http.get(format!("{}{path}", visitor.base)).send().await.unwrap();
+        let plain = Page::read(plain).await;
+        assert_eq!(plain.status.as_u16(), status, "{path}");
+        if status != 200 {
+            assert_eq!(plain.kind, "application/problem+json", "{path}");
+        }
+    }
+    for path in ["/api/nothing", "/api/items/nothing"] {
+        assert_eq!(visitor.get(path).await.kind, "application/problem+json", "{path}");
+    }
+    let headers = visitor.asks("/nothing-here").send().await.unwrap().headers().clone();
+    for name in ["content-security-policy", "holdfast-replica", "x-request-id"] {
+        assert_eq!(headers.get_all(name).iter().count(), 1, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_no_session_signs_in_and_comes_back() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    for (path, back) in [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")] {
+        let page = visitor.get(path).await;
+        let forged = visitor.asks(path).header("Cookie", "holdfast_session=forged");
+        let forged = Page::read(forged.send().await.unwrap()).await;
+        for page in [page, forged] {
+            assert_eq!(page.status, 303);
+            assert_eq!(page.place, format!("/sign-in?next={back}"));
+        }
+    }
+    for (path, back) in [("/orders", "/basket"), ("/account/top-ups", "/account")] {
+        let page = visitor.post(path, "token=0123456789abcdef&key=0123456789abcdef&amount=1").await;
+        assert_eq!(page.place, format!("/sign-in?next={back}"));
+    }
+    for (next, place) in [
+        ("/account", "/account"),
+        ("//evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/%5Cevil.example", "/"),
+    ] {
+        let form = format!("user=alice&password=alice&next={next}");
+        assert_eq!(visitor.post("/sign-in", &form).await.place, place, "{next}");
+    }
+    let wrong = visitor.post("/sign-in", "user=alice&password=bob&next=/account").await;
+    assert_eq!(wrong.status, 401);
+    assert!(wrong.words().contains("Name or password is wrong"));
+    assert_eq!(wrong.field("next"), "/account");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_said_beside_the_field() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let csrf = admin.get("/").await.csrf();
+    let key = admin.get("/account").await.field("key");
+    for (path, form, field) in [
+        ("/basket/lines", "sku=deadbolt&quantity=many".to_owned(), "wrong-deadbolt"),
+        ("/basket/lines", "sku=deadbolt&quantity=1001".to_owned(), "wrong-deadbolt"),
+        ("/account/top-ups", format!("key={key}&amount=-5"), "amount-wrong"),
+        ("/account/top-ups", format!("key={key}&amount=0"), "amount-wrong"),
+        ("/items/deadbolt/stock", "delta=0&reason=restock".to_owned(), "delta-wrong"),
+        ("/items/deadbolt/stock", "delta=-41&reason=broken".to_owned(), "delta-wrong"),
+        ("/items/deadbolt/stock", "delta=1&reason=order".to_owned(), "reason-wrong"),
+        ("/sign-up", "user=No&password=12345".to_owned(), "user-wrong"),
+        ("/sign-up", "user=dora&password=12".to_owned(), "password-wrong"),
+    ] {
+        let page = admin.post(path, &format!("csrf={csrf}&{form}")).await;
+        assert_eq!(page.status, 422, "{path} {form}");
+        assert!(page.text.contains(&format!("id=\"{field}\"")), "{path} {form}: {}", page.text);
+    }
+    let taken = admin.post("/sign-up", "user=alice&password=12345").await;
+    assert_eq!(taken.status, 409);
+    assert!(taken.text.contains("user-wrong"));
+    let joined = admin.post("/sign-up", "user=dora&password=12345&next=/account").await;
+    assert_eq!((joined.status.as_u16(), joined.place.as_str()), (303, "/account"));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_theirs_is_not_shown() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) =
+        (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let order = alice.orders(&token, &csrf).await.place;
+    assert_eq!(bob.get(&order).await.status, 404);
+    let csrf = bob.get("/").await.csrf();
+    assert_eq!(bob.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await.status, 404);
+    let stock = format!("csrf={csrf}&delta=5&reason=restock");
+    assert_eq!(bob.post("/items/deadbolt/stock", &stock).await.status, 403);
+    assert_eq!(bob.get("/audit").await.status, 403);
+    // In the ledger everybody sees the order, and only its owner a way to it.
+    let link = format!("href=\"{order}\"");
+    assert!(alice.get("/items/deadbolt").await.text.contains(&link));
+    assert!(!bob.get("/items/deadbolt").await.text.contains(&link));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bar_says_which_lock_is_on_and_where_the_books_are_off() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
+    let calm = Visitor::signed_in(&shop, "admin").await;
+    let broken = Visitor { http: calm.http.clone(), base: shop.replicas[1].base_url.clone() };
+    assert!(calm.get("/").await.words().contains("lock: owner"));
+    let page = broken.get("/basket").await;
+    assert!(page.words().contains("lock: none · this shop will oversell"));
+    assert!(page.words().contains(&format!("replica {}", shop.replicas[1].name())));
+
+    // Two items that are off by as much in both directions do not make up for each other.
+    sqlx::query(
+        "update items set stock = stock + case sku when 'deadbolt' then 3 else -3 end
+          where sku in ('deadbolt', 'key-ring')",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let words = calm.get("/").await.words();
+    assert!(words.contains("✗ off by 6: deadbolt key-ring · audit"), "{words}");
+    assert!(calm.get("/items/deadbolt").await.words().contains("It does not add up"));
+    let audit = calm.get("/audit").await.words();
+    assert!(audit.contains("broken stock-drift deadbolt: on the shelf 43"), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_chain_is_drawn_broken() {
+    let shop = Shop::start(1).await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         values ('deadbolt', 40, 2, 42, 1, 'found', gen_random_uuid()),
+                ('deadbolt', 40, 5, 45, 1, 'found', gen_random_uuid())",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let words = Visitor::new(&shop).get("/items/deadbolt").await.words();
+    assert!(words.contains("the entry below ended at 42, this one begins at 40"), "{words}");
+    assert_eq!(words.matches("Fork: it read version 1, as did").count(), 2, "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_redis_away_a_page_orders_where_no_redis_lock_is_needed() {
+    let url = &services().running.redis_url;
+    let redis = Proxy::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await;
+    let redis_url = format!("redis://127.0.0.1:{}", redis.port);
+    let mut shop = Shop::bare().await;
+    for lock in ["owner", "row-lock"] {
+        shop.add_replica(&[("REDIS_URL", &redis_url), ("HOLDFAST_LOCK", lock)]);
+    }
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    redis.cut();
+    let refused = alice.orders(&token, &csrf).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.words().contains("Postgres or Redis is away"));
+    let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
+    assert_eq!(other.orders(&token, &csrf).await.status, 303);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_postgres_away_a_page_says_so_within_two_seconds() {
+    let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
+    let postgres = Proxy::to(socket).await;
+    let mut shop = Shop::bare().await;
+    let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    shop.add_replica(&[("DATABASE_URL", &url)]);
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    postgres.cut();
+    for (visitor, path) in [
+        (&Visitor::new(&shop), "/"),
+        (&Visitor::new(&shop), "/items/deadbolt"),
+        (&alice, "/account"),
+        (&alice, "/"),
+    ] {
+        let started = Instant::now();
+        let page = visitor.get(path).await;
+        assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+        assert_eq!(page.status, 503, "{path}");
+        assert!(page.words().contains("Postgres or Redis is away"), "{path}");
+        assert!(page.words().contains("the books can’t be read at this moment"), "{path}");
+    }
+    let started = Instant::now();
+    let page = Visitor::new(&shop).get("/problems/unavailable").await;
+    assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+    assert_eq!(page.status, 200, "what needs no Postgres is there");
+    postgres.mend();
+    until("the shop is back", async || alice.get("/account").await.status == 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let order = alice.orders(&token, &csrf).await.place;
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("Held for you for another 14 min"), "{}", page.words());
+    let over = "update orders set expires_at = created_at";
+    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    let pay = format!("csrf={csrf}&key={}", page.field("key"));
+    let refused = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.words().contains("The order was not paid in time"));
+    assert!(!alice.get(&order).await.text.contains("id=\"pay\""));
+    for _ in 0..2 {
+        let cancelled = alice.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await;
+        assert_eq!((cancelled.status.as_u16(), &cancelled.place), (303, &order));
+    }
+    assert!(alice.get(&order).await.words().contains("deadbolt cancel 39 +1 → 40"));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_ledger_is_turned_page_by_page_and_stays_whole() {
+    let shop = Shop::start(1).await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
+           from generate_series(1, 99) n order by n",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let visitor = Visitor::new(&shop);
+    let newest = visitor.get("/items/deadbolt").await;
+    assert_eq!(newest.text.matches("class=\"entry").count(), 50);
+    let older = newest.text.split("href=\"").find(|href| href.contains("?before=")).unwrap();
+    let oldest = visitor.get(older.split('"').next().unwrap()).await;
+    assert_eq!(oldest.text.matches("class=\"entry").count(), 50);
+    assert!(oldest.words().contains("0 +40 → 40 opening"));
+    for page in [&newest, &oldest] {
+        assert!(!page.words().contains("broken here"), "{}", page.words());
+    }
+    assert!(!oldest.text.contains("?before="));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_small_and_bring_nothing_inline() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
+    let order = admin.orders(&token, &csrf).await.place;
+    admin.fills_basket("key-ring", 1).await;
+    let mut pages = vec![order.as_str(), "/items/deadbolt", "/problems/sold-out"];
+    pages.extend(["/", "/basket", "/orders", "/account", "/audit", "/problems", "/sign-in"]);
+    let asset = |page: &Page, name: &str| {
+        let at = page.text.find(&format!("/static/{name}")).unwrap();
+        page.text[at..].split('"').next().unwrap().to_owned()
+    };
+    let shown = admin.get("/").await;
+    let mut assets = 0;
+    for name in ["holdfast.css", "holdfast.js", "holdfast.svg"] {
+        let response = admin.asks(&asset(&shown, name)).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(response.headers()["cache-control"].to_str().unwrap().contains("immutable"));
+        let tag = response.headers()["etag"].clone();
+        assets += response.bytes().await.unwrap().len();
+        let again = admin.asks(&format!("/static/{name}")).header("If-None-Match", tag);
+        assert_eq!(again.send().await.unwrap().status(), 304);
+    }
+    for path in pages {
+        let page = admin.get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.text.len() + assets < 100_000, "{path}: {} bytes", page.text.len() + assets);
+        for inline in [" style=", " onclick=", "<style", "javascript:", "<script>"] {
+            assert!(!page.text.contains(inline), "{path} has {inline}");
+        }
+    }
+}
