@@ -103,11 +103,16 @@ impl Guards {
         self.0.iter().any(|guard| guard.key() == key)
     }
 
+    /// The guard on `key`, if there is one.
+    #[must_use]
+    pub fn guard(&self, key: &LockKey) -> Option<&Guard> {
+        self.0.iter().find(|guard| guard.key() == key)
+    }
+
     /// The fence of the lock on `key`, if there is one and it has a fence.
     #[must_use]
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
-        let guard = self.0.iter().find(|guard| guard.key() == key)?;
-        guard.as_fenced().map(FencedGuard::fence)
+        self.guard(key)?.as_fenced().map(FencedGuard::fence)
     }
 
     /// A number above `floor` for the lock on `key`: see [`FencedGuard::refence`]. `None` when the

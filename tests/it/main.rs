@@ -7,6 +7,7 @@ mod common;
 
 mod audit;
 mod description;
+mod fenced;
 mod idempotency;
 mod journey;
 mod refusals;

@@ -1,0 +1,157 @@
+//! The shop under `fenced`: a holder that comes too late, a Redis that forgets, two Redis by mistake.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::common::{Shop, body, problem, services, until};
+
+/// The lease of a fenced lock, unless a request says otherwise.
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn fenced(replicas: usize) -> Shop {
+    Shop::start_with(replicas, &[("HOLDFAST_LOCK", "fenced")]).await
+}
+
+/// Makes Redis forget everything of this test.
+async fn flush(shop: &Shop) {
+    let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg(format!("{}*", shop.prefix))
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    if !keys.is_empty() {
+        let _: () = redis::cmd("DEL").arg(keys).query_async(&mut connection).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_entry_carries_a_fence_and_they_grow() {
+    let shop = fenced(2).await;
+    let alice = shop.sign_in("alice").await;
+    let orders = (0..20).map(|n| shop.order(&alice, n % 2, "key-ring", 1).send());
+    for response in futures_util::future::join_all(orders).await {
+        body(response.unwrap(), StatusCode::CREATED).await;
+    }
+    let ledger = shop.read(&alice, "/api/items/key-ring/ledger").await;
+    let fences: Vec<i64> =
+        ledger.as_array().unwrap()[1..].iter().map(|e| e["fence"].as_i64().unwrap()).collect();
+    assert_eq!(fences.len(), 20);
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_paused_holder_comes_back_and_its_write_is_refused() {
+    let shop = fenced(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(10).await;
+    // It reads 10, and then its whole process stops.
+    let late =
+        tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "400").send());
+    shop.until_idle_behind("select sku").await;
+    shop.replicas[0].pause();
+    let paused = Instant::now();
+    let next = shop.order(&alice, 1, &sku, 1).send().await.unwrap();
+    let next = body(next, StatusCode::CREATED).await;
+    assert!(paused.elapsed() < LEASE + Duration::from_secs(2), "{:?}", paused.elapsed());
+    assert_eq!(next["lines"][0]["stock"], json!({ "before": 10, "delta": -1, "after": 9 }));
+    shop.replicas[0].resume();
+    assert_eq!(problem(late.await.unwrap().unwrap(), 503).await, "lock-lost");
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
+    assert_eq!(audit["forks"], json!([]));
+}
+
+#[tokio::test]
+async fn when_redis_forgets_the_shop_goes_on_by_itself() {
+    let shop = fenced(2).await;
+    let alice = shop.sign_in("alice").await;
+    for n in 0..4 {
+        body(shop.order(&alice, n % 2, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
+            .await;
+    }
+    flush(&shop).await;
+    let flushed = Instant::now();
+    for n in 0..4 {
+        body(shop.order(&alice, n % 2, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
+            .await;
+    }
+    assert!(flushed.elapsed() < Duration::from_secs(2), "{:?}", flushed.elapsed());
+    let ledger = shop.read(&alice, "/api/items/deadbolt/ledger").await;
+    let fences: Vec<i64> =
+        ledger.as_array().unwrap()[1..].iter().map(|e| e["fence"].as_i64().unwrap()).collect();
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn flushes_in_the_middle_of_a_load_lose_nothing() {
+    let shop = fenced(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(30).await;
+    let orders = futures_util::future::join_all(
+        (0..60).map(|n| shop.order(&alice, n % 2, &sku, 1).header("Holdfast-Work-Ms", "5").send()),
+    );
+    let flushes = async {
+        for sold in [5, 10, 15, 20] {
+            until("some are sold", async || {
+                shop.item_audit(&sku).await["sold"].as_i64().unwrap() >= sold
+            })
+            .await;
+            flush(&shop).await;
+        }
+    };
+    let (answers, ()) = futures_util::join!(orders, flushes);
+    let mut accepted = 0;
+    for answer in answers {
+        let answer = answer.unwrap();
+        match answer.status().as_u16() {
+            201 => accepted += 1,
+            409 => assert_eq!(problem(answer, 409).await, "sold-out"),
+            _ => assert!(
+                ["lock-lost", "overloaded", "lock-timeout"]
+                    .contains(&problem(answer, 503).await.as_str())
+            ),
+        }
+    }
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!(audit["sold"], accepted);
+    assert_eq!(
+        (&audit["ok"], &audit["forks"], &audit["oversold"]),
+        (&json!(true), &json!([]), &json!(0))
+    );
+}
+
+#[tokio::test]
+async fn two_replicas_on_two_redis_by_mistake_sell_right() {
+    let mut shop = Shop::bare().await;
+    let other = format!("{}other:", shop.prefix);
+    shop.add_replica(&[("HOLDFAST_LOCK", "fenced")]);
+    shop.add_replica(&[("HOLDFAST_LOCK", "fenced"), ("HOLDFAST_REDIS_PREFIX", &other)]);
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(15).await;
+    let orders = (0..40).map(|n| shop.order(&alice, n % 2, &sku, 1).send());
+    let mut accepted = 0;
+    for answer in futures_util::future::join_all(orders).await {
+        let answer = answer.unwrap();
+        match answer.status().as_u16() {
+            201 => accepted += 1,
+            409 => assert_eq!(problem(answer, 409).await, "sold-out"),
+            _ => assert!(
+                ["lock-lost", "overloaded", "lock-timeout"]
+                    .contains(&problem(answer, 503).await.as_str())
+            ),
+        }
+    }
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!(audit["sold"], accepted);
+    assert!(accepted > 0);
+    assert_eq!(
+        (&audit["ok"], &audit["forks"], &audit["oversold"]),
+        (&json!(true), &json!([]), &json!(0))
+    );
+}

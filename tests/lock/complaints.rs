@@ -1,0 +1,188 @@
+//! What users of other lock libraries complain of, as tests.
+
+use std::time::{Duration, Instant};
+
+use holdfast::lock::{LockKey, Outcome, Released, Wait};
+
+use crate::server::{Server, TTL, fence, in_line, until};
+
+/// Redisson #4698: *no way for an application to know that the renewal failed.*
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holder_is_told_when_its_lock_is_lost() {
+    let server = Server::start();
+    let held = server.process().take("{a}").await;
+    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    assert!(guard.is_held());
+    let _: i64 = server.ask("DEL holdfast:lock:{a}");
+    let started = Instant::now();
+    guard.lost().await;
+    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
+    assert!(!guard.is_held());
+    assert_eq!(held.release().await, Released::Lost);
+}
+
+/// Redisson #7272: *the watchdog outlives the unlock, and the key is renewed for ever.*
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_renewed_after_it_was_given_back() {
+    let server = Server::start();
+    let process = server.process();
+    for _ in 0..20 {
+        process.take("{a}").await.release().await;
+    }
+    assert_eq!(server.keys_left(), Vec::<String>::new());
+    let renewals = || -> String { server.ask("INFO commandstats") };
+    let calls = |stats: &str| stats.lines().find(|l| l.contains("evalsha")).map(str::to_owned);
+    let before = calls(&renewals()).map(|line| line.split(',').next().map(str::to_owned));
+    // A renewal would come after a third of the lease.
+    let started = Instant::now();
+    until("a lease has passed", async || started.elapsed() > TTL).await;
+    assert_eq!(calls(&renewals()).map(|line| line.split(',').next().map(str::to_owned)), before);
+}
+
+/// Redisson #1763, #6540: *a missed unlock message, and the waiter sleeps to the end of the lease.*
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_is_lost_costs_one_poll() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let waiter = in_line(&server, &there, "{a}").await;
+    let _: i64 = server.ask("CLIENT KILL TYPE pubsub");
+    let released = Instant::now();
+    held.release().await;
+    waiter.await.unwrap().release().await;
+    assert!(released.elapsed() < Duration::from_millis(600), "{:?}", released.elapsed());
+}
+
+/// Redisson #2099, #2883: *a fair lock's queue is stuck behind a dead waiter.*
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_process_died_is_passed_over_within_a_second() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    // Somebody from a process that is no more stands first in line.
+    let now: (u64, u64) = server.ask("TIME");
+    let _: i64 = server.ask("ZADD holdfast:lock:{a}:queue 1 dead.0");
+    let _: i64 =
+        server.ask(&format!("ZADD holdfast:lock:{{a}}:seen {}{:03} dead.0", now.0, now.1 / 1000));
+    let waiter = in_line(&server, &there, "{a}").await;
+    let released = Instant::now();
+    held.release().await;
+    waiter.await.unwrap().release().await;
+    assert!(released.elapsed() < Duration::from_millis(1_300), "{:?}", released.elapsed());
+}
+
+/// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_cancelled_leaves_nothing_locked() {
+    let server = Server::start();
+    let process = server.process();
+    // Every await point, by letting the future be polled once more each time.
+    for polls in 0..12 {
+        let mut taking = Box::pin(process.take("{a}"));
+        for _ in 0..polls {
+            if futures_util::poll!(&mut taking).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(taking);
+        until("it is free again", async || process.finds_it_free("{a}").await).await;
+    }
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}
+
+/// blnk #354: *the unlock ran on the cancelled request, and the balance stayed locked.*
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_cancelled_is_carried_out() {
+    let server = Server::start();
+    let process = server.process();
+    let held = process.take("{a}").await;
+    let mut releasing = Box::pin(held.release());
+    assert!(futures_util::poll!(&mut releasing).is_pending());
+    drop(releasing);
+    let started = Instant::now();
+    server.process().take("{a}").await.release().await;
+    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
+}
+
+/// python-redis-lock #58: *somebody who has just come barges in before those who wait.*
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_barges() {
+    let server = Server::start();
+    let (here, there, later) = (server.process(), server.process(), server.process());
+    let held = here.take("{a}").await;
+    let waiter = in_line(&server, &there, "{a}").await;
+    let latecomer = in_line(&server, &later, "{a}").await;
+    held.release().await;
+    let first = waiter.await.unwrap();
+    let earlier = fence(&first, "{a}");
+    assert!(!latecomer.is_finished());
+    first.release().await;
+    assert!(fence(&latecomer.await.unwrap(), "{a}") > earlier);
+}
+
+/// Truxify #6023, redsync PR #32: *taken and Redis is down look the same, and the lock fails open.*
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_that_is_down_never_looks_like_busy_or_free() {
+    let mut server = Server::start();
+    let process = server.process();
+    process.take("{a}").await.release().await;
+    server.kill();
+    for wait in [Wait::Try, Wait::Notify] {
+        let started = Instant::now();
+        let asked = process.try_ask(&["{a}"], wait, Duration::from_secs(5)).await;
+        assert!(matches!(asked, Err(holdfast::lock::Error::Unavailable(_))), "{asked:?}");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+}
+
+/// Redisson #6510: *a third of all keys in production are fences that never expire.*
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_has_an_expiry() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let waiter = in_line(&server, &there, "{a}").await;
+    for key in server.ask::<Vec<String>>("KEYS *") {
+        let ttl_ms: i64 = server.ask(&format!("PTTL {key}"));
+        assert!(ttl_ms > 0, "{key} lives for ever");
+    }
+    held.release().await;
+    waiter.await.unwrap().release().await;
+}
+
+/// rslock: *a failed extension unlocks what is still held.*
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_gets_no_answer_unlocks_nothing() {
+    use rustix::process::Signal;
+
+    let server = Server::start();
+    let process = server.process();
+    let held = process.take("{a}").await;
+    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    // Redis says nothing for the time of a renewal, and comes back before the lease is over.
+    server.signal(Signal::STOP);
+    let stopped = Instant::now();
+    until("a renewal was due", async || stopped.elapsed() > TTL / 2).await;
+    server.signal(Signal::CONT);
+    until("it is renewed", async || {
+        let left: i64 = server.ask("PTTL holdfast:lock:{a}");
+        u128::try_from(left).is_ok_and(|left| left > TTL.as_millis() * 2 / 3)
+    })
+    .await;
+    assert!(guard.is_held());
+    assert_eq!(held.release().await, Released::Held);
+}
+
+/// redis-semaphore #24, etcd's locks: *a holder that was away comes back and still believes.*
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_ran_out_says_so_and_touches_nobody_elses() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let _: i64 = server.ask("DEL holdfast:lock:{a}");
+    let theirs = there.take("{a}").await;
+    assert_eq!(held.release().await, Released::Lost);
+    assert!(matches!(here.ask("{a}", Wait::Try, TTL).await, Outcome::Busy(_)));
+    assert_eq!(theirs.release().await, Released::Held);
+}

@@ -1,0 +1,88 @@
+//! Redis forgets, stops, restarts: nobody is locked out for longer than a lease, and numbers grow.
+
+use std::time::{Duration, Instant};
+
+use holdfast::lock::{LockKey, Released};
+
+use crate::server::{Server, TTL, fence, in_line, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_were_flushed_are_loaded_again() {
+    let server = Server::start();
+    let process = server.process();
+    let first = process.take("{a}").await;
+    let _: String = server.ask("SCRIPT FLUSH");
+    assert_eq!(first.release().await, Released::Held);
+    process.take("{a}").await.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows() {
+    let server = Server::start();
+    let process = server.process();
+    let key = LockKey::new("{a}").unwrap();
+    process.take("{a}").await.release().await;
+    let _: String = server.ask("FLUSHALL");
+    let mut held = process.take("{a}").await;
+    assert_eq!(fence(&held, "{a}"), 1, "Redis has forgotten");
+    assert_eq!(held.refence(&key, 5_000).await.unwrap(), Some(5_001));
+    assert_eq!(fence(&held, "{a}"), 5_001);
+    // Only ever raised.
+    assert!(held.refence(&key, 7).await.unwrap().unwrap() > 5_001);
+    held.release().await;
+    let next = process.take("{a}").await;
+    assert!(fence(&next, "{a}") > 5_064);
+    next.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_through_a_flush_gets_the_lock() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let waiter = in_line(&server, &there, "{a}").await;
+    let _: String = server.ask("FLUSHALL");
+    let flushed = Instant::now();
+    let theirs = waiter.await.unwrap();
+    assert!(flushed.elapsed() < Duration::from_secs(1), "{:?}", flushed.elapsed());
+    assert_eq!(
+        held.release().await,
+        Released::Lost,
+        "the first holder learns it at the latest now"
+    );
+    assert_eq!(theirs.release().await, Released::Held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_without_data_service_goes_on() {
+    let mut server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    server.restart_empty();
+    until("the other one gets in", async || {
+        there
+            .try_ask(&["{a}"], holdfast::lock::Wait::Notify, Duration::from_secs(2))
+            .await
+            .is_ok_and(|outcome| matches!(outcome, holdfast::lock::Outcome::Acquired(_)))
+    })
+    .await;
+    assert_ne!(held.release().await, Released::Held);
+    here.take("{a}").await.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let pause = TTL.as_millis() + 400;
+    let _: String = server.ask(&format!("CLIENT PAUSE {pause} ALL"));
+    let paused = Instant::now();
+    guard.lost().await;
+    // Judged by its own clock, without any word from Redis.
+    assert!(paused.elapsed() <= TTL, "{:?}", paused.elapsed());
+    until("Redis speaks again", async || paused.elapsed().as_millis() > pause).await;
+    there.take("{a}").await.release().await;
+    assert_ne!(held.release().await, Released::Held);
+}

@@ -1,0 +1,85 @@
+//! Histories: many clients in several processes, and what must be true of all that happened.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast::clock::monotonic_us;
+
+use crate::server::{Process, Server, fence, until};
+
+/// One time somebody had the lock.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    from_us: u64,
+    to_us: u64,
+    fence: i64,
+}
+
+type History = Arc<Mutex<Vec<Hold>>>;
+
+async fn client(process: Process, history: History, times: usize) {
+    for _ in 0..times {
+        let guards = process.take("{hot}").await;
+        let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
+        tokio::task::yield_now().await;
+        history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
+        guards.release().await;
+    }
+}
+
+/// No two at once, and every one with a larger fence than the one before.
+fn assert_exclusive(history: &History) {
+    let mut holds = history.lock().unwrap().clone();
+    holds.sort_by_key(|hold| hold.from_us);
+    for pair in holds.windows(2) {
+        assert!(pair[0].to_us <= pair[1].from_us, "two holders at once: {pair:?}");
+        assert!(pair[0].fence < pair[1].fence, "a fence did not grow: {pair:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_at_a_time_with_growing_fences_over_three_processes() {
+    let server = Server::start();
+    let history = History::default();
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let process = server.process();
+        for _ in 0..8 {
+            clients.spawn(client(process.clone(), history.clone(), 60));
+        }
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    assert_eq!(history.lock().unwrap().len(), 3 * 8 * 60);
+    assert_exclusive(&history);
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn waiters_that_give_up_at_random_moments_never_jam_the_line() {
+    let server = Server::start();
+    let history = History::default();
+    let processes = [server.process(), server.process()];
+    let mut clients = tokio::task::JoinSet::new();
+    for process in &processes {
+        clients.spawn(client(process.clone(), history.clone(), 150));
+        for n in 0..6_u64 {
+            let process = process.clone();
+            clients.spawn(async move {
+                for round in 0..60_u64 {
+                    // Dropped after some microseconds, wherever that is.
+                    let patience = Duration::from_micros((n * 997 + round * 331) % 2_500);
+                    let taking = process.take("{hot}");
+                    let _ = tokio::time::timeout(patience, taking).await;
+                }
+            });
+        }
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    assert_eq!(history.lock().unwrap().len(), 2 * 150);
+    assert_exclusive(&history);
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}

@@ -1,0 +1,13 @@
+//! The locks without the shop, against Redis servers of their own: who gets in, who is passed over,
+//! and what is left behind when everything goes wrong.
+//!
+//! The complaints that users of other lock libraries have, and that can happen here, are tests by
+//! name: [`complaints`].
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+mod complaints;
+mod faults;
+mod history;
+mod manners;
+mod server;

@@ -1,0 +1,133 @@
+//! How a lock is asked for, waited for and given back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast::lock::{LockKey, Outcome, Released, Wait};
+
+use crate::server::{Server, TTL, fence, in_line, until};
+
+const MOMENT: Duration = Duration::from_millis(150);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_held_is_busy_and_says_who_holds_it() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    for process in [&here, &there] {
+        let Outcome::Busy(holder) = process.ask("{a}", Wait::Try, MOMENT).await else {
+            panic!("it is held")
+        };
+        assert!(holder.since_ms.unwrap() > 1_700_000_000_000);
+        assert!(holder.remaining.unwrap() <= TTL);
+        assert!(holder.fence.unwrap() <= fence(&held, "{a}"));
+        let Outcome::TimedOut { waited, holder } = process.ask("{a}", Wait::Notify, MOMENT).await
+        else {
+            panic!("it is still held")
+        };
+        assert!(waited >= MOMENT && holder.fence.is_some());
+    }
+    assert_eq!(held.release().await, Released::Held);
+    assert!(there.finds_it_free("{a}").await);
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_is_dropped_is_given_back() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    drop(here.take("{a}").await);
+    let started = Instant::now();
+    there.take("{a}").await.release().await;
+    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_outlives_its_lease_while_it_is_renewed() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let started = Instant::now();
+    until("three leases have passed", async || {
+        assert!(!there.finds_it_free("{a}").await);
+        started.elapsed() > TTL * 3
+    })
+    .await;
+    assert_eq!(held.release().await, Released::Held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_keys_are_taken_all_or_none() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{b}").await;
+    let keys = ["{c}", "{a}", "{b}", "{a}"];
+    let asked = there.try_ask(&keys, Wait::Try, MOMENT).await.unwrap();
+    assert!(matches!(asked, Outcome::Busy(_)));
+    assert!(here.finds_it_free("{a}").await && here.finds_it_free("{c}").await);
+    held.release().await;
+    let Outcome::Acquired(all) = there.try_ask(&keys, Wait::Notify, TTL).await.unwrap() else {
+        panic!("they are free")
+    };
+    for key in ["{a}", "{b}", "{c}"] {
+        assert!(all.cover(&LockKey::new(key).unwrap()));
+        assert!(!here.finds_it_free(key).await);
+    }
+    assert_eq!(all.release().await, Released::Held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_is_served_first_come_first_served() {
+    let server = Server::start();
+    let here = server.process();
+    let held = here.take("{a}").await;
+    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..5 {
+        let mut waiting = Box::pin({
+            let (here, sender) = (here.clone(), sender.clone());
+            async move {
+                let guards = here.take("{a}").await;
+                sender.send(number).unwrap();
+                guards.release().await;
+            }
+        });
+        // Polled once, it is in line.
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        tokio::spawn(waiting);
+    }
+    held.release().await;
+    for number in 0..5 {
+        assert_eq!(served.recv().await, Some(number));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_process_waits_for_a_few_passes_at_most() {
+    let server = Server::start();
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let served = Arc::new(AtomicUsize::new(0));
+    // Ten of ours stand in line before the other process comes.
+    let mut ours = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let mut waiting = Box::pin({
+            let (here, served) = (here.clone(), served.clone());
+            async move {
+                let guards = here.take("{a}").await;
+                served.fetch_add(1, Ordering::SeqCst);
+                guards.release().await;
+            }
+        });
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        ours.spawn(waiting);
+    }
+    let theirs = in_line(&server, &there, "{a}").await;
+    held.release().await;
+    let theirs = theirs.await.unwrap();
+    assert_eq!(served.load(Ordering::SeqCst), 4);
+    theirs.release().await;
+    while let Some(waiter) = ours.join_next().await {
+        waiter.unwrap();
+    }
+}
