@@ -52,7 +52,7 @@ pub struct Up {
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: Switch,
     /// How the replicas keep two changes of one value apart
-    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "owner")]
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "fenced")]
     pub lock: String,
 }
 
@@ -88,8 +88,8 @@ pub struct Serve {
 /// The lock and its times.
 #[derive(Debug, Clone, Args)]
 pub struct LockSettings {
-    /// Strategy: none, local, owner, fenced, row-lock or atomic
-    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "owner")]
+    /// Strategy: none, local, owner, watchdog, fenced, row-lock or atomic
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "fenced")]
     pub strategy: String,
     /// How long a lock lives if nobody gives it back, in milliseconds
     #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1_000..=600_000))]

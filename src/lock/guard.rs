@@ -3,7 +3,7 @@
 use super::Error;
 use super::fenced::FencedGuard;
 use super::key::LockKey;
-use super::ladder::{local::LocalGuard, owner::Lease};
+use super::ladder::{local::LocalGuard, owner::Lease, watchdog::Renewed};
 
 /// One lock that was taken. Giving it back says whether it was still held.
 ///
@@ -20,7 +20,26 @@ pub struct Guard {
 enum Held {
     Local(LocalGuard),
     Owner(Lease),
+    Watchdog(Renewed),
     Fenced(FencedGuard),
+}
+
+/// A lock that a caller holds: see [`Guard::nested`].
+#[derive(Debug, Clone, Copy)]
+pub struct Nested<'g>(&'g Guard);
+
+impl<'g> Nested<'g> {
+    /// What it is a lock on.
+    #[must_use]
+    pub fn key(&self) -> &'g LockKey {
+        self.0.key()
+    }
+
+    /// One level further down.
+    #[must_use]
+    pub fn nested(&self) -> Nested<'g> {
+        *self
+    }
 }
 
 /// What giving a lock back found out.
@@ -43,6 +62,10 @@ impl Guard {
         Self { key, held: Held::Owner(lease) }
     }
 
+    pub(super) fn watchdog(key: LockKey, lease: Renewed) -> Self {
+        Self { key, held: Held::Watchdog(lease) }
+    }
+
     pub(super) fn fenced(key: LockKey, guard: FencedGuard) -> Self {
         Self { key, held: Held::Fenced(guard) }
     }
@@ -52,8 +75,18 @@ impl Guard {
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
             Held::Fenced(guard) => Some(guard),
-            Held::Local(_) | Held::Owner(_) => None,
+            Held::Local(_) | Held::Owner(_) | Held::Watchdog(_) => None,
         }
+    }
+
+    /// The same lock, for work that is called under it and wants it held too.
+    ///
+    /// It costs nothing and can't outlive this guard: reentrancy is handed down by whoever holds the
+    /// lock, and never guessed from who is running. (A thread is no owner: an asynchronous task
+    /// changes it at any await.)
+    #[must_use]
+    pub fn nested(&self) -> Nested<'_> {
+        Nested(self)
     }
 
     /// What it is a lock on.
@@ -73,6 +106,7 @@ impl Guard {
                 Released::Held
             }
             Held::Owner(lease) => lease.release().await,
+            Held::Watchdog(lease) => lease.release().await,
             Held::Fenced(guard) => guard.release().await,
         }
     }
@@ -83,6 +117,7 @@ impl Guard {
         match self.held {
             Held::Local(guard) => drop(guard),
             Held::Owner(lease) => lease.disarm(),
+            Held::Watchdog(lease) => lease.leave_to_expire(),
             Held::Fenced(guard) => guard.leave_to_expire(),
         }
     }

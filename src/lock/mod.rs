@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use fenced::FencedLocks;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
+use ladder::watchdog::Renewed;
 use ladder::{local, owner};
 pub use redis::Redis;
 pub use token::{TokenGuard, TokenOutcome};
@@ -64,6 +65,8 @@ pub enum Kind {
     Local,
     /// The textbook lease in Redis.
     Owner,
+    /// The same, renewed while it is held.
+    Watchdog,
     /// The lock of this project: fenced, renewed, handed on.
     Fenced,
 }
@@ -93,12 +96,21 @@ impl Wait {
 }
 
 impl Kind {
+    /// Whether it lives in Redis.
+    #[must_use]
+    pub fn needs_redis(self) -> bool {
+        match self {
+            Kind::Local => false,
+            Kind::Owner | Kind::Watchdog | Kind::Fenced => true,
+        }
+    }
+
     /// The waiting modes of this lock; the first is its default.
     #[must_use]
     pub fn waits(self) -> &'static [Wait] {
         match self {
             Kind::Local => &[Wait::Notify, Wait::Try],
-            Kind::Owner => &[Wait::Retry, Wait::Try],
+            Kind::Owner | Kind::Watchdog => &[Wait::Retry, Wait::Try],
             Kind::Fenced => &[Wait::Notify, Wait::Try],
         }
     }
@@ -235,7 +247,7 @@ impl Locks {
             Kind::Local => {
                 Ok(self.local.acquire(key, ask.wait, until).await.ok_or_else(Holder::default))
             }
-            Kind::Owner => {
+            Kind::Owner | Kind::Watchdog => {
                 let ttl = ask.ttl.unwrap_or(self.settings.ttl);
                 let lock = owner::Lock {
                     redis: &self.redis,
@@ -243,8 +255,11 @@ impl Locks {
                     ttl,
                     retry: self.settings.retry,
                 };
-                match lock.acquire(key, ask.wait, until).await? {
-                    Some(guard) => Ok(Ok(guard)),
+                match lock.acquire(ask.wait, until).await? {
+                    Some(lease) if ask.kind == Kind::Watchdog => {
+                        Ok(Ok(Guard::watchdog(key, Renewed::new(lease, ttl))))
+                    }
+                    Some(lease) => Ok(Ok(Guard::owner(key, lease))),
                     None => Ok(Err(inspect::holder(&self.redis, &redis_key).await?)),
                 }
             }

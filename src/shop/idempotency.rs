@@ -83,7 +83,7 @@ pub async fn open(shop: &Shop, claim: &Claim, lock: Option<Kind>) -> Result<Open
             let stored = look_up(&mut *shop.connection().await?, claim).await?;
             Ok(Opened::Settled(stored.unwrap_or(Stored::Refused(Refusal::KeyInFlight))))
         }
-        Err(error) if lock == Some(Kind::Owner) => Err(error.into()),
+        Err(error) if lock.is_some_and(Kind::needs_redis) => Err(error.into()),
         Err(_) => Ok(Opened::Free(None)),
     }
 }

@@ -78,7 +78,7 @@ async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
 #[tokio::test]
 async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
     let shop = Shop::start(2).await;
-    for strategy in ["owner", "fenced", "row-lock", "atomic"] {
+    for strategy in ["owner", "watchdog", "fenced", "row-lock", "atomic"] {
         let run = run(&shop, strategy, "2").await;
         assert!(run.is_sound(), "{strategy}: {:#}", run.audit);
         assert_eq!(run.accepted, STOCK, "{strategy}");
@@ -104,6 +104,46 @@ async fn owner_breaks_when_the_work_outlives_the_lease() {
     }
     let audit = shop.item_audit(&sku).await;
     assert!(!audit["forks"].as_array().unwrap().is_empty(), "{audit:#}");
+}
+
+#[tokio::test]
+async fn watchdog_lets_work_finish_that_outlives_the_lease() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(STOCK).await;
+    let orders = (0..4).map(|n| {
+        shop.order(&alice, n % 2, &sku, 1)
+            .header("Holdfast-Lock", "watchdog")
+            .header("Holdfast-Ttl-Ms", "300")
+            .header("Holdfast-Work-Ms", "700")
+            .send()
+    });
+    for response in futures_util::future::join_all(orders).await {
+        body(response.unwrap(), StatusCode::CREATED).await;
+    }
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!((&audit["ok"], &audit["forks"]), (&json!(true), &json!([])));
+}
+
+#[tokio::test]
+async fn a_paused_process_under_watchdog_comes_back_as_a_second_holder() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(STOCK).await;
+    let under_watchdog = |replica: usize| {
+        shop.order(&alice, replica, &sku, 1)
+            .header("Holdfast-Lock", "watchdog")
+            .header("Holdfast-Ttl-Ms", "500")
+    };
+    let late = tokio::spawn(under_watchdog(0).header("Holdfast-Work-Ms", "400").send());
+    shop.until_idle_behind("select sku").await;
+    shop.replicas[0].pause();
+    body(under_watchdog(1).send().await.unwrap(), StatusCode::CREATED).await;
+    shop.replicas[0].resume();
+    body(late.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!(audit["forks"].as_array().unwrap().len(), 1, "{audit:#}");
+    assert_eq!(audit["ok"], false);
 }
 
 #[tokio::test]

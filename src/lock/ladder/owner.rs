@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::lock::redis::unix_ms;
-use crate::lock::{Error, Guard, LockKey, Redis, Released, Wait};
+use crate::lock::{Error, Redis, Released, Wait};
 
 /// One lock that is being asked for.
 #[derive(Debug)]
@@ -44,15 +44,10 @@ impl Lock<'_> {
     ///
     /// # Cancel safety
     /// Safe: the release of an attempt in flight is handed over.
-    pub async fn acquire(
-        self,
-        key: LockKey,
-        wait: Wait,
-        until: Instant,
-    ) -> Result<Option<Guard>, Error> {
+    pub async fn acquire(self, wait: Wait, until: Instant) -> Result<Option<Lease>, Error> {
         loop {
             if let Some(lease) = self.attempt().await? {
-                return Ok(Some(Guard::owner(key, lease)));
+                return Ok(Some(lease));
             }
             let next = Instant::now() + jittered(self.retry);
             if wait == Wait::Try || next > until {
@@ -95,6 +90,24 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Where it is.
+    #[must_use]
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    /// Under which key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
     /// Compares and deletes.
     pub async fn release(mut self) -> Released {
         let outcome = self.redis.delete_if(&self.key, &self.owner).await;

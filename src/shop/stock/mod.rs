@@ -69,7 +69,7 @@ pub enum Holds {
 }
 
 /// The ladder, in teaching order.
-pub static STRATEGIES: [Strategy; 6] = [
+pub static STRATEGIES: [Strategy; 7] = [
     Strategy {
         name: "none",
         lock: None,
@@ -93,6 +93,14 @@ pub static STRATEGIES: [Strategy; 6] = [
         write: Write::Computed,
         holds: Holds::WhileLeased,
         about: "the textbook Redis lock: SET NX PX with an owner, released by compare-and-delete",
+    },
+    Strategy {
+        name: "watchdog",
+        lock: Some(Kind::Watchdog),
+        read: Read::Plain,
+        write: Write::Computed,
+        holds: Holds::WhileLeased,
+        about: "owner, renewed while the work runs: breaks when the process is paused",
     },
     Strategy {
         name: "fenced",

@@ -160,7 +160,9 @@ async fn take_turn(
         Ok(lock::Outcome::Busy(holder) | lock::Outcome::TimedOut { holder, .. }) => {
             Ok(Err(Refusal::LockBusy(holder)))
         }
-        Err(error) if conditions.strategy.lock == Some(LockKind::Owner) => Err(error.into()),
+        Err(error) if conditions.strategy.lock.is_some_and(LockKind::needs_redis) => {
+            Err(error.into())
+        }
         Err(error) => {
             tracing::debug!(%error, "ordering without the lock on the person");
             Ok(Ok(Guards::default()))
