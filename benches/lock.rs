@@ -8,7 +8,6 @@
 //! inside a process and between processes, Jain's index of fairness over the clients, and the
 //! commands that Redis carried out per acquisition.
 
-
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -121,10 +121,17 @@ fn shop(options: &Serve) -> anyhow::Result<Shop> {
         timeout: Duration::from_millis(lock.lock_timeout_ms),
         ..Settings::default()
     };
+    let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
+    let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
+    let locks = Locks::new(redis(&options.redis_url)?, settings).with_quorum(nodes);
+    let strategy = strategy(&lock.strategy)?;
+    if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
+        bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
+    }
     Ok(Shop {
         pool: db::pool(&options.database_url, options.pool_size)?,
-        locks: Locks::new(redis(&options.redis_url)?, settings),
-        strategy: strategy(&lock.strategy)?,
+        locks,
+        strategy,
         runtime: Handle::current(),
         running: TaskTracker::new(),
     })

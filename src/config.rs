@@ -45,6 +45,9 @@ pub struct Up {
     /// Folder that keeps the data between runs
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
+    /// Start so many independent Redis for the lock `redlock`: 3 or 5
+    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=9))]
+    pub redlock: u16,
     /// Serve the demo users (their passwords are their names) on an address that is not loopback
     #[arg(long)]
     pub demo_users_on_network: bool,
@@ -65,6 +68,9 @@ pub struct Serve {
     /// Where Redis is, e.g. redis://host:6379
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: String,
+    /// Independent Redis for the lock `redlock`, separated by commas; three or five of them
+    #[arg(long, env = "REDLOCK_URLS", hide_env_values = true, value_delimiter = ',')]
+    pub redlock_urls: Vec<String>,
     /// What every key in Redis begins with; shops that share a Redis need one each
     #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
     pub redis_prefix: String,
@@ -88,7 +94,7 @@ pub struct Serve {
 /// The lock and its times.
 #[derive(Debug, Clone, Args)]
 pub struct LockSettings {
-    /// Strategy: none, local, owner, watchdog, fenced, row-lock or atomic
+    /// Strategy: none, local, owner, watchdog, redlock, fenced, row-lock or atomic
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "fenced")]
     pub strategy: String,
     /// How long a lock lives if nobody gives it back, in milliseconds

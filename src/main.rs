@@ -38,11 +38,15 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 async fn run_all(options: Up) -> anyhow::Result<()> {
     // A misspelt lock is told before Postgres is started, not by a replica that ends at once.
-    app::strategy(&options.lock)?;
+    let strategy = app::strategy(&options.lock)?;
+    if strategy.name == "redlock" && options.redlock == 0 {
+        bail!("the lock redlock needs several Redis: add --redlock 5");
+    }
     let options = UpOptions {
         replicas: options.replicas,
         listen: options.listen,
         data: options.data,
+        redlock: options.redlock,
         lab: options.lab == Switch::On,
         lock: options.lock,
         demo_users_on_network: options.demo_users_on_network,

@@ -45,6 +45,8 @@ pub struct RunningUp {
     pub database_url: String,
     /// As redis-rs reads it.
     pub redis_url: String,
+    /// The nodes of the quorum; none unless asked for.
+    pub redlock_urls: Vec<String>,
     /// The replicas' base URLs.
     pub replicas: Vec<String>,
 }
@@ -135,9 +137,10 @@ impl Folder {
     /// Tells others how to reach us.
     pub(super) fn write_env(&self, running: &RunningUp) -> Result<()> {
         let text = format!(
-            "DATABASE_URL='{}'\nREDIS_URL='{}'\nHOLDFAST_REPLICAS='{}'\n",
+            "DATABASE_URL='{}'\nREDIS_URL='{}'\nREDLOCK_URLS='{}'\nHOLDFAST_REPLICAS='{}'\n",
             running.database_url,
             running.redis_url,
+            running.redlock_urls.join(","),
             running.replicas.join(",")
         );
         write_private(&self.path.join("env"), &text)
@@ -167,8 +170,13 @@ fn parse_env(text: &str) -> Option<RunningUp> {
     Some(RunningUp {
         database_url: value("DATABASE_URL")?,
         redis_url: value("REDIS_URL")?,
-        replicas: value("HOLDFAST_REPLICAS")?.split(',').map(str::to_owned).collect(),
+        redlock_urls: list(&value("REDLOCK_URLS").unwrap_or_default()),
+        replicas: list(&value("HOLDFAST_REPLICAS")?),
     })
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 async fn take(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
@@ -190,12 +198,21 @@ async fn take(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
 
 fn prepare_home(path: PathBuf, account: Option<Account>) -> Result<Home> {
     make_folder(&path, 0o700)?;
-    let redis = path.join("redis");
-    make_folder(&redis, 0o700)?;
-    if let Some(account) = &account {
-        account.give(&redis)?;
+    let home = Home { path, account };
+    home.make("redis")?;
+    Ok(home)
+}
+
+impl Home {
+    /// Makes the data folder of a service, if need be.
+    pub(super) fn make(&self, name: &str) -> Result<()> {
+        let folder = self.path.join(name);
+        make_folder(&folder, 0o700)?;
+        match &self.account {
+            Some(account) => account.give(&folder),
+            None => Ok(()),
+        }
     }
-    Ok(Home { path, account })
 }
 
 /// Makes a folder with this mode; one that is there keeps its own.

@@ -21,14 +21,22 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// It flushes its append-only file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Its address, as redis-rs reads it.
-pub(super) fn url(folder: &Path) -> String {
-    format!("redis+unix://{}", sockets::redis(folder).display())
+/// The shop's own, by name.
+pub(super) const MAIN: &str = "redis";
+
+/// The name of a node of the quorum: 1, 2, …
+pub(super) fn node(number: u16) -> String {
+    format!("redlock-{number}")
 }
 
-/// How it is started.
-pub(super) fn spec(program: &Path, home: &Home, folder: &Path, log: PathBuf) -> Spec {
-    let (socket, data) = (sockets::redis(folder), home.path.join("redis"));
+/// The address of the one of that name, as redis-rs reads it.
+pub(super) fn url(folder: &Path, name: &str) -> String {
+    format!("redis+unix://{}", sockets::redis(folder, name).display())
+}
+
+/// How the one of that name is started.
+pub(super) fn spec(program: &Path, home: &Home, folder: &Path, name: &str, log: PathBuf) -> Spec {
+    let (socket, data) = (sockets::redis(folder, name), home.path.join(name));
     let mut args = vec!["--unixsocket".into(), socket.into(), "--dir".into(), data.into()];
     let settings = [
         ["--port", "0"],
@@ -43,8 +51,8 @@ pub(super) fn spec(program: &Path, home: &Home, folder: &Path, log: PathBuf) -> 
     ];
     args.extend(settings.as_flattened().iter().map(Into::into));
     Spec {
-        name: "Redis".to_owned(),
-        role: "redis".to_owned(),
+        name: if name == MAIN { "Redis".to_owned() } else { format!("Redis {name}") },
+        role: name.to_owned(),
         program: program.to_owned(),
         args,
         environment: Environment::Bare,
@@ -60,8 +68,8 @@ pub(super) fn spec(program: &Path, home: &Home, folder: &Path, log: PathBuf) -> 
 }
 
 /// Whether it answers, and has read its data.
-pub(super) async fn answers(folder: &Path) -> Result<(), String> {
-    ping(&url(folder)).await.map_err(|error| error.to_string())
+pub(super) async fn answers(folder: &Path, name: &str) -> Result<(), String> {
+    ping(&url(folder, name)).await.map_err(|error| error.to_string())
 }
 
 async fn ping(url: &str) -> RedisResult<()> {

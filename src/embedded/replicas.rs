@@ -33,6 +33,8 @@ pub(super) struct Shared<'a> {
     pub(super) program: &'a Path,
     pub(super) database_url: &'a str,
     pub(super) redis_url: &'a str,
+    /// Separated by commas; none when empty.
+    pub(super) redlock_urls: &'a str,
     pub(super) lock: &'a str,
     pub(super) lab: bool,
 }
@@ -70,6 +72,7 @@ pub(super) fn spec(address: SocketAddr, shared: &Shared<'_>, log: PathBuf) -> Sp
     let mut changes = vec![
         set("DATABASE_URL", shared.database_url),
         set("REDIS_URL", shared.redis_url),
+        set("REDLOCK_URLS", shared.redlock_urls),
         set("HOLDFAST_LISTEN", &address.to_string()),
         set("HOLDFAST_LOCK", shared.lock),
         set("HOLDFAST_LAB", if shared.lab { "on" } else { "off" }),

@@ -57,8 +57,8 @@ pub(super) fn postgres(folder: &Path) -> PathBuf {
 }
 
 /// Where Redis listens.
-pub(super) fn redis(folder: &Path) -> PathBuf {
-    folder.join("redis.sock")
+pub(super) fn redis(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.sock"))
 }
 
 /// The session's own folder when it is ours alone and short enough, else `/tmp`.

@@ -32,6 +32,8 @@ pub struct UpOptions {
     pub listen: SocketAddr,
     /// Folder that keeps the data between runs.
     pub data: PathBuf,
+    /// How many independent Redis to start for a quorum.
+    pub redlock: u16,
     /// Whether the lab is on.
     pub lab: bool,
     /// The replicas' strategy.
@@ -91,10 +93,11 @@ async fn run(
     let programs = Programs::find(&cluster)?;
     replicas::check_free(addresses)?;
     let sockets = stack.make_sockets(&home)?;
-    start_services(&programs, folder, &home, &sockets, stack).await?;
+    start_services(options, &programs, folder, &home, &sockets, stack).await?;
     let running = RunningUp {
         database_url: postgres::url(&sockets, "holdfast"),
-        redis_url: redis::url(&sockets),
+        redis_url: redis::url(&sockets, redis::MAIN),
+        redlock_urls: nodes(options).map(|node| redis::url(&sockets, &node)).collect(),
         replicas: addresses.iter().copied().map(replicas::base_url).collect(),
     };
     progress("preparing the database …");
@@ -109,6 +112,7 @@ async fn run(
 
 /// Postgres and Redis, ready, with a database.
 async fn start_services(
+    options: &UpOptions,
     programs: &Programs,
     folder: &Folder,
     home: &Home,
@@ -120,9 +124,14 @@ async fn start_services(
     let log = folder.log("postgres");
     let spec = postgres::spec(&programs.postgres, &cluster, home, sockets, log);
     stack.start(spec, postgres::START_LIMIT, async || postgres::answers(sockets).await).await?;
-    progress("starting Redis …");
-    let spec = redis::spec(&programs.redis, home, sockets, folder.log("redis"));
-    stack.start(spec, redis::START_LIMIT, async || redis::answers(sockets).await).await?;
+    for name in std::iter::once(redis::MAIN.to_owned()).chain(nodes(options)) {
+        progress(&format!("starting {} …", if name == redis::MAIN { "Redis" } else { &name }));
+        home.make(&name)?;
+        let spec = redis::spec(&programs.redis, home, sockets, &name, folder.log(&name));
+        let ready = async || redis::answers(sockets, &name).await;
+        stack.start(spec, redis::START_LIMIT, ready).await?;
+    }
+    stack.services = stack.children.len();
     postgres::create_database(sockets).await
 }
 
@@ -138,6 +147,7 @@ async fn start_replicas(
         program: &options.serve_program,
         database_url: &running.database_url,
         redis_url: &running.redis_url,
+        redlock_urls: &running.redlock_urls.join(","),
         lock: &options.lock,
         lab: options.lab,
     };
@@ -149,6 +159,11 @@ async fn start_replicas(
         stack.start(spec, replicas::START_LIMIT, ready).await?;
     }
     Ok(())
+}
+
+/// The names of the quorum's nodes.
+fn nodes(options: &UpOptions) -> impl Iterator<Item = String> {
+    (1..=options.redlock).map(redis::node)
 }
 
 /// The one line on stdout.
@@ -170,6 +185,8 @@ struct Stack {
     notes: Arc<Notes>,
     spawner: Spawner,
     children: Vec<Supervised>,
+    /// How many of them are services; the others are replicas.
+    services: usize,
     sockets: Option<PathBuf>,
     hurry: watch::Sender<bool>,
 }
@@ -181,6 +198,7 @@ impl Stack {
             spawner: Spawner::new(Arc::clone(&notes))?,
             notes,
             children: Vec::new(),
+            services: usize::MAX,
             sockets: None,
             hurry: watch::Sender::new(false),
         })
@@ -211,7 +229,7 @@ impl Stack {
 
     /// Stops all, the last started first; a signal meanwhile ends it at once.
     async fn stop(mut self, signals: &mut Signals) {
-        let stopping = stop_in_turn(&mut self.children);
+        let stopping = stop_in_turn(&mut self.children, self.services);
         tokio::pin!(stopping);
         tokio::select! {
             () = &mut stopping => {}
@@ -230,16 +248,13 @@ impl Stack {
 }
 
 /// Replicas together, since each may need its patience; then the services one by one.
-async fn stop_in_turn(children: &mut [Supervised]) {
-    let (services, replicas) = children.split_at_mut(children.len().min(SERVICES));
+async fn stop_in_turn(children: &mut [Supervised], services: usize) {
+    let (services, replicas) = children.split_at_mut(children.len().min(services));
     futures_util::future::join_all(replicas.iter_mut().map(Supervised::stop)).await;
     for service in services.iter_mut().rev() {
         service.stop().await;
     }
 }
-
-/// Postgres and Redis come first in the stack.
-const SERVICES: usize = 2;
 
 /// The signals that mean "stop".
 struct Signals {

@@ -62,6 +62,10 @@ impl Wishes {
         if let Some(name) = &self.lock {
             let unknown = || Ungrantable("Holdfast-Lock", format!("one of {}", Strategy::names()));
             conditions.strategy = Strategy::named(name).ok_or_else(unknown)?;
+            if conditions.strategy.lock.is_some_and(|kind| !shop.locks.has(kind)) {
+                let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
+                return Err(Ungrantable("Holdfast-Lock", why));
+            }
         }
         conditions.wait = self.wait(conditions.strategy)?;
         conditions.ttl = number("Holdfast-Ttl-Ms", self.ttl_ms.as_deref(), &TTL_RANGE_MS)?

@@ -3,7 +3,7 @@
 use super::Error;
 use super::fenced::FencedGuard;
 use super::key::LockKey;
-use super::ladder::{local::LocalGuard, owner::Lease, watchdog::Renewed};
+use super::ladder::{local::LocalGuard, owner::Lease, quorum::QuorumLease, watchdog::Renewed};
 
 /// One lock that was taken. Giving it back says whether it was still held.
 ///
@@ -21,6 +21,7 @@ enum Held {
     Local(LocalGuard),
     Owner(Lease),
     Watchdog(Renewed),
+    Quorum(QuorumLease),
     Fenced(FencedGuard),
 }
 
@@ -66,6 +67,10 @@ impl Guard {
         Self { key, held: Held::Watchdog(lease) }
     }
 
+    pub(super) fn quorum(key: LockKey, lease: QuorumLease) -> Self {
+        Self { key, held: Held::Quorum(lease) }
+    }
+
     pub(super) fn fenced(key: LockKey, guard: FencedGuard) -> Self {
         Self { key, held: Held::Fenced(guard) }
     }
@@ -75,7 +80,7 @@ impl Guard {
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
             Held::Fenced(guard) => Some(guard),
-            Held::Local(_) | Held::Owner(_) | Held::Watchdog(_) => None,
+            Held::Local(_) | Held::Owner(_) | Held::Watchdog(_) | Held::Quorum(_) => None,
         }
     }
 
@@ -107,6 +112,7 @@ impl Guard {
             }
             Held::Owner(lease) => lease.release().await,
             Held::Watchdog(lease) => lease.release().await,
+            Held::Quorum(lease) => lease.release().await,
             Held::Fenced(guard) => guard.release().await,
         }
     }
@@ -118,6 +124,7 @@ impl Guard {
             Held::Local(guard) => drop(guard),
             Held::Owner(lease) => lease.disarm(),
             Held::Watchdog(lease) => lease.leave_to_expire(),
+            Held::Quorum(lease) => lease.leave_to_expire(),
             Held::Fenced(guard) => guard.leave_to_expire(),
         }
     }

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use fenced::FencedLocks;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
+use ladder::quorum::Quorum;
 use ladder::watchdog::Renewed;
 use ladder::{local, owner};
 pub use redis::Redis;
@@ -67,6 +68,8 @@ pub enum Kind {
     Owner,
     /// The same, renewed while it is held.
     Watchdog,
+    /// The textbook lease on a majority of several Redis.
+    Quorum,
     /// The lock of this project: fenced, renewed, handed on.
     Fenced,
 }
@@ -101,7 +104,7 @@ impl Kind {
     pub fn needs_redis(self) -> bool {
         match self {
             Kind::Local => false,
-            Kind::Owner | Kind::Watchdog | Kind::Fenced => true,
+            Kind::Owner | Kind::Watchdog | Kind::Quorum | Kind::Fenced => true,
         }
     }
 
@@ -110,7 +113,7 @@ impl Kind {
     pub fn waits(self) -> &'static [Wait] {
         match self {
             Kind::Local => &[Wait::Notify, Wait::Try],
-            Kind::Owner | Kind::Watchdog => &[Wait::Retry, Wait::Try],
+            Kind::Owner | Kind::Watchdog | Kind::Quorum => &[Wait::Retry, Wait::Try],
             Kind::Fenced => &[Wait::Notify, Wait::Try],
         }
     }
@@ -150,6 +153,9 @@ pub enum Error {
     /// given back.
     #[error("Redis does not answer: {0}")]
     Unavailable(#[from] Arc<::redis::RedisError>),
+    /// There are no nodes to have a majority of.
+    #[error("no quorum is configured; set REDLOCK_URLS")]
+    NoQuorum,
     /// The key is empty or blank: everybody would wait for everybody.
     #[error("a lock's key must not be blank")]
     BlankKey,
@@ -167,6 +173,7 @@ pub struct Locks {
     redis: Redis,
     local: local::LocalLocks,
     fenced: FencedLocks,
+    quorum: Option<Quorum>,
     settings: Settings,
 }
 
@@ -190,7 +197,20 @@ impl Locks {
     #[must_use]
     pub fn new(redis: Redis, settings: Settings) -> Self {
         let fenced = FencedLocks::new(redis.clone(), &settings.prefix, settings.fenced.clone());
-        Self { redis, local: local::LocalLocks::default(), fenced, settings }
+        Self { redis, local: local::LocalLocks::default(), fenced, quorum: None, settings }
+    }
+
+    /// The same locks, and [`Kind::Quorum`] over those nodes.
+    #[must_use]
+    pub fn with_quorum(mut self, nodes: Vec<Redis>) -> Self {
+        self.quorum = (!nodes.is_empty()).then(|| Quorum::new(nodes));
+        self
+    }
+
+    /// Whether that kind of lock can be taken here.
+    #[must_use]
+    pub fn has(&self, kind: Kind) -> bool {
+        kind != Kind::Quorum || self.quorum.is_some()
     }
 
     /// The Redis under the locks.
@@ -262,6 +282,12 @@ impl Locks {
                     Some(lease) => Ok(Ok(Guard::owner(key, lease))),
                     None => Ok(Err(inspect::holder(&self.redis, &redis_key).await?)),
                 }
+            }
+            Kind::Quorum => {
+                let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
+                let (ttl, retry) = (ask.ttl.unwrap_or(self.settings.ttl), self.settings.retry);
+                let lease = quorum.acquire(&redis_key, ttl, retry, ask.wait, until).await?;
+                Ok(lease.map(|lease| Guard::quorum(key, lease)).ok_or_else(Holder::default))
             }
             Kind::Fenced => self.fenced.acquire(key, redis_key, ask.wait, ask.ttl, until).await,
         }

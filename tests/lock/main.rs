@@ -10,4 +10,5 @@ mod complaints;
 mod faults;
 mod history;
 mod manners;
+mod quorum;
 mod server;

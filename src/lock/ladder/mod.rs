@@ -3,4 +3,5 @@
 
 pub mod local;
 pub mod owner;
+pub mod quorum;
 pub mod watchdog;

@@ -69,7 +69,7 @@ pub enum Holds {
 }
 
 /// The ladder, in teaching order.
-pub static STRATEGIES: [Strategy; 7] = [
+pub static STRATEGIES: [Strategy; 8] = [
     Strategy {
         name: "none",
         lock: None,
@@ -101,6 +101,14 @@ pub static STRATEGIES: [Strategy; 7] = [
         write: Write::Computed,
         holds: Holds::WhileLeased,
         about: "owner, renewed while the work runs: breaks when the process is paused",
+    },
+    Strategy {
+        name: "redlock",
+        lock: Some(Kind::Quorum),
+        read: Read::Plain,
+        write: Write::Computed,
+        holds: Holds::WhileLeased,
+        about: "a lease on a majority of several Redis: breaks when the process is paused",
     },
     Strategy {
         name: "fenced",

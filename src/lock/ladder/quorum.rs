@@ -1,0 +1,279 @@
+//! `redlock`: the textbook lease on a majority of several independent Redis.
+//!
+//! # Guarantee
+//! The lock is held by whoever got it on more than half of the nodes, so it survives the loss of the
+//! others. Nodes are asked in parallel, each for a short time only; what was got without a majority
+//! is given back at once, and what a slow node grants after all is given back when it answers. The
+//! lease counts for its time less what asking took, less the drift of clocks: a lock that was won
+//! too late is not handed out.
+//!
+//! # Breaks when
+//! The process is paused past its lease, or the clocks of nodes drift apart by more than allowed, or
+//! a node restarts without its data. It has **no fence**, and its type says so: the greatest of a
+//! majority's counters does not grow monotonically unless it is written back first.
+//!
+//! # Seen in the wild
+//! antirez, *Distributed locks with Redis*; redsync, node-redlock, rslock. Kleppmann (2016) on why
+//! it is not enough.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use rand::RngExt as _;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use uuid::Uuid;
+
+use crate::clock::monotonic_us;
+use crate::lock::redis::unix_ms;
+use crate::lock::{Error, Redis, Released, Wait};
+
+/// One node may take this part of the lease to answer, and not more than [`NODE_LIMIT`].
+const NODE_PART: u32 = 20;
+/// A node that is there answers in a millisecond.
+const NODE_LIMIT: Duration = Duration::from_millis(50);
+
+/// The nodes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Quorum {
+    nodes: Vec<Redis>,
+}
+
+impl Quorum {
+    /// A quorum of those nodes; an even number of them tolerates no more than one less does.
+    #[must_use]
+    pub fn new(nodes: Vec<Redis>) -> Self {
+        Self { nodes }
+    }
+
+    /// How many nodes are more than half.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    /// Takes the lock on a majority, trying until `until` when told to; `None` when a majority is
+    /// somebody else's then.
+    ///
+    /// # Errors
+    /// So many nodes are away that there can be no majority.
+    ///
+    /// # Cancel safety
+    /// Safe: what was taken, and what may still be taken, is given back.
+    pub async fn acquire(
+        &self,
+        redis_key: &str,
+        ttl: Duration,
+        retry: Duration,
+        wait: Wait,
+        until: Instant,
+    ) -> Result<Option<QuorumLease>, Error> {
+        loop {
+            if let Some(lease) = self.attempt(redis_key, ttl).await? {
+                return Ok(Some(lease));
+            }
+            let next = Instant::now() + retry.mul_f64(rand::rng().random_range(0.5..1.5));
+            if wait == Wait::Try || next > until {
+                return Ok(None);
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<Option<QuorumLease>, Error> {
+        let sent_us = monotonic_us();
+        // Armed before anything is sent: dropping it gives back whatever was or will be granted.
+        let held = Held {
+            quorum: self.clone(),
+            key: redis_key.to_owned(),
+            owner: format!("{}@{}", Uuid::new_v4(), unix_ms()),
+            armed: true,
+        };
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let command = redis::cmd("SET")
+            .arg(&held.key)
+            .arg(&held.owner)
+            .arg("NX")
+            .arg("PX")
+            .arg(ttl_ms)
+            .to_owned();
+        let votes = self.poll(ttl, |node| {
+            let command = command.clone();
+            async move { Ok(node.query::<Option<String>>(command).await?.is_some()) }
+        });
+        let votes = votes.await;
+        let spent_us = monotonic_us() - sent_us;
+        if votes.yes >= self.majority() && spent_us < usable_us(ttl) {
+            let deadline_us = sent_us + usable_us(ttl);
+            let renewal = Renewal(self.nodes[0].runtime().spawn(renew(
+                self.clone(),
+                held.key.clone(),
+                held.owner.clone(),
+                ttl,
+            )));
+            return Ok(Some(QuorumLease { renewal, held, deadline_us }));
+        }
+        // Given back on every node by a task of its own: nobody waits for the slow ones.
+        drop(held);
+        match votes.away {
+            Some(error) if votes.no + votes.yes < self.majority() => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Asks all nodes at once. Returns as soon as a majority has agreed, or all have answered or
+    /// had their time.
+    async fn poll<F>(&self, ttl: Duration, ask: impl Fn(Redis) -> F) -> Votes
+    where
+        F: Future<Output = Result<bool, redis::RedisError>>,
+    {
+        let patience = (ttl / NODE_PART).min(NODE_LIMIT);
+        let mut answers: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| timeout(patience, ask(node.clone()))).collect();
+        let mut votes = Votes::default();
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(Ok(true)) => votes.yes += 1,
+                Ok(Ok(false)) => votes.no += 1,
+                Ok(Err(error)) => votes.away = Some(error.into()),
+                Err(_) => votes.away = Some(too_slow()),
+            }
+            if votes.yes >= self.majority() {
+                break;
+            }
+        }
+        votes
+    }
+}
+
+#[derive(Default)]
+struct Votes {
+    yes: usize,
+    no: usize,
+    away: Option<Error>,
+}
+
+fn too_slow() -> Error {
+    redis::RedisError::from((redis::ErrorKind::Io, "a node did not answer in time")).into()
+}
+
+/// What of a lease counts: less the drift of clocks, one part in a hundred and 2 ms.
+fn usable_us(ttl: Duration) -> u64 {
+    let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+    ttl_us.saturating_sub(ttl_us / 100 + 2_000)
+}
+
+/// A lease on a majority, being extended. It has no fence.
+#[derive(Debug)]
+pub struct QuorumLease {
+    /// Before `held`: nothing is extended after it was given back.
+    renewal: Renewal,
+    held: Held,
+    deadline_us: u64,
+}
+
+impl QuorumLease {
+    /// Until when the first lease counts, on the machine's monotonic clock; extensions move on from
+    /// there.
+    #[must_use]
+    pub fn deadline_us(&self) -> u64 {
+        self.deadline_us
+    }
+
+    /// Gives it back everywhere.
+    pub async fn release(self) -> Released {
+        drop(self.renewal);
+        self.held.give_back().await
+    }
+
+    /// Leaves it to its expiry.
+    pub fn leave_to_expire(mut self) {
+        self.held.armed = false;
+    }
+}
+
+#[derive(Debug)]
+struct Renewal(JoinHandle<()>);
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An owner that is, or may be, on some of the nodes.
+#[derive(Debug)]
+struct Held {
+    quorum: Quorum,
+    key: String,
+    owner: String,
+    armed: bool,
+}
+
+impl Held {
+    /// Compares and deletes on every node; held if a majority still had it. A node that has not
+    /// answered yet is asked behind its own answer, on the same connection, so it lets go too.
+    async fn give_back(mut self) -> Released {
+        self.armed = false;
+        let (key, owner) = (self.key.clone(), self.owner.clone());
+        let majority = self.quorum.majority();
+        let mut asked: FuturesUnordered<_> = self
+            .quorum
+            .nodes
+            .iter()
+            .map(|node| {
+                let (node, key, owner) = (node.clone(), key.clone(), owner.clone());
+                let runtime = node.runtime().clone();
+                runtime.spawn(async move { node.delete_if(&key, &owner).await })
+            })
+            .collect();
+        let (mut held, mut lost) = (0, 0);
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(Ok(true)) => held += 1,
+                Ok(Ok(false)) => lost += 1,
+                _ => {}
+            }
+            if held >= majority {
+                return Released::Held;
+            }
+        }
+        if lost >= majority { Released::Lost } else { Released::Unknown }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let held = Held {
+            quorum: self.quorum.clone(),
+            key: std::mem::take(&mut self.key),
+            owner: std::mem::take(&mut self.owner),
+            armed: false,
+        };
+        if let Some(node) = self.quorum.nodes.first() {
+            node.runtime().clone().spawn(held.give_back());
+        }
+    }
+}
+
+/// Extends the lease on a majority after every third of it. A failed extension unlocks nothing: the
+/// lease ends by itself if it was the last.
+async fn renew(quorum: Quorum, key: String, owner: String, ttl: Duration) {
+    let mut pause = ttl / 3;
+    loop {
+        tokio::time::sleep(pause).await;
+        let votes = quorum.poll(ttl, |node| {
+            let (key, owner) = (key.clone(), owner.clone());
+            async move { node.renew_if(&key, &owner, ttl).await }
+        });
+        let votes = votes.await;
+        pause = if votes.yes >= quorum.majority() { ttl / 3 } else { ttl / 10 };
+        if votes.no >= quorum.majority() {
+            return;
+        }
+    }
+}
