@@ -45,7 +45,17 @@ pub fn services() -> &'static Services {
         // between sees its standard input close when this process ends, however it ends.
         let script = "\"$@\" </dev/null & pid=$!; read -r _; kill -TERM $pid; wait $pid";
         let mut up = Command::new("sh")
-            .args(["-c", script, "sh", env!("CARGO_BIN_EXE_holdfast"), "up", "--replicas", "1"])
+            .args([
+                "-c",
+                script,
+                "sh",
+                env!("CARGO_BIN_EXE_holdfast"),
+                "up",
+                "--replicas",
+                "1",
+                "--redlock",
+                "3",
+            ])
             .args(["--listen", &format!("127.0.0.1:{port}"), "--lab", "on"])
             .arg("--data")
             .arg(data.path())
@@ -118,9 +128,11 @@ impl Shop {
     pub fn add_replica(&mut self, env: &[(&str, &str)]) {
         let url = self.database_url();
         let redis = &services().running.redis_url;
+        let redlock = services().running.redlock_urls.join(",");
         let mut all = vec![
             ("DATABASE_URL", url.as_str()),
             ("REDIS_URL", redis.as_str()),
+            ("REDLOCK_URLS", redlock.as_str()),
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
             ("HOLDFAST_LOCK", "owner"),

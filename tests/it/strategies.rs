@@ -78,7 +78,7 @@ async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
 #[tokio::test]
 async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
     let shop = Shop::start(2).await;
-    for strategy in ["owner", "watchdog", "fenced", "row-lock", "atomic"] {
+    for strategy in ["owner", "watchdog", "redlock", "fenced", "row-lock", "atomic"] {
         let run = run(&shop, strategy, "2").await;
         assert!(run.is_sound(), "{strategy}: {:#}", run.audit);
         assert_eq!(run.accepted, STOCK, "{strategy}");
@@ -126,19 +126,25 @@ async fn watchdog_lets_work_finish_that_outlives_the_lease() {
 }
 
 #[tokio::test]
-async fn a_paused_process_under_watchdog_comes_back_as_a_second_holder() {
+async fn a_paused_process_comes_back_as_a_second_holder_under_watchdog_and_redlock() {
+    for strategy in ["watchdog", "redlock"] {
+        paused_it_comes_back_as_a_second_holder(strategy).await;
+    }
+}
+
+async fn paused_it_comes_back_as_a_second_holder(strategy: &str) {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
-    let under_watchdog = |replica: usize| {
+    let under_it = |replica: usize| {
         shop.order(&alice, replica, &sku, 1)
-            .header("Holdfast-Lock", "watchdog")
+            .header("Holdfast-Lock", strategy)
             .header("Holdfast-Ttl-Ms", "500")
     };
-    let late = tokio::spawn(under_watchdog(0).header("Holdfast-Work-Ms", "400").send());
+    let late = tokio::spawn(under_it(0).header("Holdfast-Work-Ms", "400").send());
     shop.until_idle_behind("select sku").await;
     shop.replicas[0].pause();
-    body(under_watchdog(1).send().await.unwrap(), StatusCode::CREATED).await;
+    body(under_it(1).send().await.unwrap(), StatusCode::CREATED).await;
     shop.replicas[0].resume();
     body(late.await.unwrap().unwrap(), StatusCode::CREATED).await;
     let audit = shop.item_audit(&sku).await;
