@@ -147,6 +147,7 @@ def run_both(name: str, tool: str, throw: Throw, base_urls: list[str], options) 
     off, on = runs
     shown, text = verdict(off, on)
     table.closing(runs, text)
+    table.evidence(base_urls[0], runs)
     if options.json:
         print(json.dumps({
             "story": name, "tool": tool, "base_urls": base_urls, "stock": options.stock,
@@ -190,6 +191,9 @@ def verdict(off: Run, on: Run) -> tuple[bool, str]:
     if strange:
         return False, (f"Not shown: {strange} of {off.orders + on.orders} orders did not get an "
                        "answer this story knows (listed above), so the figures prove nothing.")
+    if on.strategy == "none":
+        return False, ("Not shown: the server itself runs without a lock, so both runs did; name "
+                       "one that holds, e.g. --lock fenced.")
     if on.oversold > 0 or not on.ok:
         return False, (f"Not shown: with the lock on ({on.strategy}) the shop sold {on.sold} of "
                        f"{on.stock_opening} units and its ledger is not sound (oversold "
@@ -239,6 +243,11 @@ class Table:
             if run.unexpected:
                 self.say(f"{run.strategy} unexpected: {listed(run.unexpected)}")
         self.say(text)
+
+    def evidence(self, base: str, runs: list[Run]) -> None:
+        self.say("")
+        for run in runs:
+            self.say(f"the ledger under {run.strategy}: {base}/items/{run.sku}")
 
     def line(self, cells) -> str:
         first, *rest = [str(cell) for cell in cells]

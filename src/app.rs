@@ -46,6 +46,7 @@ impl Replica {
         })?;
         let port = listener.local_addr()?.port();
         let shop = shop(options)?;
+        db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let site = Site {

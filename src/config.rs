@@ -35,12 +35,16 @@ pub enum Command {
 
 /// Options of `holdfast up`.
 #[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The replicas also heed the environment variables of `holdfast serve --help`, \
+    such as HOLDFAST_LOCK_TTL_MS."
+)]
 pub struct Up {
     /// How many replicas to run, on the listen port and the ones after it
     #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub replicas: u16,
     /// Address of the first replica
-    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
     /// Folder that keeps the data between runs
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
@@ -54,7 +58,8 @@ pub struct Up {
     /// Whether the lab is on: its headers, its throw-away items, its broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: Switch,
-    /// How the replicas keep two changes of one value apart
+    /// How the replicas keep two changes of one value apart: none, local, owner, watchdog, redlock,
+    /// fenced, row-lock or atomic
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "fenced")]
     pub lock: String,
 }
@@ -75,7 +80,7 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
     pub redis_prefix: String,
     /// Address to listen on
-    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
     /// Name of this replica in answers and on pages [default: the listen port]
     #[arg(long, env = "HOLDFAST_REPLICA")]
@@ -134,9 +139,12 @@ pub struct UserAdd {
     /// May restock and run the lab
     #[arg(long)]
     pub admin: bool,
-    /// Where Postgres is
+    /// Where Postgres is [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: String,
+    pub database_url: Option<String>,
+    /// Folder of a running `holdfast up`, asked when no DATABASE_URL is given
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
     /// The password, instead of being asked for it
     #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
     pub password: Option<String>,
@@ -157,6 +165,15 @@ pub struct Audit {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// An address to listen on: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.replace("localhost:", "127.0.0.1:");
+    let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    text.parse().or_else(|_| text.parse().map(loopback)).map_err(|_| {
+        "an address and a port, e.g. 127.0.0.1:8080; the port is 1 to 65535".to_owned()
+    })
 }
 
 /// On or off.

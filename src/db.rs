@@ -20,6 +20,9 @@ pub static MIGRATIONS: Migrator = sqlx::migrate!();
 /// A request gives up on the pool after this; `unavailable` must be told within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
+/// A server that is there lets one in sooner.
+const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What every session sets. A statement may take 4 s, and wait 3 s of them for a row;
 /// a transaction in which nobody speaks is ended after 10 s, the time a lock lives.
 const SESSION: [(&str, &str); 4] = [
@@ -120,6 +123,19 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .connect_lazy_with(options);
     Ok(pool.into())
+}
+
+/// Connects once, to learn why when it can't: a pool only says that it waited in vain.
+///
+/// # Errors
+/// [`Error::Unreachable`], with the reason.
+pub async fn reach(url: &str) -> Result<(), Error> {
+    let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    let connect = sqlx::PgConnection::connect_with(&options);
+    let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
+    let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    connection.map_err(Error::Unreachable)?.close().await?;
+    Ok(())
 }
 
 /// Applies the migrations that are missing. Two callers at once take turns.

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -16,13 +17,27 @@ use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
+    // The audit's 1 means that the books are not sound; that it could not look is something else.
+    let failure = if matches!(cli.command, Command::Audit(_)) { 2 } else { 1 };
     match run(cli.command).await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("holdfast: {error:#}");
-            ExitCode::FAILURE
+            eprintln!("holdfast: {}", whole(&error));
+            ExitCode::from(failure)
         }
     }
+}
+
+/// The error with its causes, but for those that it has quoted already.
+fn whole(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match text.as_str() {
+            "" => cause,
+            text if text.contains(&cause) => text.to_owned(),
+            text => format!("{text}: {cause}"),
+        }
+    })
 }
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -90,13 +105,21 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
     let password = match options.password {
         Some(password) => password,
         None if std::io::stdin().is_terminal() => {
-            rpassword::prompt_password(format!("Password for {}: ", options.name))
-                .context("can't read the password")?
+            let ask = |words: String| {
+                rpassword::prompt_password(words).context("can't read the password")
+            };
+            let password = ask(format!("Password for {}: ", options.name))?;
+            if ask("The same again: ".to_owned())? != password {
+                bail!("the two passwords differ; nothing was changed");
+            }
+            password
         }
         None => bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD"),
     };
     let credentials = Credentials { user: options.name.clone(), password };
-    let pool = db::pool(&options.database_url, 2)?;
+    let (database_url, _) = where_it_is(options.database_url, None, &options.data)?;
+    let pool = db::pool(&database_url, 2)?;
+    db::reach(&database_url).await?;
     db::check_server(&pool).await?;
     match users::create(&pool, credentials, options.admin).await? {
         Outcome::Done(_) | Outcome::Replayed(_) => {
@@ -110,19 +133,9 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
 }
 
 async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
-    let (database_url, redis_url) = match (options.database_url, embedded::read_env(&options.data))
-    {
-        (Some(database_url), _) => (database_url, options.redis_url),
-        (None, Some(running)) => {
-            (running.database_url, options.redis_url.or(Some(running.redis_url)))
-        }
-        (None, None) => {
-            bail!(
-                "no `holdfast up` runs on {}, and no DATABASE_URL is given",
-                options.data.display()
-            )
-        }
-    };
+    let (database_url, redis_url) =
+        where_it_is(options.database_url, options.redis_url, &options.data)?;
+    db::reach(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
     let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
@@ -131,6 +144,23 @@ async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
         print_audit(&audit);
     }
     Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The addresses given, or those of the `holdfast up` that runs on that folder.
+fn where_it_is(
+    database_url: Option<String>,
+    redis_url: Option<String>,
+    data: &Path,
+) -> anyhow::Result<(String, Option<String>)> {
+    match (database_url, embedded::read_env(data)) {
+        (Some(database_url), _) => Ok((database_url, redis_url)),
+        (None, Some(running)) => Ok((running.database_url, redis_url.or(Some(running.redis_url)))),
+        (None, None) => bail!(
+            "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
+             --data, or say where Postgres is with DATABASE_URL",
+            data.display()
+        ),
+    }
 }
 
 fn print_audit(audit: &audit::Audit) {

@@ -68,6 +68,9 @@ pub async fn up(
     };
     folder.remove_env();
     stack.stop(&mut signals).await;
+    if outcome.is_ok() {
+        progress(&format!("stopped; the data stays in {}", options.data.display()));
+    }
     Ok(outcome?)
 }
 

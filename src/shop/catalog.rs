@@ -112,9 +112,10 @@ pub(super) async fn admit_to_lab(
     match first_of_the_shop(shop, skus).await? {
         None => Ok(Ok(())),
         Some(sku) => Ok(Err(Refusal::Forbidden(format!(
-            "{sku} is the shop's own, and beside the server's {} it may come out wrong under {} or \
-             with a lease of its own: that is kept to lab items",
-            shop.strategy.name, conditions.strategy.name,
+            "this is kept to lab items, and {sku} is the shop's own: under Holdfast-Lock: {} or with \
+             a Holdfast-Ttl-Ms, beside others under {}, sales could be lost. The admin makes a lab \
+             item with POST /api/lab/items",
+            conditions.strategy.name, shop.strategy.name,
         )))),
     }
 }

@@ -31,7 +31,6 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The services of this test binary.
 pub struct Services {
     pub running: RunningUp,
-    _data: tempfile::TempDir,
     _up: Child,
 }
 
@@ -39,26 +38,18 @@ pub struct Services {
 pub fn services() -> &'static Services {
     static SERVICES: OnceLock<Services> = OnceLock::new();
     SERVICES.get_or_init(|| {
-        let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap();
+        let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap().keep();
         let port = free_port();
         // Statics are not dropped, so nobody would end `up` when the tests are over. The shell in
         // between sees its standard input close when this process ends, however it ends.
-        let script = "\"$@\" </dev/null & pid=$!; read -r _; kill -TERM $pid; wait $pid";
+        // It removes the folder too, which is as large as the tests made it.
+        let script = "data=$1; shift; \"$@\" --data \"$data\" </dev/null & pid=$!; read -r _; \
+                      kill -TERM $pid; wait $pid; rm -rf \"$data\"";
         let mut up = Command::new("sh")
-            .args([
-                "-c",
-                script,
-                "sh",
-                env!("CARGO_BIN_EXE_holdfast"),
-                "up",
-                "--replicas",
-                "1",
-                "--redlock",
-                "3",
-            ])
+            .args(["-c", script, "sh"])
+            .arg(&data)
+            .args([env!("CARGO_BIN_EXE_holdfast"), "up", "--replicas", "1", "--redlock", "3"])
             .args(["--listen", &format!("127.0.0.1:{port}"), "--lab", "on"])
-            .arg("--data")
-            .arg(data.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -67,8 +58,8 @@ pub fn services() -> &'static Services {
         let mut ready = String::new();
         BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         assert!(ready.contains("ready"), "up did not start: {ready:?}");
-        let running = read_env(data.path()).expect("a ready up has an env file");
-        Services { running, _data: data, _up: up }
+        let running = read_env(&data).expect("a ready up has an env file");
+        Services { running, _up: up }
     })
 }
 

@@ -123,6 +123,14 @@ async fn another_process_waits_for_a_few_passes_at_most() {
         ours.spawn(waiting);
     }
     let theirs = in_line(&server, &there, "{a}").await;
+    // The word that somebody waits may be lost; the next renewal brings it for certain.
+    let left = || server.ask::<i64>("PTTL holdfast:lock:{a}");
+    let mut before = left();
+    until("the lease is renewed", async || {
+        let now = left();
+        std::mem::replace(&mut before, now) < now
+    })
+    .await;
     held.release().await;
     let theirs = theirs.await.unwrap();
     assert_eq!(served.load(Ordering::SeqCst), 4);

@@ -17,6 +17,8 @@
 //! it is not enough.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -88,29 +90,17 @@ impl Quorum {
             quorum: self.clone(),
             key: redis_key.to_owned(),
             owner: format!("{}@{}", Uuid::new_v4(), unix_ms()),
+            over: Arc::default(),
             armed: true,
         };
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let command = redis::cmd("SET")
-            .arg(&held.key)
-            .arg(&held.owner)
-            .arg("NX")
-            .arg("PX")
-            .arg(ttl_ms)
-            .to_owned();
-        let votes = self.poll(ttl, |node| {
-            let command = command.clone();
-            async move { Ok(node.query::<Option<String>>(command).await?.is_some()) }
-        });
-        let votes = votes.await;
+        let votes = self.poll(ttl, |node| take_node(node, &held, ttl)).await;
         let spent_us = monotonic_us() - sent_us;
         if votes.yes >= self.majority() && spent_us < usable_us(ttl) {
             let deadline_us = sent_us + usable_us(ttl);
             let renewal = Renewal(self.nodes[0].runtime().spawn(renew(
-                self.clone(),
-                held.key.clone(),
-                held.owner.clone(),
+                held.watcher(),
                 ttl,
+                sent_us + usable_us(ttl),
             )));
             return Ok(Some(QuorumLease { renewal, held, deadline_us }));
         }
@@ -124,20 +114,24 @@ impl Quorum {
 
     /// Asks all nodes at once. Returns as soon as a majority has agreed, or all have answered or
     /// had their time.
+    ///
+    /// A node whose answer is not waited for is asked all the same, by a task of its own: a lock on a
+    /// bare majority would be lost with its first node.
     async fn poll<F>(&self, ttl: Duration, ask: impl Fn(Redis) -> F) -> Votes
     where
-        F: Future<Output = Result<bool, redis::RedisError>>,
+        F: Future<Output = Result<bool, redis::RedisError>> + Send + 'static,
     {
         let patience = (ttl / NODE_PART).min(NODE_LIMIT);
+        let asked = self.nodes.iter().map(|node| node.runtime().spawn(ask(node.clone())));
         let mut answers: FuturesUnordered<_> =
-            self.nodes.iter().map(|node| timeout(patience, ask(node.clone()))).collect();
+            asked.map(|answer| timeout(patience, answer)).collect();
         let mut votes = Votes::default();
         while let Some(answer) = answers.next().await {
             match answer {
-                Ok(Ok(true)) => votes.yes += 1,
-                Ok(Ok(false)) => votes.no += 1,
-                Ok(Err(error)) => votes.away = Some(error.into()),
-                Err(_) => votes.away = Some(too_slow()),
+                Ok(Ok(Ok(true))) => votes.yes += 1,
+                Ok(Ok(Ok(false))) => votes.no += 1,
+                Ok(Ok(Err(error))) => votes.away = Some(error.into()),
+                Ok(Err(_)) | Err(_) => votes.away = Some(too_slow()),
             }
             if votes.yes >= self.majority() {
                 break;
@@ -208,14 +202,28 @@ struct Held {
     quorum: Quorum,
     key: String,
     owner: String,
+    /// It was given back: whoever is granted it after all lets go.
+    over: Arc<AtomicBool>,
     armed: bool,
 }
 
 impl Held {
+    /// The same owner, for those who must not give it back.
+    fn watcher(&self) -> Held {
+        Held {
+            quorum: self.quorum.clone(),
+            key: self.key.clone(),
+            owner: self.owner.clone(),
+            over: self.over.clone(),
+            armed: false,
+        }
+    }
+
     /// Compares and deletes on every node; held if a majority still had it. A node that has not
-    /// answered yet is asked behind its own answer, on the same connection, so it lets go too.
+    /// granted it yet lets go when it does.
     async fn give_back(mut self) -> Released {
         self.armed = false;
+        self.over.store(true, Ordering::SeqCst);
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let majority = self.quorum.majority();
         let mut asked: FuturesUnordered<_> = self
@@ -248,32 +256,55 @@ impl Drop for Held {
         if !self.armed {
             return;
         }
-        let held = Held {
-            quorum: self.quorum.clone(),
-            key: std::mem::take(&mut self.key),
-            owner: std::mem::take(&mut self.owner),
-            armed: false,
-        };
+        let held = self.watcher();
         if let Some(node) = self.quorum.nodes.first() {
             node.runtime().clone().spawn(held.give_back());
         }
     }
 }
 
-/// Extends the lease on a majority after every third of it. A failed extension unlocks nothing: the
-/// lease ends by itself if it was the last.
-async fn renew(quorum: Quorum, key: String, owner: String, ttl: Duration) {
+/// Asks one node for the lock, and lets go of it again if it was given back meanwhile.
+fn take_node(
+    node: Redis,
+    held: &Held,
+    ttl: Duration,
+) -> impl Future<Output = Result<bool, redis::RedisError>> + Send + 'static {
+    let held = held.watcher();
+    async move {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let mut command = redis::cmd("SET");
+        command.arg(&held.key).arg(&held.owner).arg("NX").arg("PX").arg(ttl_ms);
+        let taken = node.query::<Option<String>>(command).await?.is_some();
+        if taken && held.over.load(Ordering::SeqCst) {
+            node.delete_if(&held.key, &held.owner).await?;
+        }
+        Ok(taken)
+    }
+}
+
+/// Extends the lease on a majority after every third of it, and takes it on nodes that do not have
+/// it (they were away, or have forgotten), while it still counts. A failed extension unlocks nothing:
+/// it is tried again until the lease is over.
+async fn renew(held: Held, ttl: Duration, mut deadline_us: u64) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
-        let votes = quorum.poll(ttl, |node| {
-            let (key, owner) = (key.clone(), owner.clone());
-            async move { node.renew_if(&key, &owner, ttl).await }
-        });
-        let votes = votes.await;
-        pause = if votes.yes >= quorum.majority() { ttl / 3 } else { ttl / 10 };
-        if votes.no >= quorum.majority() {
+        let sent_us = monotonic_us();
+        if sent_us >= deadline_us {
             return;
         }
+        let votes = held.quorum.poll(ttl, |node| {
+            let held = held.watcher();
+            async move {
+                Ok(node.renew_if(&held.key, &held.owner, ttl).await?
+                    || take_node(node, &held, ttl).await?)
+            }
+        });
+        pause = if votes.await.yes >= held.quorum.majority() {
+            deadline_us = sent_us + usable_us(ttl);
+            ttl / 3
+        } else {
+            ttl / 10
+        };
     }
 }

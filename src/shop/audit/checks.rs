@@ -43,7 +43,8 @@ const RULES: [Rule; 17] = [
         holds: "each entry begins where the one before it ended",
         culprits: "
             select format('%s entry %s: before %s %s → after %s, but it was %s',
-                          sku, seq, before, to_char(delta, 'SG999999999990'), after, previous) from (
+                          sku, seq, before, case when delta < 0 then '−' else '+' end || abs(delta),
+                          after, previous) from (
                 select l.*, lag(l.after, 1, 0::bigint) over (partition by l.sku order by l.seq) as previous
                   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
              where before <> previous or after <> before + delta order by sku, seq",
