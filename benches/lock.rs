@@ -208,14 +208,20 @@ impl Server {
         Ok(redis::Client::open(self.url())?.get_connection()?)
     }
 
+    /// One round trip by the client that the locks use, over the same socket, nothing else going on.
     fn ping_p50_us(&self) -> anyhow::Result<f64> {
-        let mut connection = self.connection()?;
-        let mut times = Vec::new();
-        for _ in 0..2_000 {
-            let before = std::time::Instant::now();
-            let _: String = redis::cmd("PING").query(&mut connection)?;
-            times.push(before.elapsed().as_nanos() as f64 / 1_000.0);
-        }
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+        let mut times = runtime.block_on(async {
+            let redis = Redis::open(&self.url())?;
+            let mut times = Vec::new();
+            for _ in 0..2_000 {
+                let before = std::time::Instant::now();
+                redis.ping().await?;
+                times.push(before.elapsed().as_nanos() as f64 / 1_000.0);
+            }
+            anyhow::Ok(times)
+        })?;
         Ok(percentile(&mut times, 0.5))
     }
 
