@@ -8,6 +8,10 @@ use super::{Error, Holder, Locks, Redis};
 const SCAN_STEP: usize = 200;
 /// Enough to see what is wrong; a shop that leaves more behind needs `redis-cli`.
 const MOST: usize = 1_000;
+/// How the key of a fenced lock's line ends.
+const LINE: &str = ":queue";
+/// How the keys end that a fenced lock keeps beside itself.
+const BESIDE: [&str; 3] = [LINE, ":seen", ":fence"];
 
 /// A lock as it is in Redis.
 #[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
@@ -20,6 +24,11 @@ pub struct HeldLock {
     pub since_ms: Option<i64>,
     /// How long it lives if nobody renews it; absent when it never expires.
     pub remaining_ms: Option<u64>,
+    /// Under which fence, where the lock has one.
+    pub fence: Option<i64>,
+    /// How many processes wait in line for it. A lock without a fence has no line: those who want
+    /// it ask again by themselves, and nobody counts them.
+    pub waiting: u64,
 }
 
 /// Who holds the lock of that Redis key.
@@ -39,10 +48,10 @@ impl Locks {
     /// # Errors
     /// When Redis does not answer.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
-        let mut keys = Vec::new();
-        for family in ["lock", "token"] {
-            keys.extend(self.scan(&format!("{}{family}:*", self.settings.prefix)).await?);
-        }
+        let prefix = &self.settings.prefix;
+        let mut keys = self.scan(&format!("{prefix}lock:*"), is_a_lock).await?;
+        // A token ends as its client likes, so there all are what they seem.
+        keys.extend(self.scan(&format!("{prefix}token:*"), |_| true).await?);
         keys.sort();
         keys.dedup();
         let mut held = Vec::with_capacity(keys.len());
@@ -50,13 +59,25 @@ impl Locks {
             let commands = ::redis::pipe().get(&key).pttl(&key).to_owned();
             let (owner, ttl_ms): (Option<String>, i64) = self.redis.pipe(commands).await?;
             let Some(owner) = owner else { continue };
-            let since_ms = since_ms(&owner);
-            held.push(HeldLock { key, owner, since_ms, remaining_ms: u64::try_from(ttl_ms).ok() });
+            let fence = fence(&owner);
+            let waiting = match fence {
+                Some(_) => self.redis.query(::redis::Cmd::zcard(format!("{key}{LINE}"))).await?,
+                None => 0,
+            };
+            let remaining_ms = u64::try_from(ttl_ms).ok();
+            held.push(HeldLock {
+                since_ms: since_ms(&owner),
+                key,
+                owner,
+                remaining_ms,
+                fence,
+                waiting,
+            });
         }
         Ok(held)
     }
 
-    async fn scan(&self, pattern: &str) -> Result<Vec<String>, Error> {
+    async fn scan(&self, pattern: &str, wanted: fn(&str) -> bool) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
         let mut cursor = 0_u64;
         loop {
@@ -68,13 +89,18 @@ impl Locks {
                 .arg(SCAN_STEP)
                 .to_owned();
             let (next, found): (u64, Vec<String>) = self.redis.query(command).await?;
-            keys.extend(found);
+            keys.extend(found.into_iter().filter(|key| wanted(key)));
             cursor = next;
             if cursor == 0 || keys.len() >= MOST {
                 return Ok(keys);
             }
         }
     }
+}
+
+/// Whether that key is a lock, and not what a fenced lock keeps beside itself.
+fn is_a_lock(key: &str) -> bool {
+    !BESIDE.iter().any(|end| key.ends_with(end))
 }
 
 /// The number between the owner and the `@` of a fenced lock's value.

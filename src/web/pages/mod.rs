@@ -14,6 +14,7 @@ pub mod door;
 pub mod dress;
 pub mod frame;
 pub mod item;
+pub mod locks;
 pub mod notice;
 pub mod order;
 pub mod orders;
@@ -62,6 +63,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/account", "GET").route(web::get().to(account::show)))
         .service(resource("/account/top-ups", "POST").route(web::post().to(account::top_up)))
         .service(resource("/audit", "GET").route(web::get().to(audit::show)))
+        .service(resource("/locks", "GET").route(web::get().to(locks::show)))
         .service(resource("/problems", "GET").route(web::get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(web::get().to(problems::show)))
         .service(

@@ -1,0 +1,66 @@
+//! The locks: who holds what since when, and who waits. The admin's; a page that is left open follows.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use time::OffsetDateTime;
+
+use super::frame::Frame;
+use super::words::{moment, rfc3339};
+use super::{door, html};
+use crate::lock::inspect::HeldLock;
+use crate::shop::Error;
+use crate::web::Site;
+use crate::web::problems::Problem;
+
+#[derive(Debug, Template)]
+#[template(path = "locks.html")]
+struct LocksPage {
+    frame: Frame,
+    locks: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    key: String,
+    owner: String,
+    since: Option<(String, String)>,
+    fence: Option<i64>,
+    /// In milliseconds; nothing when it never expires.
+    remaining: Option<String>,
+    /// Nothing where no line is kept.
+    waiting: Option<u64>,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody who may; Redis's.
+pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    door::admin(&request).await?;
+    let locks = &site.shop.locks;
+    let held = locks.held().await.map_err(Error::from)?;
+    let prefix = &locks.settings().prefix;
+    let locks = held.into_iter().map(|lock| row(lock, prefix)).collect();
+    let frame = Frame::of(&request).await?;
+    html(StatusCode::OK, &LocksPage { frame, locks })
+}
+
+fn row(lock: HeldLock, prefix: &str) -> Row {
+    let since = lock
+        .since_ms
+        .and_then(|ms| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok());
+    let owner = lock.owner.split([' ', '@']).next().unwrap_or_default();
+    Row {
+        key: lock.key.strip_prefix(prefix).unwrap_or(&lock.key).to_owned(),
+        owner: owner.to_owned(),
+        since: since.map(|at| (moment(at), rfc3339(at))),
+        fence: lock.fence,
+        remaining: lock.remaining_ms.map(seconds),
+        waiting: lock.fence.map(|_| lock.waiting),
+    }
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
+}
