@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{moment, rfc3339, short, signed_money, typed_cents};
+use super::words::{full_sentence, moment, rfc3339, short, signed_money, typed_cents};
 use super::{copies, door, html, see_other};
 use crate::shop::ledger::{self, Entry};
 use crate::shop::{Cents, Key, OrderId, Outcome, Refusal, UserId, payments};
@@ -88,8 +88,8 @@ pub async fn top_up(
     let TopUpForm { key, amount, .. } = form.into_inner();
     let key = Key::try_from(key).map_err(|why| Problem::field("key", why))?;
     let refusal = match typed_cents(&amount) {
-        None => Refusal::Invalid("amount_cents", "an amount such as 25 or 25.50".to_owned()),
-        Some(cents) => {
+        Err(why) => Refusal::Invalid("amount_cents", why),
+        Ok(cents) => {
             let top_up =
                 async || payments::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
             match copies::settled(top_up).await? {
@@ -98,14 +98,16 @@ pub async fn top_up(
                 | Outcome::Replayed(_)
                 | Outcome::Refused(Refusal::KeyUsed { .. }) => return Ok(see_other("/account")),
                 Outcome::Refused(Refusal::Invalid(..)) => {
-                    Refusal::Invalid("amount_cents", "0.01 to 10,000,000.00".to_owned())
+                    Refusal::Invalid("amount_cents", "Choose 0.01 to 10,000,000.00.".to_owned())
                 }
                 Outcome::Refused(refusal) => refusal,
             }
         }
     };
     let trouble = match refusal {
-        Refusal::Invalid(_, why) => Trouble { amount, wrong: Some(why), problem: None },
+        Refusal::Invalid(_, why) => {
+            Trouble { amount, wrong: Some(full_sentence(&why)), problem: None }
+        }
         other => Trouble { amount, wrong: None, problem: Some(other.into()) },
     };
     page(&request, user, None, trouble).await

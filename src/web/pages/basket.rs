@@ -7,13 +7,12 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::basket_cookie::Basket;
+use super::basket_cookie::{Basket, choose};
 use super::frame::Frame;
 use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::{door, html, see_other, storefront};
 use crate::shop::catalog::{self, Item};
-use crate::shop::orders::MOST_UNITS;
 use crate::shop::{Cents, Sku, ledger};
 use crate::web::auth::site;
 use crate::web::body;
@@ -33,11 +32,19 @@ struct BasketPage {
     balance: Option<(Cents, Cents)>,
 }
 
+impl BasketPage {
+    fn short(&self) -> Vec<&BasketLine> {
+        self.lines.iter().filter(|line| line.is_short()).collect()
+    }
+}
+
 #[derive(Debug)]
 struct BasketLine {
     sku: Sku,
     name: String,
     quantity: i64,
+    /// What the field says: the quantity, or what was typed and is wrong.
+    typed: String,
     price: Cents,
     sum: Cents,
     /// How many are on the shelf; `None` when the shop has no such item.
@@ -50,6 +57,14 @@ impl BasketLine {
     fn is_short(&self) -> bool {
         self.stock.is_none_or(|stock| stock < self.quantity)
     }
+}
+
+/// What was wrong with the quantity of one line.
+#[derive(Debug, Clone)]
+pub(super) struct WrongUnits {
+    pub sku: Sku,
+    pub typed: String,
+    pub why: String,
 }
 
 /// A form about one line.
@@ -83,12 +98,13 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> Result<Http
         return Err(Problem::new(Kind::NotFound, format!("there is no item {sku}")));
     }
     let mut basket = Basket::of(&request);
-    let added = typed_units(&form.quantity).and_then(|units| basket.add(sku.clone(), units));
+    let added = typed_units(&form.quantity, 1).and_then(|units| basket.add(sku.clone(), units));
     match added {
         Ok(()) => changed(&basket),
         Err(why) => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            storefront::page(&request, status, None, Some((sku, why))).await
+            let wrong = WrongUnits { sku, typed: form.into_inner().quantity, why };
+            storefront::page(&request, status, None, Some(wrong)).await
         }
     }
 }
@@ -104,18 +120,19 @@ pub async fn change(
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;
     let mut basket = Basket::of(&request);
-    let units = if form.remove.is_some() { Ok(0) } else { typed_units(&form.quantity) };
+    let units = if form.remove.is_some() { Ok(0) } else { typed_units(&form.quantity, 0) };
     match units.and_then(|units| basket.set(sku.clone(), units)) {
         Ok(()) => changed(&basket),
         Err(why) => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            page(&request, status, &basket, None, Some((sku, why))).await
+            let wrong = WrongUnits { sku, typed: form.into_inner().quantity, why };
+            page(&request, status, &basket, None, Some(wrong)).await
         }
     }
 }
 
-fn typed_units(text: &str) -> Result<i64, String> {
-    text.trim().parse().map_err(|_| format!("a number from 1 to {MOST_UNITS}"))
+fn typed_units(text: &str, least: i64) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| choose(least))
 }
 
 fn changed(basket: &Basket) -> Result<HttpResponse, Problem> {
@@ -129,21 +146,21 @@ pub(super) async fn page(
     request: &HttpRequest,
     status: StatusCode,
     basket: &Basket,
-    refused: Option<&Problem>,
-    wrong: Option<(Sku, String)>,
+    notice: Option<Notice>,
+    wrong: Option<WrongUnits>,
 ) -> Result<HttpResponse, Problem> {
     let shop = &site(request)?.shop;
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
     let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };
-    let lines = lines(basket, items, wrong);
+    let lines = lines(basket, items, wrong.as_ref());
     let total_cents = lines.iter().map(|line| line.sum.0).sum();
-    let frame = Frame::of(request).await?;
+    let frame = Frame { here: "/basket".to_owned(), ..Frame::of(request).await? };
     let balance = match &frame.caller {
         Some(caller) => ledger::balance(shop, caller.id).await?,
         None => None,
     };
     let page = BasketPage {
-        notice: refused.map(Notice::from),
+        notice,
         token: basket.token(),
         total: Cents(total_cents),
         can_be_had: !lines.iter().any(BasketLine::is_short),
@@ -154,21 +171,23 @@ pub(super) async fn page(
     html(status, &page)
 }
 
-fn lines(basket: &Basket, items: Vec<Item>, wrong: Option<(Sku, String)>) -> Vec<BasketLine> {
+fn lines(basket: &Basket, items: Vec<Item>, wrong: Option<&WrongUnits>) -> Vec<BasketLine> {
     let mut items: BTreeMap<Sku, Item> =
         items.into_iter().map(|item| (item.sku.clone(), item)).collect();
     let line = |(sku, quantity): (&Sku, &i64)| {
         let item = items.remove(sku);
+        let wrong = wrong.filter(|wrong| wrong.sku == *sku);
         let price_cents = item.as_ref().map_or(0, |item| item.price_cents);
         BasketLine {
             sku: sku.clone(),
             name: item.as_ref().map_or_else(|| sku.to_string(), |item| item.name.clone()),
             quantity: *quantity,
+            typed: wrong.map_or_else(|| quantity.to_string(), |wrong| wrong.typed.clone()),
             price: Cents(price_cents),
             // A price of at most 10⁹, at most 1,000 units, at most 50 lines: far from 2⁶³.
             sum: Cents(price_cents * quantity),
             stock: item.map(|item| item.stock),
-            wrong: wrong.clone().filter(|(of, _)| of == sku).map(|(_, why)| why),
+            wrong: wrong.map(|wrong| wrong.why.clone()),
         }
     };
     basket.lines().iter().map(line).collect()

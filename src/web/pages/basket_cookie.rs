@@ -11,6 +11,7 @@ use actix_web::cookie::time::Duration;
 use actix_web::cookie::{Cookie, SameSite};
 use uuid::Uuid;
 
+use super::words::grouped;
 use crate::shop::orders::{MOST_LINES, MOST_UNITS, WantedLine};
 use crate::shop::{Key, Sku};
 
@@ -91,10 +92,11 @@ impl Basket {
     pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         let there = self.lines.get(&sku).copied().unwrap_or(0);
         if !(1..=MOST_UNITS).contains(&quantity) {
-            return Err(format!("1 to {MOST_UNITS}"));
+            return Err(choose(1));
         }
         if there + quantity > MOST_UNITS {
-            return Err(format!("{there} are in the basket; {MOST_UNITS} of one item is the most"));
+            let (there, most) = (grouped(there), grouped(MOST_UNITS));
+            return Err(format!("{there} are in the basket already; {most} of each is the most."));
         }
         self.set(sku, there + quantity)
     }
@@ -105,12 +107,12 @@ impl Basket {
     /// Why not, in words for the field.
     pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         if !(0..=MOST_UNITS).contains(&quantity) {
-            return Err(format!("0 to {MOST_UNITS}"));
+            return Err(choose(0));
         }
         if quantity == 0 {
             self.lines.remove(&sku);
         } else if self.lines.len() >= MOST_LINES && !self.lines.contains_key(&sku) {
-            return Err(format!("an order has at most {MOST_LINES} different items"));
+            return Err(format!("An order has at most {MOST_LINES} different items."));
         } else {
             self.lines.insert(sku, quantity);
         }
@@ -144,6 +146,11 @@ impl Basket {
             .max_age(kept)
             .finish()
     }
+}
+
+/// How many of an item can be asked for, in words for the field.
+pub(super) fn choose(least: i64) -> String {
+    format!("Choose {least} to {} of each item.", grouped(MOST_UNITS))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{moment, rfc3339, short, signed};
+use super::words::{full_sentence, moment, rfc3339, short, signed};
 use super::{door, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::catalog::{self, Item};
@@ -58,8 +58,8 @@ struct Row {
     at_rfc3339: String,
     /// What `before` should have been, where the chain is broken.
     broken: Option<i64>,
-    /// The other entries that read the same version.
-    fork: Vec<i64>,
+    /// The other entries that read the same version, and where each is.
+    fork: Vec<(i64, String)>,
 }
 
 /// What the admin typed, and what was wrong with it.
@@ -120,7 +120,7 @@ pub async fn restock(
     let RestockForm { delta, reason, .. } = form.into_inner();
     let typed = delta.trim().replace('−', "-");
     let refusal = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
-        Err(_) => Refusal::Invalid("delta", "a whole number such as 20 or -3".to_owned()),
+        Err(_) => Refusal::Invalid("delta", "Type a whole number such as 20 or -3.".to_owned()),
         Ok(units) => {
             let what = Restocking { delta: units, reason: reason.clone() };
             match restock::restock(&site.shop, &conditions, sku.clone(), what).await? {
@@ -133,7 +133,7 @@ pub async fn restock(
     };
     match refusal {
         Refusal::Invalid(field, why) => {
-            let form = Restock { delta, reason, wrong: Some((field, why)) };
+            let form = Restock { delta, reason, wrong: Some((field, full_sentence(&why))) };
             page(&request, &sku, None, form, None).await
         }
         Refusal::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
@@ -168,7 +168,7 @@ async fn page(
         notice: refused.as_ref().map(Notice::from),
         price: Cents(item.price_cents),
         older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
-        entries: rows(&entries, &audit, &own),
+        entries: rows(sku, &entries, &audit, &own),
         is_newest: before.is_none(),
         item,
         audit,
@@ -193,9 +193,16 @@ async fn own_orders(
 }
 
 /// Newest first; the entry behind the page's last is there only to be held against it.
-fn rows(entries: &[Entry], audit: &ItemAudit, own: &BTreeSet<OrderId>) -> Vec<Row> {
-    let shown = entries.iter().take(ON_ONE_PAGE).enumerate();
+fn rows(sku: &Sku, entries: &[Entry], audit: &ItemAudit, own: &BTreeSet<OrderId>) -> Vec<Row> {
+    let shown = &entries[..entries.len().min(ON_ONE_PAGE)];
+    // An entry of another page heads the page that it is linked on.
+    let link = |seq: i64| match shown.iter().any(|entry| entry.seq == seq) {
+        true => format!("#entry-{seq}"),
+        false => format!("/items/{sku}?before={}#entry-{seq}", seq.saturating_add(1)),
+    };
     shown
+        .iter()
+        .enumerate()
         .map(|(place, entry)| {
             let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
             let fork = audit.forks.iter().find(|fork| fork.entries.contains(&entry.seq));
@@ -214,7 +221,11 @@ fn rows(entries: &[Entry], audit: &ItemAudit, own: &BTreeSet<OrderId>) -> Vec<Ro
                 at: moment(entry.at),
                 at_rfc3339: rfc3339(entry.at),
                 broken: (entry.before != previous).then_some(previous),
-                fork: others.iter().copied().filter(|seq| *seq != entry.seq).collect(),
+                fork: others
+                    .iter()
+                    .filter(|seq| **seq != entry.seq)
+                    .map(|seq| (*seq, link(*seq)))
+                    .collect(),
             }
         })
         .collect()

@@ -7,8 +7,8 @@ use crate::web::problems::{Kind, Problem};
 /// A no on a page.
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// Its name: the page `/problems/NAME` says more.
-    pub name: &'static str,
+    /// Its name, where the page `/problems/NAME` says more.
+    pub name: Option<&'static str>,
     /// In a few words.
     pub title: &'static str,
     /// What that means.
@@ -26,12 +26,36 @@ impl From<&Problem> for Notice {
         let kind = problem.kind();
         let unknown = problem.member("outcome").is_some();
         Self {
-            name: kind.name(),
+            name: Some(kind.name()),
             title: kind.title(),
             meaning: kind.meaning(),
             detail: detail(problem),
             advice: words::pieces(advice(kind, unknown)),
             way: way(kind),
+        }
+    }
+}
+
+impl Notice {
+    /// For the form of a basket that is another one by now: what a program did wrong then, with a
+    /// key, is nothing that a person knows of.
+    #[must_use]
+    pub fn basket_changed(is_empty: bool) -> Self {
+        let (meaning, advice, way) = if is_empty {
+            let way = ("/orders", "Look at your orders");
+            ("It is empty now.", "If it was ordered, the order is there.", Some(way))
+        } else {
+            let advice = "Look at the basket as it is now, then order.";
+            ("What is in it now is shown below.", advice, None)
+        };
+        Self {
+            name: None,
+            title: "The basket has changed",
+            meaning,
+            detail: "The basket has changed since that page was shown; nothing was ordered"
+                .to_owned(),
+            advice: words::pieces(advice),
+            way,
         }
     }
 }
@@ -56,7 +80,6 @@ fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
         Kind::SoldOut => "Lower the quantity, or take the item out of the basket.",
         Kind::InsufficientFunds => "Top your account up, then pay again.",
         Kind::OrderState => "The order is shown below as it stands now.",
-        Kind::IdempotencyKeyMismatch => "Look at the basket as it is now, and order again.",
         Kind::IdempotencyKeyInFlight => {
             "Wait a moment and send the form again: you will get the same order, not a second one."
         }

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::basket_cookie::Basket;
 use super::copies::{PATIENCE, PAUSE};
+use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::{basket, door, see_other};
 use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
@@ -23,7 +24,7 @@ use crate::shop::orders::{self, Order, WantedLine};
 use crate::shop::{Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::web::Site;
 use crate::web::conditions::Usual;
-use crate::web::problems::{Kind, Problem};
+use crate::web::problems::Problem;
 
 /// What the button *Place the order* sends.
 #[derive(Debug, Deserialize)]
@@ -54,7 +55,10 @@ pub async fn place(
         // An old page: its basket was ordered, or has changed since.
         match orders::placed_with(&site.shop, user, &key).await? {
             Some(order) => Placed::Is(order),
-            None => Placed::Not(basket_changed(), Again::NewToken),
+            None => {
+                let notice = Notice::basket_changed(basket.lines().is_empty());
+                Placed::Not(StatusCode::CONFLICT, notice, Again::NewToken)
+            }
         }
     };
     match placed {
@@ -65,12 +69,11 @@ pub async fn place(
             }
             Ok(answer)
         }
-        Placed::Not(problem, again) => {
+        Placed::Not(status, notice, again) => {
             if again == Again::NewToken {
                 basket.renew();
             }
-            let status = problem.code();
-            let mut page = basket::page(&request, status, &basket, Some(&problem), None).await?;
+            let mut page = basket::page(&request, status, &basket, Some(notice), None).await?;
             if !basket.lines().is_empty() {
                 set_cookie(&mut page, &basket.cookie())?;
             }
@@ -81,7 +84,7 @@ pub async fn place(
 
 enum Placed {
     Is(OrderId),
-    Not(Problem, Again),
+    Not(StatusCode, Notice, Again),
 }
 
 /// With which token the page may try again.
@@ -117,10 +120,10 @@ async fn place_once(
             return Ok(Placed::Is(order));
         }
         if !another_copy {
-            return Ok(Placed::Not(refusal.into(), Again::NewToken));
+            return Ok(refused(refusal, Again::NewToken));
         }
         if Instant::now() >= until {
-            return Ok(Placed::Not(refusal.into(), Again::SameToken));
+            return Ok(refused(refusal, Again::SameToken));
         }
         sleep(PAUSE).await;
     }
@@ -170,7 +173,7 @@ async fn take_turn(
     }
 }
 
-fn basket_changed() -> Problem {
-    let detail = "the basket has changed since that page was shown; nothing was ordered";
-    Problem::new(Kind::IdempotencyKeyMismatch, detail).status(StatusCode::CONFLICT)
+fn refused(refusal: Refusal, again: Again) -> Placed {
+    let problem = Problem::from(refusal);
+    Placed::Not(problem.code(), Notice::from(&problem), again)
 }

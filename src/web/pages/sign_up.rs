@@ -6,10 +6,12 @@ use askama::Template;
 
 use super::frame::Frame;
 use super::sign_in::{Entrance, Next, admit};
+use super::words::full_sentence;
 use super::{door, html, see_other};
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Outcome, Refusal};
 use crate::web::Site;
+use crate::web::auth::look;
 use crate::web::problems::Problem;
 
 #[derive(Debug, Template)]
@@ -28,11 +30,14 @@ impl SignUpPage {
     }
 }
 
-/// The page.
+/// The page; whoever is signed in is led to the shop.
 ///
 /// # Errors
 /// Never, once the app is put together.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
+    if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
+        return Ok(see_other("/"));
+    }
     page(&request, StatusCode::OK, &query.next, String::new(), None).await
 }
 
@@ -51,10 +56,10 @@ pub async fn join(
     let credentials = Credentials { user: user.clone(), password: password.clone() };
     let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await? {
         Outcome::Refused(Refusal::Invalid(field, why)) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, (field, why))
+            (StatusCode::UNPROCESSABLE_ENTITY, (field, full_sentence(&why)))
         }
         Outcome::Refused(Refusal::Exists(_)) => {
-            (StatusCode::CONFLICT, ("user", "somebody has that name; choose another".to_owned()))
+            (StatusCode::CONFLICT, ("user", "Somebody has that name; choose another.".to_owned()))
         }
         Outcome::Refused(other) => return Err(other.into()),
         Outcome::Done(_) | Outcome::Replayed(_) => {

@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
+use super::basket::WrongUnits;
 use super::frame::Frame;
 use super::html;
 use crate::shop::{Cents, Sku, catalog, ledger};
@@ -30,6 +31,8 @@ struct Card {
     stock: i64,
     /// How full the shelf is, of all that was ever put on it: 0 to 100.
     percent: i64,
+    /// What the field says: one, or what was typed and is wrong.
+    typed: String,
     /// What was wrong with the quantity asked for.
     wrong: Option<String>,
 }
@@ -57,7 +60,7 @@ pub(super) async fn page(
     request: &HttpRequest,
     status: StatusCode,
     after: Option<Sku>,
-    wrong: Option<(Sku, String)>,
+    wrong: Option<WrongUnits>,
 ) -> Result<HttpResponse, Problem> {
     let shop = &site(request)?.shop;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
@@ -69,16 +72,20 @@ pub(super) async fn page(
     let more = items.last().filter(|_| is_more).map(|item| item.sku.clone());
     let cards = items
         .into_iter()
-        .map(|item| Card {
-            percent: percent(item.stock, came.get(item.sku.as_str()).copied().unwrap_or(0)),
-            wrong: wrong.clone().filter(|(sku, _)| *sku == item.sku).map(|(_, why)| why),
-            sku: item.sku,
-            name: item.name,
-            price: Cents(item.price_cents),
-            stock: item.stock,
+        .map(|item| {
+            let wrong = wrong.as_ref().filter(|wrong| wrong.sku == item.sku);
+            Card {
+                percent: percent(item.stock, came.get(item.sku.as_str()).copied().unwrap_or(0)),
+                typed: wrong.map_or_else(|| "1".to_owned(), |wrong| wrong.typed.clone()),
+                wrong: wrong.map(|wrong| wrong.why.clone()),
+                sku: item.sku,
+                name: item.name,
+                price: Cents(item.price_cents),
+                stock: item.stock,
+            }
         })
         .collect();
-    let frame = Frame::of(request).await?;
+    let frame = Frame { here: "/".to_owned(), ..Frame::of(request).await? };
     html(status, &StorefrontPage { frame, cards, more })
 }
 

@@ -21,7 +21,7 @@ pub fn signed_money(cents: i64) -> String {
 /// A moment for people, in UTC.
 #[must_use]
 pub fn moment(at: OffsetDateTime) -> String {
-    let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
+    let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     at.format(&shape).unwrap_or_default()
 }
 
@@ -38,16 +38,47 @@ pub fn time_left(until: OffsetDateTime, now: OffsetDateTime) -> Option<String> {
     (seconds > 0).then(|| format!("{} min {:02} s", seconds / 60, seconds % 60))
 }
 
-/// An amount that a person typed, in cents: `25`, `25.5`, `25,50`.
-#[must_use]
-pub fn typed_cents(text: &str) -> Option<i64> {
+/// An amount that a person typed, in cents: `25`, `25.5`, `1,000.50`. A comma stands between
+/// thousands only, as the pages show money; where it could mean cents, nothing is guessed.
+///
+/// # Errors
+/// Why not, in words for the field.
+pub fn typed_cents(text: &str) -> Result<i64, String> {
+    let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
     let text = text.trim();
-    let (whole, part) = text.split_once(['.', ',']).unwrap_or((text, ""));
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    if !(1..=12).contains(&whole.len()) || part.len() > 2 || !digits(whole) || !digits(part) {
-        return None;
+    let mut groups = whole.split(',');
+    let first = groups.next().unwrap_or_default();
+    let grouped = whole.contains(',');
+    if !digits(&whole.replace(',', "")) || part.len() > 2 || !digits(part) || first.is_empty() {
+        return Err(unclear());
     }
-    format!("{whole}{part:0<2}").parse().ok()
+    if grouped && (first.len() > 3 || groups.any(|group| group.len() != 3)) {
+        return Err(format!(
+            "{text} can be read in two ways. Type a point before the cents, and a comma only \
+             between thousands: 1,000.50."
+        ));
+    }
+    let whole = whole.replace(',', "");
+    if whole.len() > 12 {
+        return Err(unclear());
+    }
+    format!("{whole}{part:0<2}").parse().map_err(|_| unclear())
+}
+
+/// A count with commas between thousands.
+#[must_use]
+pub fn grouped(number: i64) -> String {
+    let money = Cents(number.saturating_mul(100)).to_string();
+    money.strip_suffix(".00").unwrap_or(&money).to_owned()
+}
+
+/// What is wrong with a field, as a sentence.
+#[must_use]
+pub fn full_sentence(text: &str) -> String {
+    let end = if text.ends_with('.') { "" } else { "." };
+    format!("{}{end}", sentence(text))
 }
 
 /// With a capital at its beginning.
@@ -76,14 +107,28 @@ mod tests {
 
     #[test]
     fn an_amount_is_read_as_people_type_it() {
-        for (text, cents) in
-            [("25", 2_500), (" 25.5 ", 2_550), ("0,05", 5), ("10000000", 10_i64.pow(9))]
-        {
-            assert_eq!(typed_cents(text), Some(cents), "{text}");
+        for (text, cents) in [
+            ("25", 2_500),
+            (" 25.5 ", 2_550),
+            ("0.05", 5),
+            ("10000000", 10_i64.pow(9)),
+            ("1,000", 100_000),
+            ("1,000.50", 100_050),
+            ("10,000,000.00", 10_i64.pow(9)),
+        ] {
+            assert_eq!(typed_cents(text), Ok(cents), "{text}");
         }
-        for text in ["", ".5", "-1", "1e3", "1.234", "1.2.3", "1,000.00", "9999999999999", "٣"] {
-            assert_eq!(typed_cents(text), None, "{text}");
+        for text in ["", ".5", "-1", "1e3", "1.234", "1.2.3", ",100", "9999999999999", "٣"] {
+            assert!(typed_cents(text).unwrap_err().starts_with("Type an amount"), "{text}");
         }
+        for text in ["1,5", "25,50", "1,0000", "1000,000", "1,000,00"] {
+            let why = typed_cents(text).unwrap_err();
+            assert!(why.starts_with(&format!("{text} can be read in two ways")), "{why}");
+        }
+        assert_eq!(
+            (grouped(1_000), grouped(12), grouped(0)),
+            ("1,000".into(), "12".into(), "0".into())
+        );
     }
 
     #[test]
