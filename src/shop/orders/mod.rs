@@ -121,7 +121,16 @@ pub(super) async fn find(
     user: UserId,
     id: OrderId,
 ) -> Result<Option<Order>, Error> {
-    Ok(select(db, user, Some(id), None, 1).await?.pop())
+    Ok(select(db, user, Some(id), None, Lab::With, 1).await?.pop())
+}
+
+/// Whether orders of nothing but the lab's throw-away items are listed too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lab {
+    /// They are.
+    With,
+    /// Only orders that have an item of the shop.
+    Without,
 }
 
 /// The user's orders, newest first, older than `after`.
@@ -132,9 +141,47 @@ pub async fn orders(
     shop: &Shop,
     user: UserId,
     after: Option<OrderId>,
+    lab: Lab,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    select(&mut *shop.connection().await?, user, None, after, limit).await
+    select(&mut *shop.connection().await?, user, None, after, lab, limit).await
+}
+
+/// How many of the user's orders are the lab's alone.
+///
+/// # Errors
+/// Postgres's.
+pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from orders o
+            where user_id = $1
+              and not exists (select from order_lines l
+                                join items i on i.sku = l.sku and i.kind = 'shop'
+                               where l.order_id = o.id)"#,
+        user.0,
+    )
+    .fetch_one(&mut *shop.connection().await?)
+    .await?;
+    Ok(count)
+}
+
+/// Those of `ids` that are the lab's alone.
+///
+/// # Errors
+/// Postgres's.
+pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
+    let lab = sqlx::query_scalar!(
+        "select id from orders o
+          where id = any($1)
+            and not exists (select from order_lines l
+                              join items i on i.sku = l.sku and i.kind = 'shop'
+                             where l.order_id = o.id)",
+        &ids,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(lab.into_iter().map(OrderId).collect())
 }
 
 /// The order that the user placed with that key, however long ago.
@@ -173,16 +220,21 @@ async fn select(
     user: UserId,
     only: Option<OrderId>,
     after: Option<OrderId>,
+    lab: Lab,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
     let rows = sqlx::query!(
-        "select id, status, total_cents, expires_at, created_at, paid_at from orders
+        "select id, status, total_cents, expires_at, created_at, paid_at from orders o
           where user_id = $1 and ($2::uuid is null or id = $2) and ($3::uuid is null or id < $3)
+            and ($5 or exists (select from order_lines l
+                                 join items i on i.sku = l.sku and i.kind = 'shop'
+                                where l.order_id = o.id))
           order by id desc limit $4",
         user.0,
         only.map(|order| order.0),
         after.map(|order| order.0),
         limit,
+        lab == Lab::With,
     )
     .fetch_all(&mut *db)
     .await?;

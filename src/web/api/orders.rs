@@ -76,7 +76,9 @@ pub async fn list(
     page: web::Query<Page<OrderId>>,
 ) -> Result<HttpResponse, Problem> {
     let limit = page.limit()?;
-    Ok(HttpResponse::Ok().json(orders::orders(&site.shop, who.caller.id, page.after, limit).await?))
+    Ok(HttpResponse::Ok().json(
+        orders::orders(&site.shop, who.caller.id, page.after, orders::Lab::With, limit).await?,
+    ))
 }
 
 /// One of the caller's orders.

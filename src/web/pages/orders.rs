@@ -8,9 +8,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::frame::Frame;
-use super::words::{moment, rfc3339, short, time_left};
+use super::words::{grouped, moment, rfc3339, short, time_left};
 use super::{door, html};
-use crate::shop::orders::{self, Order};
+use crate::shop::orders::{self, Lab, Order};
 use crate::shop::{Cents, OrderId};
 use crate::web::Site;
 use crate::web::problems::Problem;
@@ -24,6 +24,16 @@ struct OrdersPage {
     frame: Frame,
     orders: Vec<Row>,
     more: Option<OrderId>,
+    /// Whether the lab's orders are shown too.
+    with_lab: bool,
+    /// How many orders are the lab's alone.
+    lab: i64,
+}
+
+impl OrdersPage {
+    fn lab_grouped(&self) -> String {
+        grouped(self.lab)
+    }
 }
 
 #[derive(Debug)]
@@ -34,6 +44,8 @@ struct Row {
     left: Option<String>,
     units: i64,
     total: Cents,
+    /// Whether nothing of the shop's is in it.
+    is_lab: bool,
     at: String,
     at_rfc3339: String,
 }
@@ -42,6 +54,8 @@ struct Row {
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     after: Option<Uuid>,
+    /// `on`: the orders of lab items too.
+    lab: Option<String>,
 }
 
 /// The page.
@@ -55,23 +69,30 @@ pub async fn list(
 ) -> Result<HttpResponse, Problem> {
     let user = door::signed_in(&request).await?.caller.id;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
-    let mut orders = orders::orders(&site.shop, user, listing.after.map(OrderId), limit).await?;
+    let shop = &site.shop;
+    let with_lab = listing.lab.as_deref() == Some("on");
+    let which = if with_lab { Lab::With } else { Lab::Without };
+    let mut orders = orders::orders(shop, user, listing.after.map(OrderId), which, limit).await?;
     let is_more = orders.len() > ON_ONE_PAGE;
     orders.truncate(ON_ONE_PAGE);
     let more = orders.last().filter(|_| is_more).map(|order| order.id);
+    let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
+    let marked = if with_lab { orders::lab_among(shop, &ids).await? } else { Vec::new() };
+    let lab = orders::count_lab(shop, user).await?;
     let now = OffsetDateTime::now_utc();
-    let orders = orders.into_iter().map(|order| row(order, now)).collect();
+    let orders = orders.into_iter().map(|order| row(order, &marked, now)).collect();
     let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &OrdersPage { frame, orders, more })
+    html(StatusCode::OK, &OrdersPage { frame, orders, more, with_lab, lab })
 }
 
-fn row(order: Order, now: OffsetDateTime) -> Row {
+fn row(order: Order, lab: &[OrderId], now: OffsetDateTime) -> Row {
     Row {
         id: order.id,
         short: short(&order.id),
         left: time_left(order.expires_at, now),
         units: order.lines.iter().map(|line| line.quantity).sum(),
         total: Cents(order.total_cents),
+        is_lab: lab.contains(&order.id),
         at: moment(order.created_at),
         at_rfc3339: rfc3339(order.created_at),
         status: order.status,
