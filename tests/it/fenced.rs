@@ -155,3 +155,29 @@ async fn two_replicas_on_two_redis_by_mistake_sell_right() {
         (&json!(true), &json!([]), &json!(0))
     );
 }
+
+#[tokio::test]
+async fn the_locks_can_be_looked_at_while_somebody_waits() {
+    let shop = fenced(2).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.lab_item(10).await;
+    let slow =
+        |n| tokio::spawn(shop.order(&alice, n, &sku, 1).header("Holdfast-Work-Ms", "800").send());
+    let orders = [slow(0), slow(1)];
+    let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
+    until("one holds, one waits", async || {
+        let locks = shop.read(&admin, "/api/locks").await;
+        let keys: Vec<&str> =
+            locks.as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap()).collect();
+        for beside in [":queue", ":seen", ":fence"] {
+            assert!(!keys.iter().any(|key| key.ends_with(beside)), "{keys:?}");
+        }
+        let held = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key);
+        held.is_some_and(|held| held["fence"].is_i64() && held["waiting"] == 1)
+    })
+    .await;
+    for order in orders {
+        body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    }
+}

@@ -8,5 +8,6 @@ mod common;
 mod browser;
 mod once;
 mod purchase;
+mod reading;
 mod refusals;
 mod visitor;

@@ -58,7 +58,10 @@ async fn a_form_of_a_basket_that_has_changed_since_orders_nothing() {
     alice.fills_basket("deadbolt", 1).await;
     let refused = alice.orders(&old, &csrf).await;
     assert_eq!(refused.status, 409);
-    assert!(refused.words().contains("The basket has changed since that page was shown"));
+    assert!(refused.words().contains("It is no longer what that page showed; nothing was ordered"));
+    assert!(!refused.text.contains("idempotency-key-mismatch"));
+    assert!(refused.text.contains("<a href=\"/basket\" aria-current=\"page\">"));
+    assert!(refused.text.contains("<a href=\"/orders\">"), "not marked");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     // The page that says so can be ordered from.
     assert_eq!(alice.orders(&refused.field("token"), &csrf).await.status, 303);

@@ -174,7 +174,9 @@ async fn what_is_not_theirs_is_not_shown() {
     assert_eq!(bob.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await.status, 404);
     let stock = format!("csrf={csrf}&delta=5&reason=restock");
     assert_eq!(bob.post("/items/deadbolt/stock", &stock).await.status, 403);
-    assert_eq!(bob.get("/audit").await.status, 403);
+    for page in ["/audit", "/locks"] {
+        assert_eq!(bob.get(page).await.status, 403);
+    }
     // In the ledger everybody sees the order, and only its owner a way to it.
     let link = format!("href=\"{order}\"");
     assert!(alice.get("/items/deadbolt").await.text.contains(&link));
@@ -328,7 +330,16 @@ async fn pages_are_small_and_bring_nothing_inline() {
     let order = admin.orders(&token, &csrf).await.place;
     admin.fills_basket("key-ring", 1).await;
     let mut pages = vec![order.as_str(), "/items/deadbolt", "/problems/sold-out"];
-    pages.extend(["/", "/basket", "/orders", "/account", "/audit", "/problems", "/sign-in"]);
+    pages.extend([
+        "/",
+        "/basket",
+        "/orders",
+        "/account",
+        "/audit",
+        "/locks",
+        "/problems",
+        "/sign-in",
+    ]);
     let asset = |page: &Page, name: &str| {
         let at = page.text.find(&format!("/static/{name}")).unwrap();
         page.text[at..].split('"').next().unwrap().to_owned()

@@ -52,8 +52,7 @@ impl Notice {
             name: None,
             title: "The basket has changed",
             meaning,
-            detail: "The basket has changed since that page was shown; nothing was ordered"
-                .to_owned(),
+            detail: "It is no longer what that page showed; nothing was ordered".to_owned(),
             advice: words::pieces(advice),
             way,
         }
