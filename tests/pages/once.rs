@@ -125,7 +125,7 @@ async fn a_payment_and_a_top_up_that_are_sent_twice_are_done_once() {
     assert!(short.words().contains("1,134.00 is due, 1,000.00 is on the account"));
 
     let account = alice.get("/account").await;
-    let top_up = format!("csrf={csrf}&key={}&amount=500,50", account.field("key"));
+    let top_up = format!("csrf={csrf}&key={}&amount=500.50", account.field("key"));
     send_twice(&shop, &alice, "/account/top-ups", &top_up, "/account").await;
     assert!(alice.get("/account").await.words().contains("1,500.50 on your account"));
     let pay = format!("csrf={csrf}&key={}", short.field("key"));

@@ -144,6 +144,7 @@ async fn what_is_wrong_is_said_beside_the_field() {
         ("/basket/lines", "sku=deadbolt&quantity=1001".to_owned(), "wrong-deadbolt"),
         ("/account/top-ups", format!("key={key}&amount=-5"), "amount-wrong"),
         ("/account/top-ups", format!("key={key}&amount=0"), "amount-wrong"),
+        ("/account/top-ups", format!("key={key}&amount=1,5"), "amount-wrong"),
         ("/items/deadbolt/stock", "delta=0&reason=restock".to_owned(), "delta-wrong"),
         ("/items/deadbolt/stock", "delta=-41&reason=broken".to_owned(), "delta-wrong"),
         ("/items/deadbolt/stock", "delta=1&reason=order".to_owned(), "reason-wrong"),
