@@ -86,8 +86,8 @@ impl Guard {
 
     /// The same lock, for work that is called under it and wants it held too.
     ///
-    /// It costs nothing and can't outlive this guard: reentrancy is handed down by whoever holds the
-    /// lock, and never guessed from who is running. (A thread is no owner: an asynchronous task
+    /// It costs nothing and can't outlive this guard: reentrancy is handed down by whoever holds
+    /// the lock, and never guessed from who is running. (A thread is no owner: an asynchronous task
     /// changes it at any await.)
     #[must_use]
     pub fn nested(&self) -> Nested<'_> {

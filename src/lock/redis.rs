@@ -124,8 +124,8 @@ impl Redis {
         self.at_home(async move { call.invoke_async(&mut connection).await }).await
     }
 
-    /// A connection that breaks is made again on the runtime of whoever noticed it. That must be the
-    /// main one: an HTTP worker's ends with the worker.
+    /// A connection that breaks is made again on the runtime of whoever noticed it. That must be
+    /// the main one: an HTTP worker's ends with the worker.
     async fn at_home<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RedisError>> + Send + 'static,

@@ -1,4 +1,5 @@
-//! The shop under `fenced`: a holder that comes too late, a Redis that forgets, two Redis by mistake.
+//! The shop under `fenced`: a holder that comes too late, a Redis that forgets, two Redis by
+//! mistake.
 
 use std::time::{Duration, Instant};
 

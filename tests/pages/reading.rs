@@ -1,4 +1,5 @@
-//! What the pages show of a shop that was used for a while: the lab's orders, forks far apart, locks.
+//! What the pages show of a shop that was used for a while: the lab's orders, forks far apart,
+//! locks.
 
 use reqwest::StatusCode;
 

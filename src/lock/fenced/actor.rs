@@ -15,12 +15,10 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::talk::{BLOCK, Grant};
+use super::tenure::{Tenure, deadline_us, us};
 use super::{FencedGuard, Lease, Shared};
 use crate::clock;
 use crate::lock::{Error, Holder, Released, inspect};
-
-/// How often the lock is passed on in this process while another process waits.
-const PASSES_BEFORE_OTHERS: u32 = 4;
 
 /// What a waiter gets: the guard, or who holds the lock instead.
 pub(super) type Answer = Result<Result<FencedGuard, Holder>, Error>;
@@ -62,21 +60,6 @@ enum Ours {
     },
     /// Held; perhaps by nobody in particular at this moment.
     Held(Tenure),
-}
-
-struct Tenure {
-    lease: Arc<Lease>,
-    ttl: Duration,
-    next_fence: i64,
-    fences_left: i64,
-    /// A guard is out there.
-    in_use: bool,
-    /// Who gave it back last, and waits to hear how the lock stood.
-    giver: Option<oneshot::Sender<Released>>,
-    renew_at_us: u64,
-    passes: u32,
-    /// Since when another process waits, by our clock.
-    rival_since_us: Option<u64>,
 }
 
 /// One key's line.
@@ -422,37 +405,6 @@ impl Line {
             }
         }
     }
-}
-
-impl Tenure {
-    /// Nobody has had the lock since it was granted to this process.
-    fn next_fence_is_first(&self) -> bool {
-        self.fences_left == BLOCK
-    }
-
-    /// Whether the next one here may have it before another process that waits.
-    fn may_pass_to(&self, next: &Waiter) -> bool {
-        self.fences_left > 0
-            && self
-                .rival_since_us
-                .is_none_or(|since| self.passes < PASSES_BEFORE_OTHERS && next.joined_us < since)
-    }
-
-    /// Whether the lease still has the time that a renewal would leave it.
-    fn has_enough_left(&self) -> bool {
-        let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
-        self.lease.is_held() && clock::monotonic_us() + us(self.ttl / 3) < deadline_us
-    }
-}
-
-/// What a lease may be counted on for: less the drift of clocks, one part in a hundred and 2 ms.
-fn deadline_us(sent_us: u64, ttl: Duration) -> u64 {
-    let ttl_us = us(ttl);
-    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
-}
-
-fn us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn answer(reply: Option<oneshot::Sender<Released>>, released: Released) {

@@ -1,7 +1,7 @@
 //! What other processes' scripts tell this one, on its own channel.
 //!
-//! Everything heard is a hint. A word that is lost costs one poll; a connection that is lost is made
-//! again while the polls go on.
+//! Everything heard is a hint. A word that is lost costs one poll; a connection that is lost is
+//! made again while the polls go on.
 
 use std::sync::Weak;
 use std::time::Duration;

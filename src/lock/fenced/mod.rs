@@ -9,23 +9,25 @@
 //!   to Redis (`actor`). A lock that is given back goes to the next one in that line without Redis;
 //!   between processes the release itself grants it to the next process, which is told.
 //! - **A grant is confirmed** before a guard is handed out, and the guard's deadline runs from
-//!   before that call was sent. A guard that ran out, by the renewal's or the clock's word, says so:
-//!   [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
+//!   before that call was sent. A guard that ran out, by the renewal's or the clock's word, says
+//! so:   [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
 //! - **Nothing is left behind.** Whoever stops waiting is passed over; a guard that is dropped is
 //!   given back; a process that dies is passed over within a second, its lease ends by itself.
 //!
 //! # Breaks when
-//! It does not keep two holders apart when a holder is paused past its lease: no lock with an expiry
-//! can. It makes that harmless: the fence and the row's version refuse the late write
+//! It does not keep two holders apart when a holder is paused past its lease: no lock with an
+//! expiry can. It makes that harmless: the fence and the row's version refuse the late write
 //! (`shop::stock::fenced`). A holder that writes without showing its fence is not protected.
 //!
 //! # Seen in the wild
 //! Fences: Kleppmann, *How to do distributed locking* (2016). Passing inside a process first: lock
-//! cohorting (Dice, Marathe, Shavit, `PPoPP` 2012). The release that grants: queue locks (MCS, 1991).
+//! cohorting (Dice, Marathe, Shavit, `PPoPP` 2012). The release that grants: queue locks (MCS,
+//! 1991).
 
 mod actor;
 mod hear;
 mod talk;
+mod tenure;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

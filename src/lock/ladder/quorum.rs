@@ -1,16 +1,16 @@
 //! `redlock`: the textbook lease on a majority of several independent Redis.
 //!
 //! # Guarantee
-//! The lock is held by whoever got it on more than half of the nodes, so it survives the loss of the
-//! others. Nodes are asked in parallel, each for a short time only; what was got without a majority
-//! is given back at once, and what a slow node grants after all is given back when it answers. The
-//! lease counts for its time less what asking took, less the drift of clocks: a lock that was won
-//! too late is not handed out.
+//! The lock is held by whoever got it on more than half of the nodes, so it survives the loss of
+//! the others. Nodes are asked in parallel, each for a short time only; what was got without a
+//! majority is given back at once, and what a slow node grants after all is given back when it
+//! answers. The lease counts for its time less what asking took, less the drift of clocks: a lock
+//! that was won too late is not handed out.
 //!
 //! # Breaks when
-//! The process is paused past its lease, or the clocks of nodes drift apart by more than allowed, or
-//! a node restarts without its data. It has **no fence**, and its type says so: the greatest of a
-//! majority's counters does not grow monotonically unless it is written back first.
+//! The process is paused past its lease, or the clocks of nodes drift apart by more than allowed,
+//! or a node restarts without its data. It has **no fence**, and its type says so: the greatest of
+//! a majority's counters does not grow monotonically unless it is written back first.
 //!
 //! # Seen in the wild
 //! antirez, *Distributed locks with Redis*; redsync, node-redlock, rslock. Kleppmann (2016) on why
@@ -115,8 +115,8 @@ impl Quorum {
     /// Asks all nodes at once. Returns as soon as a majority has agreed, or all have answered or
     /// had their time.
     ///
-    /// A node whose answer is not waited for is asked all the same, by a task of its own: a lock on a
-    /// bare majority would be lost with its first node.
+    /// A node whose answer is not waited for is asked all the same, by a task of its own: a lock on
+    /// a bare majority would be lost with its first node.
     async fn poll<F>(&self, ttl: Duration, ask: impl Fn(Redis) -> F) -> Votes
     where
         F: Future<Output = Result<bool, redis::RedisError>> + Send + 'static,
@@ -283,8 +283,8 @@ fn take_node(
 }
 
 /// Extends the lease on a majority after every third of it, and takes it on nodes that do not have
-/// it (they were away, or have forgotten), while it still counts. A failed extension unlocks nothing:
-/// it is tried again until the lease is over.
+/// it (they were away, or have forgotten), while it still counts. A failed extension unlocks
+/// nothing: it is tried again until the lease is over.
 async fn renew(held: Held, ttl: Duration, mut deadline_us: u64) {
     let mut pause = ttl / 3;
     loop {

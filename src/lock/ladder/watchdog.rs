@@ -1,16 +1,17 @@
 //! `watchdog`: the textbook lease, renewed while the work runs.
 //!
 //! # Guarantee
-//! Everything that `owner` guarantees, and long work keeps its lock: a task gives the lease its full
-//! time again after every third of it. A process that dies renews nothing, so others wait one lease
-//! at most.
+//! Everything that `owner` guarantees, and long work keeps its lock: a task gives the lease its
+//! full time again after every third of it. A process that dies renews nothing, so others wait one
+//! lease at most.
 //!
-//! Calling oneself under the lock is done by handing the guard down ([`crate::lock::Guard::nested`]),
-//! not by asking again: who asks again waits for itself, as with any plain lock.
+//! Calling oneself under the lock is done by handing the guard down
+//! ([`crate::lock::Guard::nested`]), not by asking again: who asks again waits for itself, as with
+//! any plain lock.
 //!
 //! # Breaks when
-//! The process is paused (its renewals with it) or Redis forgets: the next one is let in, and nothing
-//! stops the first one's write when it comes back. It has no fence.
+//! The process is paused (its renewals with it) or Redis forgets: the next one is let in, and
+//! nothing stops the first one's write when it comes back. It has no fence.
 //!
 //! # Seen in the wild
 //! Redisson's `RLock` without a lease time; `SET NX PX` with a background thread.

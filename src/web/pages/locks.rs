@@ -1,4 +1,5 @@
-//! The locks: who holds what since when, and who waits. The admin's; a page that is left open follows.
+//! The locks: who holds what since when, and who waits. The admin's; a page that is left open
+//! follows.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};

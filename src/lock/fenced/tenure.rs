@@ -1,0 +1,63 @@
+//! One process's time with a lock: whose it is, until when, and to whom it may be passed on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Lease;
+use super::actor::Waiter;
+use super::talk::BLOCK;
+use crate::clock;
+use crate::lock::Released;
+
+/// How often the lock is passed on in this process while another process waits.
+const PASSES_BEFORE_OTHERS: u32 = 4;
+
+/// The lock, while this process has it; perhaps with nobody in particular at this moment.
+pub(super) struct Tenure {
+    pub(super) lease: Arc<Lease>,
+    pub(super) ttl: Duration,
+    pub(super) next_fence: i64,
+    pub(super) fences_left: i64,
+    /// A guard is out there.
+    pub(super) in_use: bool,
+    /// Who gave it back last, and waits to hear how the lock stood.
+    pub(super) giver: Option<oneshot::Sender<Released>>,
+    pub(super) renew_at_us: u64,
+    pub(super) passes: u32,
+    /// Since when another process waits, by our clock.
+    pub(super) rival_since_us: Option<u64>,
+}
+
+impl Tenure {
+    /// Nobody has had the lock since it was granted to this process.
+    pub(super) fn next_fence_is_first(&self) -> bool {
+        self.fences_left == BLOCK
+    }
+
+    /// Whether the next one here may have it before another process that waits.
+    pub(super) fn may_pass_to(&self, next: &Waiter) -> bool {
+        self.fences_left > 0
+            && self
+                .rival_since_us
+                .is_none_or(|since| self.passes < PASSES_BEFORE_OTHERS && next.joined_us < since)
+    }
+
+    /// Whether the lease still has the time that a renewal would leave it.
+    pub(super) fn has_enough_left(&self) -> bool {
+        let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+        self.lease.is_held() && clock::monotonic_us() + us(self.ttl / 3) < deadline_us
+    }
+}
+
+/// What a lease may be counted on for: less the drift of clocks, one part in a hundred and 2 ms.
+pub(super) fn deadline_us(sent_us: u64, ttl: Duration) -> u64 {
+    let ttl_us = us(ttl);
+    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
+}
+
+pub(super) fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
