@@ -1,0 +1,349 @@
+//! A process as `src/lock/fenced/actor.rs` has it: what it makes of answers, and of silence.
+//!
+//! One call at a time, like the actor's; a guard is out whenever the process holds. Owners and
+//! blocks of fences are renamed after every step, so that states which differ in names only are one
+//! state, and there are finitely many of them.
+//!
+//! It proves nothing by itself (`protocol` and `waiting` do), and that this process is the actor is
+//! a matter of reading both. `refence`, nested guards, waiters with leases of different length and
+//! the loop that hears messages are not here.
+
+use std::fmt::{self, Display};
+
+use crate::scripts::{BLOCK, Mutant, NOBODY, Owner, Redis, Reply, Rules, Times, Verb};
+
+/// Owners that one process may have about at once: its own, the next, and those of lost calls.
+const OWNERS: u8 = 3;
+
+/// The scripts and the actor as they are. What is off here was found missing by this model: whoever
+/// mends a script turns it on, and the test that finds it into one that holds.
+pub const AS_IT_IS: Rules = Rules {
+    times: Times { ttl: 2, grant: 2, horizon: 1 },
+    mutant: Mutant::None,
+    try_sees_the_dead: false,
+    again_unless_held: false,
+    release_forgets: false,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum At {
+    Out,
+    InLine,
+    Holds,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    Sent,
+    Answered(Reply),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Call {
+    pub verb: Verb,
+    pub owner: Owner,
+    /// Ticks since it was first sent.
+    pub age: u8,
+    pub phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Process {
+    pub at: At,
+    pub owner: Owner,
+    pub fence: u8,
+    /// Ticks until its own deadline. While there are any and it holds, it believes.
+    pub left: u8,
+    pub call: Option<Call>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    pub redis: Redis,
+    pub processes: Vec<Process>,
+    /// Calls on the way whose senders have given up.
+    pub letters: Vec<(Verb, Owner)>,
+    /// For how many of them there is room.
+    pub room: usize,
+    /// The largest fence a guard was handed out with.
+    pub last: u8,
+    pub faults: u8,
+}
+
+pub const OUT: Process = Process { at: At::Out, owner: NOBODY, fence: 0, left: 0, call: None };
+const IN_LINE: Process = Process { at: At::InLine, ..OUT };
+
+/// What happens, and to whom.
+#[derive(Clone, Copy)]
+pub struct Step(pub &'static str, pub usize);
+
+impl Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, self.1 + 1)
+    }
+}
+
+pub struct Protocol {
+    pub rules: Rules,
+    pub processes: usize,
+    pub faults: u8,
+    /// How many calls that somebody gave up may still be on the way.
+    pub letters: usize,
+    /// Whether there are callers who only try.
+    pub tries: bool,
+    /// Whether any call that was not answered is sent again. The actor repeats renewals only.
+    pub repeats: bool,
+    /// Whether a guard that is given back goes to the next one in its process.
+    pub passes: bool,
+}
+
+impl Protocol {
+    pub fn new(processes: usize, faults: u8) -> Self {
+        Self {
+            rules: AS_IT_IS,
+            processes,
+            faults,
+            letters: 1,
+            tries: false,
+            repeats: false,
+            passes: true,
+        }
+    }
+
+    pub fn mutant(mutant: Mutant, faults: u8) -> Self {
+        let rules = Rules { mutant, ..AS_IT_IS };
+        Self { rules, ..Self::new(2, faults) }
+    }
+
+    /// A lease begins, by an answer: with a guard, if there is enough of it left.
+    pub fn hold(&self, state: &mut State, who: usize, call: Call, fence: u8) -> Result<(), String> {
+        let from_sending = !self.rules.lack(Mutant::DeadlineFromTheAnswer);
+        let ttl = self.rules.times.ttl;
+        let left = if from_sending { ttl.saturating_sub(call.age) } else { ttl };
+        state.processes[who] =
+            Process { at: At::Holds, owner: call.owner, fence, left, call: None };
+        self.hand_out(state, who)
+    }
+
+    /// A guard is handed out, or the lock given back because too little of the lease is left.
+    pub fn hand_out(&self, state: &mut State, who: usize) -> Result<(), String> {
+        let process = &mut state.processes[who];
+        if process.left <= self.rules.times.ttl / 3
+            && !self.rules.lack(Mutant::GuardsAreNotLookedAt)
+        {
+            send(process, Verb::Release { again: NOBODY }, process.owner);
+            return Ok(());
+        }
+        if process.fence <= state.last {
+            return Err(format!("guards with fences {} and {}", state.last, process.fence));
+        }
+        state.last = process.fence;
+        Ok(())
+    }
+
+    /// An answer is heard.
+    pub fn hear(
+        &self,
+        state: &mut State,
+        who: usize,
+        call: Call,
+        reply: Reply,
+    ) -> Result<(), String> {
+        let process = &mut state.processes[who];
+        process.call = None;
+        match (call.verb, reply) {
+            (Verb::Confirm, Reply::Held(_)) if process.at == At::Holds => {
+                process.left = self.rules.times.ttl.saturating_sub(call.age);
+            }
+            (Verb::Try | Verb::Acquire | Verb::Confirm, Reply::Held(fence)) => {
+                return self.hold(state, who, call, fence);
+            }
+            (Verb::Release { again }, Reply::Held(fence)) => {
+                return self.hold(state, who, Call { owner: again, ..call }, fence);
+            }
+            (Verb::Acquire, Reply::No) => *process = Process { owner: call.owner, ..IN_LINE },
+            (Verb::Confirm, Reply::No) if process.at == At::InLine => {}
+            (Verb::Release { again }, Reply::No) if again != NOBODY => {
+                *process = Process { owner: again, ..IN_LINE };
+            }
+            (Verb::Try | Verb::Confirm | Verb::Release { .. } | Verb::Leave, _) => *process = OUT,
+        }
+        Ok(())
+    }
+
+    /// A call that nobody answered: what may have been taken is given back, once, by whoever is
+    /// not waited for. A renewal is left to the next one.
+    pub fn despair(&self, state: &mut State, who: usize, call: Call) {
+        let process = &mut state.processes[who];
+        process.call = None;
+        if call.verb == Verb::Confirm && process.at == At::Holds {
+            return;
+        }
+        *process = OUT;
+        if call.verb != Verb::Leave {
+            state.post(Verb::Leave, call.owner);
+        }
+        if let Verb::Release { again } = call.verb
+            && again != NOBODY
+        {
+            state.post(Verb::Leave, again);
+        }
+    }
+
+    /// A script is run, once and, to see that it makes no difference, twice.
+    pub fn carry_out(&self, redis: &mut Redis, verb: Verb, owner: Owner) -> Result<Reply, String> {
+        let reply = redis.run(verb, owner, self.rules)?;
+        let again = matches!(verb, Verb::Release { again } if again != NOBODY);
+        if self.rules.mutant == Mutant::None && (!again || self.repeats) {
+            let mut twice = redis.clone();
+            let second = twice.run(verb, owner, self.rules)?;
+            if twice != *redis || second != reply {
+                return Err(format!("{verb:?} is not the same when repeated"));
+            }
+        }
+        Ok(reply)
+    }
+}
+
+impl State {
+    /// A call without a sender. Whether there was room for it; otherwise it is lost.
+    pub fn post(&mut self, verb: Verb, owner: Owner) -> bool {
+        let room = self.letters.len() < self.room;
+        if room {
+            self.letters.push((verb, owner));
+        }
+        room
+    }
+
+    pub fn with(&self, who: usize, process: Process) -> State {
+        let mut next = self.clone();
+        next.processes[who] = process;
+        next
+    }
+
+    pub fn at_fault(mut self) -> State {
+        self.faults -= 1;
+        self
+    }
+
+    /// Time passes, for all but `slow`.
+    pub fn tick(&self, rules: Rules, slow: Option<usize>) -> State {
+        let mut next = self.clone();
+        next.redis.tick(rules);
+        for (who, process) in next.processes.iter_mut().enumerate() {
+            if Some(who) != slow {
+                process.left = process.left.saturating_sub(1);
+            }
+            if let Some(call) = &mut process.call {
+                call.age = (call.age + 1).min(rules.times.ttl);
+            }
+        }
+        next
+    }
+
+    /// An owner of that process that nobody has heard of.
+    pub fn fresh(&self, who: usize) -> Option<Owner> {
+        let mut used = [false; OWNERS as usize];
+        let mut all = self.clone();
+        all.owners(&mut |owner| {
+            if process_of(*owner) == who {
+                used[usize::from((*owner - 1) % OWNERS)] = true;
+            }
+        });
+        let free = u8::try_from(used.iter().position(|used| !used)?).ok()?;
+        Some(u8::try_from(who).ok()? * OWNERS + free + 1)
+    }
+
+    /// Every place where an owner is named.
+    fn owners(&mut self, each: &mut impl FnMut(&mut Owner)) {
+        let mut some = |owner: &mut Owner| {
+            if *owner != NOBODY {
+                each(owner);
+            }
+        };
+        for process in &mut self.processes {
+            some(&mut process.owner);
+            if let Some(call) = &mut process.call {
+                some(&mut call.owner);
+                if let Verb::Release { again } = &mut call.verb {
+                    some(again);
+                }
+            }
+        }
+        if let Some(lock) = &mut self.redis.lock {
+            some(&mut lock.owner);
+        }
+        for waiting in &mut self.redis.queue {
+            some(&mut waiting.owner);
+        }
+        for (verb, owner) in &mut self.letters {
+            some(owner);
+            if let Verb::Release { again } = verb {
+                some(again);
+            }
+        }
+    }
+
+    /// Every place where a fence is told.
+    fn fences(&mut self, each: &mut impl FnMut(&mut u8)) {
+        each(&mut self.last);
+        for process in &mut self.processes {
+            each(&mut process.fence);
+            if let Some(Call { phase: Phase::Answered(Reply::Held(fence)), .. }) = &mut process.call
+            {
+                each(fence);
+            }
+        }
+        if let Some(lock) = &mut self.redis.lock {
+            each(&mut lock.fence);
+        }
+    }
+
+    /// Names owners by where they first appear and blocks of fences by their order.
+    pub fn renamed(mut self) -> State {
+        for process in &mut self.processes {
+            // What no longer makes a difference.
+            let gives_back = matches!(process.call, Some(Call { verb: Verb::Release { .. }, .. }));
+            if process.at != At::Holds || gives_back {
+                process.left = 0;
+                process.fence = 0;
+            }
+            if let Some(call) = &mut process.call
+                && matches!(call.verb, Verb::Leave | Verb::Release { again: NOBODY })
+            {
+                call.age = 0;
+            }
+        }
+        self.letters.sort_unstable();
+        let mut names = [NOBODY; 3 * OWNERS as usize + 1];
+        let mut next = [0; 3];
+        self.owners(&mut |owner| {
+            let who = process_of(*owner);
+            let name = &mut names[usize::from(*owner)];
+            if *name == NOBODY {
+                next[who] += 1;
+                *name = *owner - (*owner - 1) % OWNERS + next[who] - 1;
+            }
+            *owner = *name;
+        });
+        self.letters.sort_unstable();
+        let mut known = [false; 32];
+        known[usize::from(self.redis.blocks)] = true;
+        self.fences(&mut |fence| known[usize::from(*fence / BLOCK)] = true);
+        let rank = |block: u8| {
+            let below = known[..usize::from(block)].iter().filter(|known| **known).count();
+            u8::try_from(below).unwrap()
+        };
+        self.fences(&mut |fence| *fence = rank(*fence / BLOCK) * BLOCK + *fence % BLOCK);
+        self.redis.blocks = rank(self.redis.blocks);
+        self
+    }
+}
+
+pub fn process_of(owner: Owner) -> usize {
+    usize::from((owner - 1) / OWNERS)
+}
+
+pub fn send(process: &mut Process, verb: Verb, owner: Owner) {
+    process.call = Some(Call { verb, owner, age: 0, phase: Phase::Sent });
+}

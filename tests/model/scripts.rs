@@ -1,0 +1,276 @@
+//! The scripts of the fenced lock (`src/lock/fenced/*.lua`), written down again line by line.
+//!
+//! Times are ticks, a few of them ([`Times`]): the orders of events are what matters, not lengths.
+//! A grant brings two fences. Numbers are kept small by `actor`, which renames what nobody can tell
+//! apart.
+//!
+//! Every promise about a *grant* is checked here, where grants are made: it goes to the first in
+//! line who is alive, and nobody barges.
+//!
+//! Not modelled: the day after which fences are forgotten, the minute after which an abandoned line
+//! is, tickets drawn in one microsecond, a server's clock that is set back.
+
+pub const BLOCK: u8 = 2;
+
+/// One lease of one process; `NOBODY` is none.
+pub type Owner = u8;
+pub const NOBODY: Owner = 0;
+
+/// What is left out of the rules, to see that it is missed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// As the scripts and the actor are.
+    None,
+    ReleaseIgnoresTheOwner,
+    ReleaseIgnoresTheLine,
+    GrantsToTheUnseen,
+    GrantsForEver,
+    Barges,
+    LeaveStaysInLine,
+    PollsAreNotSeen,
+    FencesStandStill,
+    HintIsTakenForAGrant,
+    DeadlineFromTheAnswer,
+    GuardsAreNotLookedAt,
+    ClockRunsSlow,
+    RedisForgets,
+    /// A process polls only when it has heard nothing for a while, so a busy one never does.
+    WordsPutOffThePoll,
+}
+
+/// In ticks: a lease, a grant that was not confirmed yet, and how long one may go unseen.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    pub ttl: u8,
+    pub grant: u8,
+    pub horizon: u8,
+}
+
+/// The rules, with what this model found to be missing from the scripts: each is on or off.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    pub times: Times,
+    pub mutant: Mutant,
+    /// A try sees that those who wait for a free lock are dead.
+    pub try_sees_the_dead: bool,
+    /// A release that is repeated leaves the one it granted to out of the line.
+    pub again_unless_held: bool,
+    /// A release strikes its own owner from the line.
+    pub release_forgets: bool,
+}
+
+impl Rules {
+    pub fn lack(self, mutant: Mutant) -> bool {
+        self.mutant == mutant
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lock {
+    pub owner: Owner,
+    pub fence: u8,
+    pub left: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Waiting {
+    pub owner: Owner,
+    pub unseen: u8,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Redis {
+    pub lock: Option<Lock>,
+    /// By ticket.
+    pub queue: Vec<Waiting>,
+    /// The last block given out.
+    pub blocks: u8,
+}
+
+/// A call, with the owner it is made for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Verb {
+    Try,
+    Acquire,
+    Confirm,
+    Release { again: Owner },
+    Leave,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reply {
+    Held(u8),
+    /// Somebody else's, lost, or no matter.
+    No,
+}
+
+impl Redis {
+    /// One script from its first line to its last: nothing comes between.
+    pub fn run(&mut self, verb: Verb, owner: Owner, rules: Rules) -> Result<Reply, String> {
+        match verb {
+            Verb::Try => self.acquire(owner, false, rules),
+            Verb::Acquire => self.acquire(owner, true, rules),
+            Verb::Confirm => Ok(self.confirm(owner, rules)),
+            Verb::Release { again } => self.release(owner, again, rules),
+            Verb::Leave => self.leave(owner, rules),
+        }
+    }
+
+    pub fn tick(&mut self, rules: Rules) {
+        if let Some(lock) = &mut self.lock
+            && lock.left != u8::MAX
+        {
+            lock.left -= 1;
+            if lock.left == 0 {
+                self.lock = None;
+            }
+        }
+        for waiting in &mut self.queue {
+            waiting.unseen = (waiting.unseen + 1).min(rules.times.horizon + 1);
+        }
+    }
+
+    /// acquire.lua
+    fn acquire(&mut self, owner: Owner, waits: bool, rules: Rules) -> Result<Reply, String> {
+        if self.is_of(owner) {
+            return Ok(self.confirm(owner, rules));
+        }
+        let free = self.lock.is_none();
+        let line =
+            if rules.try_sees_the_dead { self.alive(rules).is_some() } else { self.is_lined() };
+        if free && (!line || rules.lack(Mutant::Barges)) {
+            return self.grant(owner, rules.times.ttl, owner, rules).map(Reply::Held);
+        }
+        if !waits {
+            if free && self.alive(rules).is_none() {
+                return Err("a try was refused a lock that nobody has or waits for".to_owned());
+            }
+            return Ok(Reply::No);
+        }
+        self.stand_in_line(owner, rules);
+        if free {
+            if self.head(rules) == Some(owner) {
+                return self.grant(owner, rules.times.ttl, owner, rules).map(Reply::Held);
+            }
+            self.hand_on(owner, rules)?;
+        }
+        Ok(Reply::No)
+    }
+
+    /// confirm.lua
+    fn confirm(&mut self, owner: Owner, rules: Rules) -> Reply {
+        match &mut self.lock {
+            Some(lock) if lock.owner == owner => {
+                lock.left = rules.times.ttl;
+                Reply::Held(lock.fence)
+            }
+            _ => Reply::No,
+        }
+    }
+
+    /// release.lua
+    fn release(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<Reply, String> {
+        let others = self.lock.is_some() && !self.is_of(owner);
+        if rules.again_unless_held && again != NOBODY && self.is_of(again) {
+            return Ok(self.confirm(again, rules));
+        }
+        if again != NOBODY {
+            self.stand_in_line(again, rules);
+        }
+        if others && !rules.lack(Mutant::ReleaseIgnoresTheOwner) {
+            return Ok(Reply::No);
+        }
+        if rules.release_forgets {
+            self.forget(owner);
+        }
+        self.lock = None;
+        if again != NOBODY && self.head(rules) == Some(again) {
+            return self.grant(again, rules.times.ttl, again, rules).map(Reply::Held);
+        }
+        if rules.lack(Mutant::ReleaseIgnoresTheLine) && again != NOBODY {
+            return self.grant(again, rules.times.ttl, again, rules).map(Reply::Held);
+        }
+        self.hand_on(again, rules)?;
+        Ok(Reply::No)
+    }
+
+    /// leave.lua
+    fn leave(&mut self, owner: Owner, rules: Rules) -> Result<Reply, String> {
+        if !rules.lack(Mutant::LeaveStaysInLine) {
+            self.forget(owner);
+        }
+        if self.is_of(owner) {
+            self.lock = None;
+        }
+        if self.lock.is_none() {
+            self.hand_on(NOBODY, rules)?;
+        }
+        if self.queue.iter().any(|waiting| waiting.owner == owner) {
+            return Err("who has left is still in line".to_owned());
+        }
+        Ok(Reply::No)
+    }
+
+    pub fn is_of(&self, owner: Owner) -> bool {
+        self.lock.is_some_and(|lock| lock.owner == owner)
+    }
+
+    fn is_lined(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// The first in line who was seen of late. For judging, too: it changes nothing.
+    fn alive(&self, rules: Rules) -> Option<Owner> {
+        self.queue
+            .iter()
+            .find(|waiting| waiting.unseen <= rules.times.horizon)
+            .map(|waiting| waiting.owner)
+    }
+
+    fn forget(&mut self, owner: Owner) {
+        self.queue.retain(|waiting| waiting.owner != owner);
+    }
+
+    fn stand_in_line(&mut self, owner: Owner, rules: Rules) {
+        match self.queue.iter_mut().find(|waiting| waiting.owner == owner) {
+            Some(_) if rules.lack(Mutant::PollsAreNotSeen) => {}
+            Some(waiting) => waiting.unseen = 0,
+            None => self.queue.push(Waiting { owner, unseen: 0 }),
+        }
+    }
+
+    fn head(&mut self, rules: Rules) -> Option<Owner> {
+        if !rules.lack(Mutant::GrantsToTheUnseen) {
+            self.queue.retain(|waiting| waiting.unseen <= rules.times.horizon);
+        }
+        self.queue.first().map(|waiting| waiting.owner)
+    }
+
+    fn hand_on(&mut self, caller: Owner, rules: Rules) -> Result<(), String> {
+        if let Some(next) = self.head(rules) {
+            let time = if rules.lack(Mutant::GrantsForEver) { u8::MAX } else { rules.times.grant };
+            self.grant(next, time, caller, rules)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an owner the holder. It must be the first of those in line who are alive; if nobody
+    /// is, the caller itself.
+    fn grant(&mut self, owner: Owner, left: u8, caller: Owner, rules: Rules) -> Result<u8, String> {
+        if self.lock.is_some() {
+            return Err("the lock was granted while somebody had it".to_owned());
+        }
+        match self.alive(rules) {
+            Some(first) if first != owner => return Err("somebody barged".to_owned()),
+            None if owner != caller => return Err("the lock was granted to the dead".to_owned()),
+            _ => {}
+        }
+        if !rules.lack(Mutant::FencesStandStill) {
+            self.blocks += 1;
+        }
+        let fence = self.blocks * BLOCK;
+        self.lock = Some(Lock { owner, fence, left });
+        self.forget(owner);
+        Ok(fence)
+    }
+}
