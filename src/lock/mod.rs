@@ -153,6 +153,9 @@ pub enum Error {
     /// given back.
     #[error("Redis does not answer: {0}")]
     Unavailable(#[from] Arc<::redis::RedisError>),
+    /// The lease has run out.
+    #[error("the lock was lost: its lease has run out")]
+    Lost,
     /// There are no nodes to have a majority of.
     #[error("no quorum is configured; set REDLOCK_URLS")]
     NoQuorum,

@@ -1,6 +1,6 @@
 //! The one connection to Redis that all locks of a process share.
 //!
-//! Guarantees: a command is answered or fails within [`RESPONSE_TIMEOUT`]; a connection that broke
+//! Guarantees: a command is answered or fails within 0.8 s; a connection that broke
 //! is made again in the background. A command that timed out *may have been carried out*: whoever
 //! sends one that takes something must be ready to give it back.
 

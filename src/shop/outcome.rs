@@ -177,7 +177,9 @@ impl From<lock::Error> for Error {
                 cause: error.to_string(),
                 outcome_unknown: false,
             },
-            lock::Error::BlankKey | lock::Error::NoQuorum => Error::Bug(error.to_string()),
+            lock::Error::BlankKey | lock::Error::NoQuorum | lock::Error::Lost => {
+                Error::Bug(error.to_string())
+            }
         }
     }
 }

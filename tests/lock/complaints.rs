@@ -12,12 +12,12 @@ async fn the_holder_is_told_when_its_lock_is_lost() {
     let server = Server::start();
     let held = server.process().take("{a}").await;
     let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
-    assert!(guard.is_held());
+    assert!(guard.is_held() && guard.ensure_held().is_ok());
     let _: i64 = server.ask("DEL holdfast:lock:{a}");
     let started = Instant::now();
     guard.lost().await;
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
-    assert!(!guard.is_held());
+    assert!(!guard.is_held() && guard.ensure_held().is_err());
     assert_eq!(held.release().await, Released::Lost);
 }
 

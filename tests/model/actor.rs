@@ -20,9 +20,9 @@ const OWNERS: u8 = 3;
 pub const AS_IT_IS: Rules = Rules {
     times: Times { ttl: 2, grant: 2, horizon: 1 },
     mutant: Mutant::None,
-    try_sees_the_dead: false,
-    again_unless_held: false,
-    release_forgets: false,
+    try_sees_the_dead: true,
+    again_unless_held: true,
+    release_forgets: true,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

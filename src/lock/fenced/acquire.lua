@@ -11,7 +11,8 @@ if held then
     redis.call('pexpire', KEYS[1], ttl)
     return {'held', fence_of(held), waiting()}
 end
-if held == nil and redis.call('exists', KEYS[2]) == 0 then
+-- Free, and nobody alive stands in line.
+if held == nil and (redis.call('exists', KEYS[2]) == 0 or not head(horizon)) then
     return {'held', grant(owner, ttl), 0}
 end
 if not waits then

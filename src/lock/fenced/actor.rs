@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
 use super::talk::{BLOCK, Grant};
@@ -54,9 +54,11 @@ pub(super) enum Message {
 /// How the lock stands, as far as this process is concerned.
 enum Ours {
     Nothing,
-    /// In line in Redis.
+    /// In line in Redis, to ask again at that time whatever is heard until then: who is not seen
+    /// for long is passed over.
     Queued {
         owner: String,
+        poll_at: Instant,
     },
     /// Held; perhaps by nobody in particular at this moment.
     Held(Tenure),
@@ -118,7 +120,7 @@ impl Line {
 
     async fn hear(&mut self, message: Message) {
         match message {
-            Message::Join(waiter) => self.join(waiter).await,
+            Message::Join(waiter) => self.join(waiter),
             Message::Released { owner, reply } => match self.tenure_of(&owner) {
                 Some(tenure) => {
                     tenure.in_use = false;
@@ -145,11 +147,10 @@ impl Line {
         }
     }
 
-    async fn join(&mut self, waiter: Waiter) {
+    fn join(&mut self, waiter: Waiter) {
         let free = matches!(self.ours, Ours::Nothing) && self.waiters.is_empty();
         if waiter.only_try && !free {
-            let holder = inspect::holder(&self.shared.talk.redis, &self.key).await;
-            let _ = waiter.reply.send(holder.map(Err));
+            self.turn_away(vec![waiter]);
         } else {
             self.waiters.push_back(waiter);
         }
@@ -183,24 +184,38 @@ impl Line {
         match self.shared.talk.acquire(&self.key, &owner, ttl, waits).await {
             Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, kind),
             Ok(None) => {
-                self.turn_away_who_only_tries().await;
-                self.ours = if waits { Ours::Queued { owner } } else { Ours::Nothing };
+                self.turn_away_who_only_tries();
+                self.ours = if waits { self.queued(owner) } else { Ours::Nothing };
             }
             Err(error) => self.despair(owner, &error),
         }
     }
 
-    async fn turn_away_who_only_tries(&mut self) {
+    fn turn_away_who_only_tries(&mut self) {
         let everybody = self.waiters.drain(..);
-        let (tries, waits): (VecDeque<_>, _) = everybody.partition(|waiter| waiter.only_try);
-        self.waiters = waits;
-        if tries.is_empty() {
+        let (tries, waits): (Vec<_>, Vec<_>) = everybody.partition(|waiter| waiter.only_try);
+        self.waiters = waits.into();
+        self.turn_away(tries);
+    }
+
+    /// Tells them who holds the lock instead: by a task of its own, for the line has other things
+    /// to do than to look that up.
+    fn turn_away(&self, waiters: Vec<Waiter>) {
+        if waiters.is_empty() {
             return;
         }
-        let holder = inspect::holder(&self.shared.talk.redis, &self.key).await.unwrap_or_default();
-        for waiter in tries {
-            let _ = waiter.reply.send(Ok(Err(holder.clone())));
-        }
+        let (redis, key) = (self.shared.talk.redis.clone(), self.key.clone());
+        self.shared.talk.redis.runtime().spawn(async move {
+            let holder = inspect::holder(&redis, &key).await;
+            for waiter in waiters {
+                let _ = waiter.reply.send(holder.clone().map(Err));
+            }
+        });
+    }
+
+    fn queued(&self, owner: String) -> Ours {
+        let pause = self.shared.times.poll.mul_f64(rand::rng().random_range(0.8..1.0));
+        Ours::Queued { owner, poll_at: Instant::now() + pause }
     }
 
     /// Redis does not answer: everybody here is told. What may have been taken is given back by a
@@ -247,20 +262,17 @@ impl Line {
 
     /// In line: until told, or until it is time to ask again.
     async fn wait_in_line(&mut self) {
-        let pause = self.shared.times.poll.mul_f64(rand::rng().random_range(0.8..1.0));
-        match timeout(pause, self.inbox.recv()).await {
+        let Ours::Queued { owner, poll_at } = &self.ours else { return };
+        let owner = owner.clone();
+        match timeout_at(*poll_at, self.inbox.recv()).await {
             Ok(Some(message)) => self.hear(message).await,
             Ok(None) => {}
-            Err(_) => {
-                if let Ours::Queued { owner } = &self.ours {
-                    self.ask_as(owner.clone(), true, "polled").await;
-                }
-            }
+            Err(_) => self.ask_as(owner, true, "polled").await,
         }
     }
 
     async fn confirm(&mut self) {
-        let Ours::Queued { owner } = &self.ours else { return };
+        let Ours::Queued { owner, .. } = &self.ours else { return };
         let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
         match self.shared.talk.confirm(&self.key, &owner, ttl).await {
             Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, "remote"),
@@ -271,7 +283,7 @@ impl Line {
     }
 
     async fn leave(&mut self) {
-        if let Ours::Queued { owner } = std::mem::replace(&mut self.ours, Ours::Nothing)
+        if let Ours::Queued { owner, .. } = std::mem::replace(&mut self.ours, Ours::Nothing)
             && let Err(error) = self.shared.talk.leave(&self.key, &owner).await
         {
             // It is passed over as soon as it has not been seen for three polls.
@@ -374,7 +386,7 @@ impl Line {
                         let grant = Grant { fence, rivals: false };
                         self.hold(owner, ttl, sent_us, grant, "free");
                     }
-                    (Some(owner), None) => self.ours = Ours::Queued { owner },
+                    (Some(owner), None) => self.ours = self.queued(owner),
                     (None, _) => {}
                 }
             }

@@ -10,7 +10,7 @@
 //!   between processes the release itself grants it to the next process, which is told.
 //! - **A grant is confirmed** before a guard is handed out, and the guard's deadline runs from
 //!   before that call was sent. A guard that ran out, by the renewal's or the clock's word, says
-//! so:   [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
+//!   so: [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
 //! - **Nothing is left behind.** Whoever stops waiting is passed over; a guard that is dropped is
 //!   given back; a process that dies is passed over within a second, its lease ends by itself.
 //!
@@ -214,6 +214,15 @@ impl FencedGuard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
+    }
+
+    /// [`FencedGuard::is_held`], for `?`: asked before a step that can't be undone and can't show
+    /// its fence.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lease has run out.
+    pub fn ensure_held(&self) -> Result<(), Error> {
+        if self.is_held() { Ok(()) } else { Err(Error::Lost) }
     }
 
     /// Returns when the lock is no longer held: the lease ran out, or the renewal found it gone.

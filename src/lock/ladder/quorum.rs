@@ -282,9 +282,12 @@ fn take_node(
     }
 }
 
-/// Extends the lease on a majority after every third of it, and takes it on nodes that do not have
-/// it (they were away, or have forgotten), while it still counts. A failed extension unlocks
-/// nothing: it is tried again until the lease is over.
+/// Extends the lease on a majority after every third of it. A failed extension unlocks nothing: it
+/// is tried again until the lease is over.
+///
+/// Nodes that do not have the lock (they were away, or have forgotten) are asked for it again, but
+/// only after a majority has been extended without them: whoever has lost the majority for a moment
+/// can't know who had it meanwhile.
 async fn renew(held: Held, ttl: Duration, mut deadline_us: u64) {
     let mut pause = ttl / 3;
     loop {
@@ -295,16 +298,16 @@ async fn renew(held: Held, ttl: Duration, mut deadline_us: u64) {
         }
         let votes = held.quorum.poll(ttl, |node| {
             let held = held.watcher();
-            async move {
-                Ok(node.renew_if(&held.key, &held.owner, ttl).await?
-                    || take_node(node, &held, ttl).await?)
-            }
+            async move { node.renew_if(&held.key, &held.owner, ttl).await }
         });
-        pause = if votes.await.yes >= held.quorum.majority() {
-            deadline_us = sent_us + usable_us(ttl);
-            ttl / 3
-        } else {
-            ttl / 10
-        };
+        if votes.await.yes < held.quorum.majority() {
+            pause = ttl / 10;
+            continue;
+        }
+        deadline_us = sent_us + usable_us(ttl);
+        pause = ttl / 3;
+        for node in &held.quorum.nodes {
+            node.runtime().spawn(take_node(node.clone(), &held, ttl));
+        }
     }
 }

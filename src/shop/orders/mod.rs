@@ -1,4 +1,4 @@
-//! Orders: what one is, and reading them. Placing is in [`place`], what happens to an order
+//! Orders: what one is, and reading them. Placing is in [`mod@place`], what happens to an order
 //! afterwards in [`moves`].
 
 pub mod moves;
