@@ -35,6 +35,8 @@ use crate::lock::{Error, Redis, Released, Wait};
 const NODE_PART: u32 = 20;
 /// A node that is there answers in a millisecond.
 const NODE_LIMIT: Duration = Duration::from_millis(50);
+/// Nodes that stay slow for so long are as good as away; that must be told within 2 s.
+const SLOW_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// The nodes. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -71,19 +73,25 @@ impl Quorum {
         wait: Wait,
         until: Instant,
     ) -> Result<Option<QuorumLease>, Error> {
+        let patience = Instant::now() + SLOW_LIMIT;
         loop {
-            if let Some(lease) = self.attempt(redis_key, ttl).await? {
-                return Ok(Some(lease));
-            }
+            let unanswered = match self.attempt(redis_key, ttl).await? {
+                Attempt::Won(lease) => return Ok(Some(lease)),
+                Attempt::Taken => None,
+                Attempt::Unanswered(error) => Some(error),
+            };
             let next = Instant::now() + retry.mul_f64(rand::rng().random_range(0.5..1.5));
-            if wait == Wait::Try || next > until {
-                return Ok(None);
+            match unanswered {
+                Some(error) if wait == Wait::Try || next > until.min(patience) => {
+                    return Err(error);
+                }
+                None if wait == Wait::Try || next > until => return Ok(None),
+                _ => sleep_until(next).await,
             }
-            sleep_until(next).await;
         }
     }
 
-    async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<Option<QuorumLease>, Error> {
+    async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<Attempt, Error> {
         let sent_us = monotonic_us();
         // Armed before anything is sent: dropping it gives back whatever was or will be granted.
         let held = Held {
@@ -102,13 +110,14 @@ impl Quorum {
                 ttl,
                 sent_us + usable_us(ttl),
             )));
-            return Ok(Some(QuorumLease { renewal, held, deadline_us }));
+            return Ok(Attempt::Won(QuorumLease { renewal, held, deadline_us }));
         }
         // Given back on every node by a task of its own: nobody waits for the slow ones.
         drop(held);
         match votes.away {
-            Some(error) if votes.no + votes.yes < self.majority() => Err(error),
-            _ => Ok(None),
+            Some(error) if votes.no + votes.yes + votes.slow < self.majority() => Err(error),
+            Some(error) if votes.no + votes.yes < self.majority() => Ok(Attempt::Unanswered(error)),
+            _ => Ok(Attempt::Taken),
         }
     }
 
@@ -131,7 +140,10 @@ impl Quorum {
                 Ok(Ok(Ok(true))) => votes.yes += 1,
                 Ok(Ok(Ok(false))) => votes.no += 1,
                 Ok(Ok(Err(error))) => votes.away = Some(error.into()),
-                Ok(Err(_)) | Err(_) => votes.away = Some(too_slow()),
+                Ok(Err(_)) | Err(_) => {
+                    votes.slow += 1;
+                    votes.away.get_or_insert_with(too_slow);
+                }
             }
             if votes.yes >= self.majority() {
                 break;
@@ -141,10 +153,21 @@ impl Quorum {
     }
 }
 
+/// What came of asking all nodes once.
+enum Attempt {
+    Won(QuorumLease),
+    /// A majority answered, and it is somebody else's.
+    Taken,
+    /// So many nodes were slow that nobody knows; they may be faster next time.
+    Unanswered(Error),
+}
+
 #[derive(Default)]
 struct Votes {
     yes: usize,
     no: usize,
+    /// Did not answer in time.
+    slow: usize,
     away: Option<Error>,
 }
 
