@@ -128,11 +128,12 @@ async fn votes_that_are_split_are_given_back_and_somebody_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_majority_that_forgets_is_a_lock_that_was_lost() {
+async fn a_lock_that_the_nodes_forget_is_lost() {
     let five = Five::start();
     let process = five.process();
     let held = take(&process).await;
-    for node in &five.0[..3] {
+    // All of them: a renewal in between takes it again on two at most, a straggler likewise.
+    for node in &five.0 {
         let _: String = node.ask("FLUSHALL");
     }
     assert_eq!(held.release().await, Released::Lost);
