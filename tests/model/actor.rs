@@ -52,9 +52,14 @@ pub struct Process {
     pub at: At,
     pub owner: Owner,
     pub fence: u8,
-    /// Ticks until its own deadline. While there are any and it holds, it believes.
+    /// Ticks until its own deadline. While there are any and it holds, it believes. In line: until
+    /// a grant may end that was made after it asked last.
     pub left: u8,
     pub call: Option<Call>,
+    /// A word on the way: it was granted the lock, as that owner and with that fence. It comes at
+    /// any time or never. Dropped when the process has asked since and was refused, for then the
+    /// word's fence is not above that of whoever has the lock, and proves nothing.
+    pub word: Option<(Owner, u8)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -70,7 +75,8 @@ pub struct State {
     pub faults: u8,
 }
 
-pub const OUT: Process = Process { at: At::Out, owner: NOBODY, fence: 0, left: 0, call: None };
+pub const OUT: Process =
+    Process { at: At::Out, owner: NOBODY, fence: 0, left: 0, call: None, word: None };
 const IN_LINE: Process = Process { at: At::InLine, ..OUT };
 
 /// What happens, and to whom.
@@ -110,6 +116,13 @@ impl Protocol {
         }
     }
 
+    /// Three, no faults; grants end with the next tick, which keeps the walk short.
+    pub fn of_three() -> Self {
+        let times = Times { grant: 1, ..AS_IT_IS.times };
+        let rules = Rules { times, ..AS_IT_IS };
+        Self { rules, passes: false, ..Self::new(3, 0) }
+    }
+
     pub fn mutant(mutant: Mutant, faults: u8) -> Self {
         let rules = Rules { mutant, ..AS_IT_IS };
         Self { rules, ..Self::new(2, faults) }
@@ -120,9 +133,31 @@ impl Protocol {
         let from_sending = !self.rules.lack(Mutant::DeadlineFromTheAnswer);
         let ttl = self.rules.times.ttl;
         let left = if from_sending { ttl.saturating_sub(call.age) } else { ttl };
-        state.processes[who] =
-            Process { at: At::Holds, owner: call.owner, fence, left, call: None };
+        state.processes[who] = Process { at: At::Holds, owner: call.owner, fence, left, ..OUT };
         self.hand_out(state, who)
+    }
+
+    /// A word comes: as good as an answer if the grant can't have ended; otherwise it is a reason
+    /// to ask.
+    pub fn hear_word(&self, state: &mut State, who: usize) -> Result<(), String> {
+        let process = &mut state.processes[who];
+        let Some((owner, fence)) = process.word.take() else { return Ok(()) };
+        if owner != process.owner {
+            return Ok(());
+        }
+        if process.left <= self.rules.times.grant / 3 {
+            send(process, Verb::Confirm, owner);
+            return Ok(());
+        }
+        *process = Process { at: At::Holds, fence, ..*process };
+        self.hand_out(state, who)
+    }
+
+    /// In line, having asked at a certain time and been told that another has the lock.
+    fn in_line(&self, owner: Owner, call: Call, before: Process) -> Process {
+        let left = self.rules.times.grant.saturating_sub(call.age);
+        let word = before.word.filter(|_| self.rules.lack(Mutant::WordOfAnyGrant));
+        Process { owner, left, word, ..IN_LINE }
     }
 
     /// A guard is handed out, or the lock given back because too little of the lease is left.
@@ -161,10 +196,12 @@ impl Protocol {
             (Verb::Release { again }, Reply::Held(fence)) => {
                 return self.hold(state, who, Call { owner: again, ..call }, fence);
             }
-            (Verb::Acquire, Reply::No) => *process = Process { owner: call.owner, ..IN_LINE },
+            (Verb::Acquire, Reply::No) => {
+                *process = self.in_line(call.owner, call, *process);
+            }
             (Verb::Confirm, Reply::No) if process.at == At::InLine => {}
             (Verb::Release { again }, Reply::No) if again != NOBODY => {
-                *process = Process { owner: again, ..IN_LINE };
+                *process = self.in_line(again, call, *process);
             }
             (Verb::Try | Verb::Confirm | Verb::Release { .. } | Verb::Leave, _) => *process = OUT,
         }
@@ -263,6 +300,9 @@ impl State {
         };
         for process in &mut self.processes {
             some(&mut process.owner);
+            if let Some((owner, _)) = &mut process.word {
+                some(owner);
+            }
             if let Some(call) = &mut process.call {
                 some(&mut call.owner);
                 if let Verb::Release { again } = &mut call.verb {
@@ -289,6 +329,9 @@ impl State {
         each(&mut self.last);
         for process in &mut self.processes {
             each(&mut process.fence);
+            if let Some((_, fence)) = &mut process.word {
+                each(fence);
+            }
             if let Some(Call { phase: Phase::Answered(Reply::Held(fence)), .. }) = &mut process.call
             {
                 each(fence);
@@ -301,12 +344,28 @@ impl State {
 
     /// Names owners by where they first appear and blocks of fences by their order.
     pub fn renamed(mut self) -> State {
+        if let Some((owner, fence)) = self.redis.word.take() {
+            let process = &mut self.processes[process_of(owner)];
+            if process.word.is_none_or(|(elder, _)| elder != owner) {
+                process.word = Some((owner, fence));
+            }
+        }
         for process in &mut self.processes {
+            // A word for an owner that the process is not in line as, nor will be.
+            process.word = process.word.filter(|(owner, _)| {
+                let asks = process.call.is_some_and(|call| {
+                    call.owner == *owner || call.verb == Verb::Release { again: *owner }
+                });
+                process.at != At::Holds && (process.owner == *owner || asks)
+                    || process.at == At::Holds && asks && process.owner != *owner
+            });
             // What no longer makes a difference.
             let gives_back = matches!(process.call, Some(Call { verb: Verb::Release { .. }, .. }));
             if process.at != At::Holds || gives_back {
-                process.left = 0;
                 process.fence = 0;
+            }
+            if process.at == At::Out || gives_back {
+                process.left = 0;
             }
             if let Some(call) = &mut process.call
                 && matches!(call.verb, Verb::Leave | Verb::Release { again: NOBODY })

@@ -7,8 +7,9 @@
 //! has long given up, or sent again; a process dies, with its command on the way or without, and
 //! another one starts in its place.
 //!
-//! Words between processes (*granted*) are only what makes a process confirm sooner than it would
-//! poll: it may confirm at any moment after it was granted the lock, or never.
+//! Words between processes (*granted*) come at any time, or never. One is believed when its grant
+//! must have been made after the process asked last; otherwise it makes the process confirm sooner
+//! than it would poll.
 //!
 //! Proven, over all orders of these:
 //! - a process that believes it holds (its own deadline has not passed) is the one that Redis has
@@ -56,6 +57,11 @@ impl Protocol {
                     sends("confirm", Verb::Confirm, process.owner);
                 }
                 sends("leave", Verb::Leave, process.owner);
+                if process.word.is_some() {
+                    let mut next = state.clone();
+                    let heard = self.hear_word(&mut next, who);
+                    acts.push(("hear the word", heard.map(|()| next)));
+                }
                 if let Some(lock) = state.redis.lock
                     && lock.owner == process.owner
                     && self.rules.lack(Mutant::HintIsTakenForAGrant)
@@ -189,7 +195,7 @@ impl Machine for Protocol {
 
     fn start(&self) -> State {
         State {
-            redis: Redis { lock: None, queue: Vec::new(), blocks: 0 },
+            redis: Redis { lock: None, queue: Vec::new(), blocks: 0, word: None },
             processes: vec![OUT; self.processes],
             letters: Vec::new(),
             room: self.letters,
@@ -236,8 +242,7 @@ fn two_processes() {
 
 #[test]
 fn three_processes() {
-    let protocol = Protocol { passes: false, ..Protocol::new(3, 0) };
-    holds("three processes, no fault but time", &protocol);
+    holds("three processes, no fault but time", &Protocol::of_three());
 }
 
 #[test]
@@ -251,6 +256,7 @@ fn what_is_left_out_is_missed() {
         (Mutant::LeaveStaysInLine, "still in line"),
         (Mutant::FencesStandStill, "guards with fences"),
         (Mutant::HintIsTakenForAGrant, held),
+        (Mutant::WordOfAnyGrant, held),
         (Mutant::DeadlineFromTheAnswer, held),
         (Mutant::GuardsAreNotLookedAt, "guards with fences"),
         (Mutant::ClockRunsSlow, held),

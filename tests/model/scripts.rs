@@ -30,6 +30,8 @@ pub enum Mutant {
     PollsAreNotSeen,
     FencesStandStill,
     HintIsTakenForAGrant,
+    /// A word is taken for true whenever its grant was made.
+    WordOfAnyGrant,
     DeadlineFromTheAnswer,
     GuardsAreNotLookedAt,
     ClockRunsSlow,
@@ -85,6 +87,8 @@ pub struct Redis {
     pub queue: Vec<Waiting>,
     /// The last block given out.
     pub blocks: u8,
+    /// The word that is about to be sent: who was granted the lock, with which fence.
+    pub word: Option<(Owner, u8)>,
 }
 
 /// A call, with the owner it is made for.
@@ -148,6 +152,7 @@ impl Redis {
             return Ok(Reply::No);
         }
         self.stand_in_line(owner, rules);
+        self.prune(rules);
         if free {
             if self.head(rules) == Some(owner) {
                 return self.grant(owner, rules.times.ttl, owner, rules).map(Reply::Held);
@@ -174,23 +179,25 @@ impl Redis {
         if rules.again_unless_held && again != NOBODY && self.is_of(again) {
             return Ok(self.confirm(again, rules));
         }
-        if again != NOBODY {
-            self.stand_in_line(again, rules);
-        }
-        if others && !rules.lack(Mutant::ReleaseIgnoresTheOwner) {
-            return Ok(Reply::No);
-        }
-        if rules.release_forgets {
+        if rules.release_forgets && !self.is_of(owner) {
             self.forget(owner);
         }
+        if others && !rules.lack(Mutant::ReleaseIgnoresTheOwner) {
+            if again != NOBODY {
+                self.stand_in_line(again, rules);
+            }
+            return Ok(Reply::No);
+        }
         self.lock = None;
-        if again != NOBODY && self.head(rules) == Some(again) {
+        let first = self.head(rules);
+        if first.is_some_and(|first| first != again) && !rules.lack(Mutant::ReleaseIgnoresTheLine) {
+            if again != NOBODY {
+                self.stand_in_line(again, rules);
+            }
+            self.hand_on(again, rules)?;
+        } else if again != NOBODY {
             return self.grant(again, rules.times.ttl, again, rules).map(Reply::Held);
         }
-        if rules.lack(Mutant::ReleaseIgnoresTheLine) && again != NOBODY {
-            return self.grant(again, rules.times.ttl, again, rules).map(Reply::Held);
-        }
-        self.hand_on(again, rules)?;
         Ok(Reply::No)
     }
 
@@ -239,9 +246,16 @@ impl Redis {
         }
     }
 
-    fn head(&mut self, rules: Rules) -> Option<Owner> {
+    fn prune(&mut self, rules: Rules) {
         if !rules.lack(Mutant::GrantsToTheUnseen) {
             self.queue.retain(|waiting| waiting.unseen <= rules.times.horizon);
+        }
+    }
+
+    /// The dead are dropped when one of them comes first.
+    fn head(&mut self, rules: Rules) -> Option<Owner> {
+        if self.queue.first()?.unseen > rules.times.horizon {
+            self.prune(rules);
         }
         self.queue.first().map(|waiting| waiting.owner)
     }
@@ -249,7 +263,8 @@ impl Redis {
     fn hand_on(&mut self, caller: Owner, rules: Rules) -> Result<(), String> {
         if let Some(next) = self.head(rules) {
             let time = if rules.lack(Mutant::GrantsForEver) { u8::MAX } else { rules.times.grant };
-            self.grant(next, time, caller, rules)?;
+            let fence = self.grant(next, time, caller, rules)?;
+            self.word = Some((next, fence));
         }
         Ok(())
     }

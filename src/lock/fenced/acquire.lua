@@ -1,7 +1,7 @@
 -- acquire, and poll: asks for the lock, keeps the place in line, and keeps the line moving.
 -- Repeating it with the same owner changes nothing but when the owner was last seen.
 --   ARGV: owner, lease ms, grant ms, horizon ms, channels, '1' to wait or '0' to only try
--- Returns {'held', fence, others waiting} or {'taken', holder's value, its ms left}.
+-- Returns {'held', fence, others waiting} or {'taken', the holder's fence}.
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, waits = ARGV[5], ARGV[6] == '1'
 
@@ -12,23 +12,24 @@ if held then
     return {'held', fence_of(held), waiting()}
 end
 -- Free, and nobody alive stands in line.
-if held == nil and (redis.call('exists', KEYS[2]) == 0 or not head(horizon)) then
+if held == nil and not head(horizon) then
     return {'held', grant(owner, ttl), 0}
 end
 if not waits then
-    return {'taken', redis.call('get', KEYS[1]) or '', redis.call('pttl', KEYS[1])}
+    return {'taken', value and fence_of(value) or '0'}
 end
 local new = stand_in_line(owner)
+keep_line()
+prune(horizon)
 if held == nil then
-    if head(horizon) == owner then
+    local first = head(horizon)
+    if first == owner then
+        forget(owner)
         return {'held', grant(owner, ttl), waiting()}
     end
-    hand_on(grant_ms, horizon, channels)
+    return {'taken', hand_on(first, grant_ms, channels)}
 elseif new then
     -- The holder passes the lock on inside its process only while nobody else waits.
-    local holder = owner_of(redis.call('get', KEYS[1]))
-    if holder then
-        tell(channels, holder, 'waiting')
-    end
+    tell(channels, owner_of(value) or '', 'waiting')
 end
-return {'taken', redis.call('get', KEYS[1]) or '', redis.call('pttl', KEYS[1])}
+return {'taken', fence_of(value) or '0'}

@@ -14,42 +14,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
-use super::talk::{BLOCK, Grant};
+use super::message::{Message, Waiter};
+use super::talk::{Asked, BLOCK, Grant};
 use super::tenure::{Tenure, deadline_us, us};
 use super::{FencedGuard, Lease, Shared};
 use crate::clock;
-use crate::lock::{Error, Holder, Released, inspect};
-
-/// What a waiter gets: the guard, or who holds the lock instead.
-pub(super) type Answer = Result<Result<FencedGuard, Holder>, Error>;
-
-/// Somebody who wants the lock.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub reply: oneshot::Sender<Answer>,
-    pub joined_us: u64,
-    pub only_try: bool,
-    pub ttl: Duration,
-}
-
-/// What a line is told.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// Somebody wants the lock.
-    Join(Waiter),
-    /// A guard was given back.
-    Released { owner: String, reply: Option<oneshot::Sender<Released>> },
-    /// A guard was left to expire.
-    Abandoned { owner: String },
-    /// A guard wants a number above `floor`.
-    Refence { owner: String, floor: i64, reply: oneshot::Sender<Result<Option<i64>, Error>> },
-    /// Redis granted us the lock, they say.
-    Granted,
-    /// Another process waits for the lock that we hold, they say.
-    Rival,
-    /// Somebody left; look around.
-    Look,
-}
+use crate::lock::{Error, Released, inspect};
 
 /// How the lock stands, as far as this process is concerned.
 enum Ours {
@@ -59,6 +29,10 @@ enum Ours {
     Queued {
         owner: String,
         poll_at: Instant,
+        /// When we last asked, and the fence of whoever had the lock then: a grant with a larger
+        /// one was made after that, and lasts at least until a grant's time later.
+        asked_us: u64,
+        fence: i64,
     },
     /// Held; perhaps by nobody in particular at this moment.
     Held(Tenure),
@@ -137,7 +111,7 @@ impl Line {
                 let outcome = self.refence(&owner, floor).await;
                 let _ = reply.send(outcome);
             }
-            Message::Granted => self.confirm().await,
+            Message::Granted { owner, grant } => self.granted(&owner, grant).await,
             Message::Rival => {
                 if let Ours::Held(tenure) = &mut self.ours {
                     tenure.rival_since_us.get_or_insert_with(clock::monotonic_us);
@@ -182,10 +156,10 @@ impl Line {
         let ttl = self.ttl();
         let sent_us = clock::monotonic_us();
         match self.shared.talk.acquire(&self.key, &owner, ttl, waits).await {
-            Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, kind),
-            Ok(None) => {
+            Ok(Asked::Granted(grant)) => self.hold(owner, ttl, sent_us, grant, kind),
+            Ok(Asked::Taken { fence }) => {
                 self.turn_away_who_only_tries();
-                self.ours = if waits { self.queued(owner) } else { Ours::Nothing };
+                self.ours = if waits { self.queued(owner, sent_us, fence) } else { Ours::Nothing };
             }
             Err(error) => self.despair(owner, &error),
         }
@@ -213,9 +187,9 @@ impl Line {
         });
     }
 
-    fn queued(&self, owner: String) -> Ours {
+    fn queued(&self, owner: String, asked_us: u64, fence: i64) -> Ours {
         let pause = self.shared.times.poll.mul_f64(rand::rng().random_range(0.8..1.0));
-        Ours::Queued { owner, poll_at: Instant::now() + pause }
+        Ours::Queued { owner, poll_at: Instant::now() + pause, asked_us, fence }
     }
 
     /// Redis does not answer: everybody here is told. What may have been taken is given back by a
@@ -254,6 +228,7 @@ impl Line {
             fences_left: BLOCK,
             in_use: false,
             giver: None,
+            span: ttl,
             renew_at_us: sent_us + us(ttl / 3),
             passes: 0,
             rival_since_us: grant.rivals.then_some(sent_us),
@@ -262,12 +237,34 @@ impl Line {
 
     /// In line: until told, or until it is time to ask again.
     async fn wait_in_line(&mut self) {
-        let Ours::Queued { owner, poll_at } = &self.ours else { return };
+        let Ours::Queued { owner, poll_at, .. } = &self.ours else { return };
         let owner = owner.clone();
         match timeout_at(*poll_at, self.inbox.recv()).await {
             Ok(Some(message)) => self.hear(message).await,
             Ok(None) => {}
             Err(_) => self.ask_as(owner, true, "polled").await,
+        }
+    }
+
+    /// The word that we have the lock. It is as good as the answer to a confirmation if the grant
+    /// was made after we last asked: then it can't end before a grant's time from that call on,
+    /// however long the word took. The confirmation follows when the guard is out already.
+    async fn granted(&mut self, granted: &str, grant: Grant) {
+        let Ours::Queued { owner, asked_us, fence, .. } = &self.ours else { return };
+        if owner != granted {
+            return;
+        }
+        let (span, asked_us) = (self.shared.times.grant, *asked_us);
+        let enough = clock::monotonic_us() + us(span / 3) < deadline_us(asked_us, span);
+        if grant.fence <= *fence || !enough {
+            return self.confirm().await;
+        }
+        let owner = owner.clone();
+        self.hold(owner, span, asked_us, grant, "remote");
+        let ttl = self.ttl();
+        if let Ours::Held(tenure) = &mut self.ours {
+            tenure.ttl = ttl;
+            tenure.renew_at_us = 0;
         }
     }
 
@@ -313,6 +310,7 @@ impl Line {
             Ok(Some(grant)) => {
                 metrics::counter!("holdfast_lock_renewals_total").increment(1);
                 tenure.lease.deadline_us.store(deadline_us(sent_us, ttl), Ordering::Release);
+                tenure.span = ttl;
                 tenure.renew_at_us = sent_us + us(ttl / 3);
                 if grant.rivals {
                     tenure.rival_since_us.get_or_insert(sent_us);
@@ -381,12 +379,13 @@ impl Line {
             Ok(back) => {
                 let held = was_held && back.was_held;
                 answer(tenure.giver, if held { Released::Held } else { Released::Lost });
-                match (again, back.granted) {
-                    (Some(owner), Some(fence)) => {
-                        let grant = Grant { fence, rivals: false };
+                match (again, back.again) {
+                    (Some(owner), Asked::Granted(grant)) => {
                         self.hold(owner, ttl, sent_us, grant, "free");
                     }
-                    (Some(owner), None) => self.ours = self.queued(owner),
+                    (Some(owner), Asked::Taken { fence }) => {
+                        self.ours = self.queued(owner, sent_us, fence);
+                    }
                     (None, _) => {}
                 }
             }

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use tokio::time::sleep;
 
 use super::Shared;
-use super::actor::Message;
+use super::message::Message;
 use crate::lock::Redis;
 
 /// Pause before the connection is made again.
@@ -41,10 +41,8 @@ async fn listen_once(
     while let Some(word) = words.next().await {
         let word: String = word.get_payload()?;
         let Some(shared) = shared.upgrade() else { return Ok(()) };
-        match word.split_once(' ') {
-            Some(("granted", key)) => shared.tell(key, Message::Granted),
-            Some(("waiting", key)) => shared.tell(key, Message::Rival),
-            _ => {}
+        if let Some((key, message)) = Message::heard(&word) {
+            shared.tell(key, message);
         }
     }
     Ok(())

@@ -3,10 +3,12 @@
 --   ARGV: owner, grant ms, horizon ms, channels
 forget(ARGV[1])
 local held = mine(ARGV[1])
-if held then
-    redis.call('del', KEYS[1])
-end
 if held ~= false then
-    hand_on(ARGV[2], tonumber(ARGV[3]), ARGV[4])
+    local first = head(tonumber(ARGV[3]))
+    if first then
+        hand_on(first, ARGV[2], ARGV[4])
+    elseif held then
+        redis.call('del', KEYS[1])
+    end
 end
 return 1

@@ -8,9 +8,13 @@
 //! - **Two levels.** In a process one line per key, first come first served, whose head alone talks
 //!   to Redis (`actor`). A lock that is given back goes to the next one in that line without Redis;
 //!   between processes the release itself grants it to the next process, which is told.
-//! - **A grant is confirmed** before a guard is handed out, and the guard's deadline runs from
-//!   before that call was sent. A guard that ran out, by the renewal's or the clock's word, says
-//!   so: [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
+//! - **A guard rests on a call that this process made and that was answered**: its deadline runs
+//!   from before that call was sent. Whoever was granted the lock while it waited needs no second
+//!   call for that: a grant with a fence above the one that its last poll was told was made after
+//!   that poll, and can't end before a grant's time from then on. It is confirmed when the guard is
+//!   out already; when the word comes too late for that, before.
+//! - **A guard that ran out**, by the renewal's or the clock's word, says so:
+//!   [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
 //! - **Nothing is left behind.** Whoever stops waiting is passed over; a guard that is dropped is
 //!   given back; a process that dies is passed over within a second, its lease ends by itself.
 //!
@@ -26,6 +30,7 @@
 
 mod actor;
 mod hear;
+mod message;
 mod talk;
 mod tenure;
 
@@ -40,7 +45,8 @@ use uuid::Uuid;
 
 use super::{Error, Guard, Holder, LockKey, Redis, Released, Wait};
 use crate::clock;
-use actor::{Line, Message};
+use actor::Line;
+use message::{Message, Waiter};
 use talk::Talk;
 
 /// How a fenced lock keeps time.
@@ -110,7 +116,7 @@ impl FencedLocks {
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
         let (reply, answer) = oneshot::channel();
-        let waiter = actor::Waiter {
+        let waiter = Waiter {
             reply,
             joined_us: clock::monotonic_us(),
             only_try: wait == Wait::Try,

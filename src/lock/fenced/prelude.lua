@@ -13,35 +13,41 @@ local BLOCK = 64           -- fences per grant: local passes use them up one by 
 local FENCES_LIVE = 86400000 -- a day past the last grant; Postgres is the floor below it
 local QUEUE_LIVES = 60000  -- long past the last one who waits
 
-local function now()
-    local time = redis.call('time')
-    return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
+-- What a call costs here is a waiter's wait: each is made once, and only where it is needed.
+local value = redis.call('get', KEYS[1])
 
-local function ticket()
-    local time = redis.call('time')
-    return string.format('%.0f', tonumber(time[1]) * 1000000 + tonumber(time[2]))
+local micros
+local function now_us()
+    if not micros then
+        local time = redis.call('time')
+        micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    end
+    return micros
 end
 
 local function text(number)
     return string.format('%.0f', number)
 end
 
--- The lock's value if it is this owner's; false if it is somebody else's; nil if nobody's.
+local function now_ms()
+    return math.floor(now_us() / 1000)
+end
+
+-- The lock's value if it was this owner's when the script began; false if it was somebody else's;
+-- nil if nobody's.
 local function mine(owner)
-    local value = redis.call('get', KEYS[1])
     if not value then
         return nil
     end
     return string.sub(value, 1, #owner + 1) == owner .. ' ' and value
 end
 
-local function fence_of(value)
-    return string.match(value, ' (%d+)@')
+local function fence_of(held)
+    return string.match(held, ' (%d+)@')
 end
 
-local function owner_of(value)
-    return string.match(value, '^(%S+) ')
+local function owner_of(held)
+    return string.match(held, '^(%S+) ')
 end
 
 local function forget(owner)
@@ -51,29 +57,46 @@ end
 
 -- Puts an owner in line, or says that it is still there. Whether it is new.
 local function stand_in_line(owner)
-    local new = redis.call('zadd', KEYS[2], 'nx', ticket(), owner)
-    redis.call('zadd', KEYS[3], text(now()), owner)
-    redis.call('pexpire', KEYS[2], QUEUE_LIVES)
-    redis.call('pexpire', KEYS[3], QUEUE_LIVES)
+    local new = redis.call('zadd', KEYS[2], 'nx', text(now_us()), owner)
+    redis.call('zadd', KEYS[3], text(now_ms()), owner)
     return new == 1
 end
 
--- Drops those who have not asked for so long that they must be dead; the first of the rest.
-local function head(horizon_ms)
-    local before = text(now() - horizon_ms)
+-- Whoever waits asks again within a fraction of this; a line that nobody asks about goes away.
+local function keep_line()
+    redis.call('pexpire', KEYS[2], QUEUE_LIVES)
+    redis.call('pexpire', KEYS[3], QUEUE_LIVES)
+end
+
+-- Drops those who have not asked for so long that they must be dead.
+local function prune(horizon_ms)
+    local before = text(now_ms() - horizon_ms)
     for _, owner in ipairs(redis.call('zrangebyscore', KEYS[3], '-inf', '(' .. before)) do
         forget(owner)
     end
+end
+
+-- The first in line of those who are alive.
+local function head(horizon_ms)
+    local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+    if not first then
+        return nil
+    end
+    local seen = tonumber(redis.call('zscore', KEYS[3], first) or '0')
+    if seen >= now_ms() - horizon_ms then
+        return first
+    end
+    forget(first)
+    prune(horizon_ms)
     return redis.call('zrange', KEYS[2], 0, 0)[1]
 end
 
--- Makes an owner the holder, with a block of fences of its own. Its first fence.
+-- Makes an owner who is not in line the holder, with a block of fences of its own. Its first fence.
 local function grant(owner, ttl_ms)
     local top = redis.call('incrby', KEYS[4], BLOCK)
     redis.call('pexpire', KEYS[4], FENCES_LIVE)
     local fence = text(top - BLOCK + 1)
-    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. text(now()), 'px', ttl_ms)
-    forget(owner)
+    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. text(now_ms()), 'px', ttl_ms)
     return fence
 end
 
@@ -85,15 +108,15 @@ local function tell(channels, owner, word)
     end
 end
 
--- Hands a free lock to the head of the line, for long enough to confirm it. Nobody barges.
-local function hand_on(grant_ms, horizon_ms, channels)
-    local next = head(horizon_ms)
-    if next then
-        grant(next, grant_ms)
-        tell(channels, next, 'granted')
-    end
-end
-
 local function waiting()
     return redis.call('zcard', KEYS[2])
+end
+
+-- Hands a free lock to whoever is first in line, for long enough to confirm it. Nobody barges.
+-- Its first fence.
+local function hand_on(first, grant_ms, channels)
+    local fence = grant(first, grant_ms)
+    forget(first)
+    tell(channels, first, 'granted ' .. first .. ' ' .. fence .. ' ' .. waiting())
+    return fence
 end

@@ -1,4 +1,4 @@
-//! The conversation with Redis: six scripts, each safe to repeat with the same owner.
+//! The conversation with Redis: five scripts, each safe to repeat with the same owner.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -42,13 +42,23 @@ pub(super) struct Grant {
     pub rivals: bool,
 }
 
+/// What came of asking for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Granted(Grant),
+    /// Somebody else has it, with a fence of at least so much.
+    Taken {
+        fence: i64,
+    },
+}
+
 /// What came of giving a lock back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GivenBack {
     /// Whether it was still held.
     pub was_held: bool,
-    /// The fence, if the owner that was put in line has the lock already.
-    pub granted: Option<i64>,
+    /// How the owner stands that was put in line.
+    pub again: Asked,
 }
 
 impl Talk {
@@ -61,19 +71,24 @@ impl Talk {
         }
     }
 
-    /// Asks for the lock; keeps the place in line if `waits`. `None` when it is somebody else's.
+    /// Asks for the lock; keeps the place in line if `waits`.
     pub(super) async fn acquire(
         &self,
         key: &str,
         owner: &str,
         ttl: Duration,
         waits: bool,
-    ) -> Result<Option<Grant>, Error> {
+    ) -> Result<Asked, Error> {
         let mut call = prepare(&ACQUIRE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(u8::from(waits));
         let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(grant(&answer))
+        Ok(match (grant(&answer), answer.get(1)) {
+            (Some(grant), _) => Asked::Granted(grant),
+            (None, fence) => {
+                Asked::Taken { fence: fence.and_then(|fence| fence.parse().ok()).unwrap_or(0) }
+            }
+        })
     }
 
     /// Confirms a grant, or renews a lease. `None` when it is lost.
@@ -100,8 +115,12 @@ impl Talk {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(again.unwrap_or(""));
-        let (was, fence): (String, i64) = self.redis.invoke(call).await?;
-        Ok(GivenBack { was_held: was == "held", granted: (fence > 0).then_some(fence) })
+        let (was, whose, fence): (String, String, i64) = self.redis.invoke(call).await?;
+        let again = match whose.as_str() {
+            "again" => Asked::Granted(Grant { fence, rivals: false }),
+            _ => Asked::Taken { fence },
+        };
+        Ok(GivenBack { was_held: was == "held", again })
     }
 
     /// Gives the place in line up, or the lock, if it was granted meanwhile.

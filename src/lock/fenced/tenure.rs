@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Lease;
-use super::actor::Waiter;
+use super::message::Waiter;
 use super::talk::BLOCK;
 use crate::clock;
 use crate::lock::Released;
@@ -25,6 +25,8 @@ pub(super) struct Tenure {
     pub(super) in_use: bool,
     /// Who gave it back last, and waits to hear how the lock stood.
     pub(super) giver: Option<oneshot::Sender<Released>>,
+    /// How long the lease is that runs now: a grant's time at first, if it was not confirmed yet.
+    pub(super) span: Duration,
     pub(super) renew_at_us: u64,
     pub(super) passes: u32,
     /// Since when another process waits, by our clock.
@@ -48,7 +50,7 @@ impl Tenure {
     /// Whether the lease still has the time that a renewal would leave it.
     pub(super) fn has_enough_left(&self) -> bool {
         let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
-        self.lease.is_held() && clock::monotonic_us() + us(self.ttl / 3) < deadline_us
+        self.lease.is_held() && clock::monotonic_us() + us(self.span / 3) < deadline_us
     }
 }
 
