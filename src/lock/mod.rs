@@ -297,6 +297,11 @@ impl Locks {
     }
 
     fn redis_key(&self, key: &LockKey) -> String {
-        format!("{}lock:{key}", self.settings.prefix)
+        let plain = format!("{}lock:{key}", self.settings.prefix);
+        // Whatever belongs to one lock begins with its key, and must lie in one slot of a Cluster.
+        match redis::hash_tag(plain.as_bytes()) {
+            Some(_) => plain,
+            None => format!("{}lock:{{{key}}}", self.settings.prefix),
+        }
     }
 }
