@@ -1,5 +1,6 @@
 //! The locks without the shop, against Redis servers of their own: who gets in, who is passed over,
-//! and what is left behind when everything goes wrong.
+//! and what is left behind when everything goes wrong; on one Redis, one Valkey, a Cluster, and a
+//! primary with sentinels.
 //!
 //! The complaints that users of other lock libraries have, and that can happen here, are tests by
 //! name: [`complaints`].
@@ -7,8 +8,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod complaints;
+mod daemon;
 mod faults;
 mod history;
 mod manners;
 mod quorum;
 mod server;
+mod topology;

@@ -142,7 +142,11 @@ impl Cluster {
             return Ok(node.clone());
         }
         let nobody = || (ErrorKind::Io, "no node of the Cluster has the key's slot").into();
-        self.find_out(|map| map.owner(slot).is_some()).await?.owner(slot).cloned().ok_or_else(nobody)
+        self.find_out(|map| map.owner(slot).is_some())
+            .await?
+            .owner(slot)
+            .cloned()
+            .ok_or_else(nobody)
     }
 
     async fn primaries(&self) -> Result<Vec<Node>, RedisError> {

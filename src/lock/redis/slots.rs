@@ -36,7 +36,10 @@ impl Map {
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<&Node> {
-        self.0.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|found| &found.2)
+        self.0
+            .iter()
+            .find(|(first, last, _)| (*first..=*last).contains(&slot))
+            .map(|found| &found.2)
     }
 
     /// Every node that has a slot, once.
@@ -142,9 +145,8 @@ mod tests {
     #[test]
     fn a_node_without_a_name_is_where_it_was_asked() {
         let node = |host, port| Value::Array(vec![host, Value::Int(port), Value::Nil]);
-        let range = |first, last, node| {
-            Value::Array(vec![Value::Int(first), Value::Int(last), node])
-        };
+        let range =
+            |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
         let answer = Value::Array(vec![
             range(0, 99, node(Value::BulkString(b"a".to_vec()), 1)),
             range(100, 16_383, node(Value::Nil, 2)),
