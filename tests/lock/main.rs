@@ -14,4 +14,5 @@ mod history;
 mod manners;
 mod quorum;
 mod server;
+mod shapes;
 mod topology;

@@ -91,7 +91,7 @@ impl Server {
         self.ask_each(command).pop().unwrap_or_else(|| panic!("nobody could answer {command}"))
     }
 
-    fn ask_each<T: redis::FromRedisValue>(&self, command: &str) -> Vec<T> {
+    pub fn ask_each<T: redis::FromRedisValue>(&self, command: &str) -> Vec<T> {
         let primaries = self.running().data.iter().filter(|(_, url)| is_primary(url));
         let answers = primaries.filter_map(|(_, url)| match topology::ask(url, command) {
             Err(error) if error.redirect_node().is_some() => None,
@@ -102,7 +102,7 @@ impl Server {
 
     /// SIGKILL, and new ones without data. Sentinels may prefer the replica meanwhile.
     pub fn restart_empty(&mut self) {
-        self.sound.set(false);
+        self.spoil();
         for (server, _) in &mut self.running.as_mut().unwrap().data {
             server.start_again();
         }
@@ -116,22 +116,56 @@ impl Server {
 
     /// SIGKILL to everybody who keeps keys.
     pub fn kill(&mut self) {
-        self.sound.set(false);
+        self.spoil();
         for (server, _) in &mut self.running.as_mut().unwrap().data {
             server.kill();
         }
     }
 
-    /// Some signal to the primary that sentinels know, whom they will replace.
-    pub fn signal_primary(&self, signal: Signal) {
+    /// What is done to it outlasts the test: nobody else gets it.
+    pub fn spoil(&self) {
         self.sound.set(false);
-        let (primary, _) = self.running().data.iter().find(|(_, url)| is_primary(url)).unwrap();
-        primary.signal(signal);
+    }
+
+    /// Some signal to one of those that keep keys.
+    pub fn signal_one(&self, number: usize, signal: Signal) {
+        self.spoil();
+        self.running().data[number].0.signal(signal);
+    }
+
+    /// What one of them answers.
+    pub fn ask_one<T: redis::FromRedisValue>(
+        &self,
+        number: usize,
+        command: &str,
+    ) -> redis::RedisResult<T> {
+        topology::ask(&self.running().data[number].1, command)
+    }
+
+    /// Which of them is the primary.
+    pub fn primary(&self) -> usize {
+        self.running().data.iter().position(|(_, url)| is_primary(url)).unwrap()
+    }
+
+    /// How many of them think that they are.
+    pub fn primaries(&self) -> usize {
+        self.running().data.iter().filter(|(_, url)| is_primary(url)).count()
+    }
+
+    /// The port of one of them.
+    pub fn port(&self, number: usize) -> u16 {
+        self.running().data[number].1.rsplit_once(':').unwrap().1.parse().unwrap()
+    }
+
+    /// Nobody is answered for so long, and sentinels begin to wonder.
+    pub fn pause(&self, time: Duration) {
+        self.spoil();
+        let _: String = self.ask(&format!("CLIENT PAUSE {} ALL", time.as_millis()));
     }
 
     /// SIGSTOP and SIGCONT.
     pub fn signal(&self, signal: Signal) {
-        self.sound.set(false);
+        self.spoil();
         for (server, _) in &self.running().data {
             server.signal(signal);
         }
