@@ -5,7 +5,8 @@
 //! never looks like *busy*.
 //!
 //! Does not guarantee: that a lease is still held when the work is done. `Owner` is a lease with an
-//! expiry and without a fence; work that outlives it runs beside the next holder.
+//! expiry and without a fence; work that outlives it runs beside the next holder. Nor that Redis
+//! remembers: after a failover ([`redis`]) a lock may be free that somebody holds.
 //!
 //! The module knows Redis and the clock and nothing of the shop: a key is a string here.
 

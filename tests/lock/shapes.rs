@@ -35,6 +35,23 @@ async fn the_address_is_read_as_documented(server: &Server) {
 }
 
 #[test]
+fn a_channel_on_which_nothing_is_said_is_kept() {
+    run(Topology::Redis, async |server| {
+        let process = server.process();
+        process.take("{a}").await.release().await;
+        let ears = || -> String { server.ask("CLIENT LIST TYPE pubsub") };
+        let first = |list: &str| list.split(' ').next().unwrap_or("").to_owned();
+        until("it listens", async || !ears().is_empty()).await;
+        let before = ears();
+        until("it asks whether anybody is there", async || ears().contains("cmd=ping")).await;
+        let asked = ears();
+        let age = |list: &str| list.split(" age=").nth(1)?.split(' ').next()?.parse::<u32>().ok();
+        until("that was not the end of it", async || age(&ears()) > age(&asked)).await;
+        assert_eq!(first(&ears()), first(&before), "the same connection");
+    });
+}
+
+#[test]
 fn keys_on_several_primaries_are_taken_all_or_none() {
     run(Topology::Cluster, async |server| {
         let (here, there) = (server.process(), server.process());

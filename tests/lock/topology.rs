@@ -184,6 +184,7 @@ pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
 }
 
 /// Looks again until `condition` holds, before there is a runtime.
+#[expect(clippy::disallowed_methods, reason = "only the test's own thread waits")]
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
