@@ -7,12 +7,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+#[path = "../topology/mod.rs"]
+mod topology;
+
 mod complaints;
-mod daemon;
 mod faults;
 mod history;
 mod manners;
 mod quorum;
 mod server;
 mod shapes;
-mod topology;

@@ -5,9 +5,9 @@
 //! again when its connection broke; a `SET NX` that is carried out twice tells its holder that
 //! somebody else has the lock. And a node that is silent delays nobody but its own keys.
 //!
-//! Does not guarantee: that what a primary acknowledged outlives it. Replication is asynchronous. And
-//! while a slot moves from node to node, neither carries out a script with a key that is not there
-//! (`TRYAGAIN`): its locks are unavailable until it has arrived.
+//! Does not guarantee: that what a primary acknowledged outlives it; replication is asynchronous.
+//! And while a slot moves from node to node, neither carries out a script with a key that is not
+//! there (`TRYAGAIN`): its locks are unavailable until it has arrived.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

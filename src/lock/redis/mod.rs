@@ -89,8 +89,8 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     /// A connection that is made with the first command. Must be called on the main runtime.
     ///
-    /// The address is one of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for the servers that
-    /// keep the data, not for the sentinels; `/DB` may follow a host or a master's name.
+    /// The address is one of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for the servers
+    /// that keep the data, not for the sentinels; `/DB` may follow one host or a master's name.
     ///
     /// # Errors
     /// When the address can't be read.

@@ -1,12 +1,12 @@
 //! A primary that may be another one tomorrow; the sentinels know which.
 //!
-//! Guarantees: after a failover the next command goes to the new primary, or fails; nothing is sent
-//! twice. The sentinels are asked whenever a connection breaks, an answer does not come, or a server
-//! says that it is a replica, and whoever they name must say itself that it is the primary.
+//! Guarantees: after a failover a command goes to the new primary, or fails; nothing is sent twice.
+//! The sentinels are asked whenever a connection breaks, an answer does not come, or a server says
+//! that it is a replica, and whoever they name must say itself that it is the primary.
 //!
 //! Does not guarantee: that what a primary acknowledged outlives it. Replication is asynchronous,
-//! and a primary that is cut off from its sentinels goes on answering for a while. Either way a lock
-//! may be held twice; its fence tells.
+//! and a primary that is cut off from its sentinels goes on answering for a while. Either way a
+//! lock may be held twice, and the stale fence is refused where the work is written down.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,12 +1,17 @@
 //! One Redis, one Valkey, a Cluster of three primaries, a primary with a replica and sentinels:
 //! real processes, on a socket or on free ports of this machine.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
+
+mod daemon;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redis::{FromRedisValue, RedisResult};
 
-use crate::daemon::{Daemon, free_ports, program};
+use daemon::{Daemon, free_ports, program};
 
 /// Under which name the sentinels know the primary.
 const MASTER: &str = "shop";
