@@ -22,12 +22,13 @@ async fn a_key_without_a_hash_tag_gets_one(server: &Server) {
     assert!(there.finds_it_free("plain").await);
 }
 
-/// With a database and with a user where the shape has them.
+/// With a user, and with a database where the shape has them.
 async fn the_address_is_read_as_documented(server: &Server) {
+    let with_user = server.url().replace("://", "://default:any%20word@");
     let url = match server.url() {
-        url if url.starts_with("redis-cluster:") => format!("{url}/0"),
-        url if url.starts_with("redis-sentinel:") => format!("{url}/1"),
-        url => format!("{url}?db=1"),
+        url if url.starts_with("redis-cluster:") => format!("{with_user}/0"),
+        url if url.starts_with("redis-sentinel:") => format!("{with_user}/1"),
+        url => format!("{url}?db=1&user=default&pass=any%20word"),
     };
     let redis = Redis::open(&url).unwrap();
     redis.ping().await.unwrap();
