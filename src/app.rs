@@ -156,8 +156,7 @@ pub fn locks(redis_url: &str) -> anyhow::Result<Locks> {
 }
 
 fn redis(url: &str) -> anyhow::Result<Redis> {
-    Redis::open(url)
-        .context("REDIS_URL can't be read. It looks like redis://host:6379 or redis+unix:///path")
+    Redis::open(url).context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be read")
 }
 
 /// A Redis that evicts keys when it is full gives locks away.

@@ -70,10 +70,12 @@ pub struct Serve {
     /// Where Postgres is, e.g. postgres://user:password@host/name
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
-    /// Where Redis is, e.g. redis://host:6379
+    /// Where Redis is: redis://host:6379, redis-cluster://host:port,host:port for a Cluster,
+    /// redis-sentinel://host:port,host:port/NAME for the master of that name
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: String,
-    /// Independent Redis for the lock `redlock`, separated by commas; three or five of them
+    /// Independent Redis for the lock `redlock`, separated by commas; three or five of them, each
+    /// one server
     #[arg(long, env = "REDLOCK_URLS", hide_env_values = true, value_delimiter = ',')]
     pub redlock_urls: Vec<String>,
     /// What every key in Redis begins with; shops that share a Redis need one each
@@ -156,7 +158,7 @@ pub struct Audit {
     /// Where Postgres is [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Where Redis is; without it, Redis is left out
+    /// Where Redis is, as for `serve`; without it, Redis is left out
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
     /// Folder of a running `holdfast up`, asked when no DATABASE_URL is given

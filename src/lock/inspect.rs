@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use super::{Error, Holder, Locks, Redis};
 
-/// Keys looked at per `SCAN` step.
-const SCAN_STEP: usize = 200;
 /// Enough to see what is wrong; a shop that leaves more behind needs `redis-cli`.
 const MOST: usize = 1_000;
 /// How the key of a fenced lock's line ends.
@@ -49,9 +47,9 @@ impl Locks {
     /// When Redis does not answer.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
-        let mut keys = self.scan(&format!("{prefix}lock:*"), is_a_lock).await?;
+        let mut keys = self.redis.scan(&format!("{prefix}lock:*"), is_a_lock, MOST).await?;
         // A token ends as its client likes, so there all are what they seem.
-        keys.extend(self.scan(&format!("{prefix}token:*"), |_| true).await?);
+        keys.extend(self.redis.scan(&format!("{prefix}token:*"), |_| true, MOST).await?);
         keys.sort();
         keys.dedup();
         let mut held = Vec::with_capacity(keys.len());
@@ -75,26 +73,6 @@ impl Locks {
             });
         }
         Ok(held)
-    }
-
-    async fn scan(&self, pattern: &str, wanted: fn(&str) -> bool) -> Result<Vec<String>, Error> {
-        let mut keys = Vec::new();
-        let mut cursor = 0_u64;
-        loop {
-            let command = ::redis::cmd("SCAN")
-                .arg(cursor)
-                .arg("MATCH")
-                .arg(pattern)
-                .arg("COUNT")
-                .arg(SCAN_STEP)
-                .to_owned();
-            let (next, found): (u64, Vec<String>) = self.redis.query(command).await?;
-            keys.extend(found.into_iter().filter(|key| wanted(key)));
-            cursor = next;
-            if cursor == 0 || keys.len() >= MOST {
-                return Ok(keys);
-            }
-        }
     }
 }
 

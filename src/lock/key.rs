@@ -6,8 +6,8 @@ use super::Error;
 
 /// The name of a lock. Never blank. Sorted bytewise, which is the order of taking.
 ///
-/// Everything that one lock keeps in Redis must land in one slot of a cluster, so a key carries its
-/// own hash tag: `{sku:tea}`.
+/// Everything that one lock keeps in Redis must land in one slot of a Cluster, so a key carries its
+/// own hash tag: `{sku:tea}`. One that has none is given one in Redis.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey(String);
 

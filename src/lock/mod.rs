@@ -5,7 +5,8 @@
 //! never looks like *busy*.
 //!
 //! Does not guarantee: that a lease is still held when the work is done. `Owner` is a lease with an
-//! expiry and without a fence; work that outlives it runs beside the next holder.
+//! expiry and without a fence; work that outlives it runs beside the next holder. Nor that Redis
+//! remembers: after a failover ([`redis`]) a lock may be free that somebody holds.
 //!
 //! The module knows Redis and the clock and nothing of the shop: a key is a string here.
 
@@ -297,6 +298,11 @@ impl Locks {
     }
 
     fn redis_key(&self, key: &LockKey) -> String {
-        format!("{}lock:{key}", self.settings.prefix)
+        let plain = format!("{}lock:{key}", self.settings.prefix);
+        // Whatever belongs to one lock begins with its key, and must lie in one slot of a Cluster.
+        match redis::hash_tag(plain.as_bytes()) {
+            Some(_) => plain,
+            None => format!("{}lock:{{{key}}}", self.settings.prefix),
+        }
     }
 }

@@ -4,9 +4,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../topology/mod.rs"]
+mod topology;
 
 mod audit;
 mod description;
+mod elsewhere;
 mod fenced;
 mod idempotency;
 mod journey;

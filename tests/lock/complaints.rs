@@ -4,12 +4,24 @@ use std::time::{Duration, Instant};
 
 use holdfast::lock::{LockKey, Outcome, Released, Wait};
 
-use crate::server::{Server, TTL, fence, in_line, until};
+use crate::server::{Server, TTL, everywhere, fence, in_line, until};
+
+everywhere!(
+    the_holder_is_told_when_its_lock_is_lost,
+    nothing_is_renewed_after_it_was_given_back,
+    a_word_that_is_lost_costs_one_poll,
+    a_waiter_whose_process_died_is_passed_over_within_a_second,
+    whoever_is_cancelled_leaves_nothing_locked,
+    a_release_that_is_cancelled_is_carried_out,
+    nobody_barges,
+    redis_that_is_down_never_looks_like_busy_or_free,
+    every_key_has_an_expiry,
+    a_renewal_that_gets_no_answer_unlocks_nothing,
+    a_lock_that_ran_out_says_so_and_touches_nobody_elses,
+);
 
 /// Redisson #4698: *no way for an application to know that the renewal failed.*
-#[tokio::test(flavor = "multi_thread")]
-async fn the_holder_is_told_when_its_lock_is_lost() {
-    let server = Server::start();
+async fn the_holder_is_told_when_its_lock_is_lost(server: &Server) {
     let held = server.process().take("{a}").await;
     let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     assert!(guard.is_held() && guard.ensure_held().is_ok());
@@ -22,9 +34,7 @@ async fn the_holder_is_told_when_its_lock_is_lost() {
 }
 
 /// Redisson #7272: *the watchdog outlives the unlock, and the key is renewed for ever.*
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_renewed_after_it_was_given_back() {
-    let server = Server::start();
+async fn nothing_is_renewed_after_it_was_given_back(server: &Server) {
     let process = server.process();
     for _ in 0..20 {
         process.take("{a}").await.release().await;
@@ -40,12 +50,10 @@ async fn nothing_is_renewed_after_it_was_given_back() {
 }
 
 /// Redisson #1763, #6540: *a missed unlock message, and the waiter sleeps to the end of the lease.*
-#[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_is_lost_costs_one_poll() {
-    let server = Server::start();
+async fn a_word_that_is_lost_costs_one_poll(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
-    let waiter = in_line(&server, &there, "{a}").await;
+    let waiter = in_line(server, &there, "{a}").await;
     let _: i64 = server.ask("CLIENT KILL TYPE pubsub");
     let released = Instant::now();
     held.release().await;
@@ -54,9 +62,7 @@ async fn a_word_that_is_lost_costs_one_poll() {
 }
 
 /// Redisson #2099, #2883: *a fair lock's queue is stuck behind a dead waiter.*
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_whose_process_died_is_passed_over_within_a_second() {
-    let server = Server::start();
+async fn a_waiter_whose_process_died_is_passed_over_within_a_second(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     // Somebody from a process that is no more stands first in line.
@@ -64,7 +70,7 @@ async fn a_waiter_whose_process_died_is_passed_over_within_a_second() {
     let _: i64 = server.ask("ZADD holdfast:lock:{a}:queue 1 dead.0");
     let _: i64 =
         server.ask(&format!("ZADD holdfast:lock:{{a}}:seen {}{:03} dead.0", now.0, now.1 / 1000));
-    let waiter = in_line(&server, &there, "{a}").await;
+    let waiter = in_line(server, &there, "{a}").await;
     let released = Instant::now();
     held.release().await;
     waiter.await.unwrap().release().await;
@@ -72,9 +78,7 @@ async fn a_waiter_whose_process_died_is_passed_over_within_a_second() {
 }
 
 /// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_cancelled_leaves_nothing_locked() {
-    let server = Server::start();
+async fn whoever_is_cancelled_leaves_nothing_locked(server: &Server) {
     let process = server.process();
     // Every await point, by letting the future be polled once more each time.
     for polls in 0..12 {
@@ -92,9 +96,7 @@ async fn whoever_is_cancelled_leaves_nothing_locked() {
 }
 
 /// blnk #354: *the unlock ran on the cancelled request, and the balance stayed locked.*
-#[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_is_cancelled_is_carried_out() {
-    let server = Server::start();
+async fn a_release_that_is_cancelled_is_carried_out(server: &Server) {
     let process = server.process();
     let held = process.take("{a}").await;
     let mut releasing = Box::pin(held.release());
@@ -106,13 +108,11 @@ async fn a_release_that_is_cancelled_is_carried_out() {
 }
 
 /// python-redis-lock #58: *somebody who has just come barges in before those who wait.*
-#[tokio::test(flavor = "multi_thread")]
-async fn nobody_barges() {
-    let server = Server::start();
+async fn nobody_barges(server: &Server) {
     let (here, there, later) = (server.process(), server.process(), server.process());
     let held = here.take("{a}").await;
-    let waiter = in_line(&server, &there, "{a}").await;
-    let latecomer = in_line(&server, &later, "{a}").await;
+    let waiter = in_line(server, &there, "{a}").await;
+    let latecomer = in_line(server, &later, "{a}").await;
     held.release().await;
     let first = waiter.await.unwrap();
     let earlier = fence(&first, "{a}");
@@ -122,9 +122,7 @@ async fn nobody_barges() {
 }
 
 /// Truxify #6023, redsync PR #32: *taken and Redis is down look the same, and the lock fails open.*
-#[tokio::test(flavor = "multi_thread")]
-async fn redis_that_is_down_never_looks_like_busy_or_free() {
-    let mut server = Server::start();
+async fn redis_that_is_down_never_looks_like_busy_or_free(server: &mut Server) {
     let process = server.process();
     process.take("{a}").await.release().await;
     server.kill();
@@ -137,13 +135,11 @@ async fn redis_that_is_down_never_looks_like_busy_or_free() {
 }
 
 /// Redisson #6510: *a third of all keys in production are fences that never expire.*
-#[tokio::test(flavor = "multi_thread")]
-async fn every_key_has_an_expiry() {
-    let server = Server::start();
+async fn every_key_has_an_expiry(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
-    let waiter = in_line(&server, &there, "{a}").await;
-    for key in server.ask::<Vec<String>>("KEYS *") {
+    let waiter = in_line(server, &there, "{a}").await;
+    for key in server.keys() {
         let ttl_ms: i64 = server.ask(&format!("PTTL {key}"));
         assert!(ttl_ms > 0, "{key} lives for ever");
     }
@@ -152,11 +148,9 @@ async fn every_key_has_an_expiry() {
 }
 
 /// rslock: *a failed extension unlocks what is still held.*
-#[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_that_gets_no_answer_unlocks_nothing() {
+async fn a_renewal_that_gets_no_answer_unlocks_nothing(server: &Server) {
     use rustix::process::Signal;
 
-    let server = Server::start();
     let process = server.process();
     let held = process.take("{a}").await;
     let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
@@ -175,9 +169,7 @@ async fn a_renewal_that_gets_no_answer_unlocks_nothing() {
 }
 
 /// redis-semaphore #24, etcd's locks: *a holder that was away comes back and still believes.*
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_ran_out_says_so_and_touches_nobody_elses() {
-    let server = Server::start();
+async fn a_lock_that_ran_out_says_so_and_touches_nobody_elses(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let _: i64 = server.ask("DEL holdfast:lock:{a}");

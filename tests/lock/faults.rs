@@ -4,11 +4,17 @@ use std::time::{Duration, Instant};
 
 use holdfast::lock::{LockKey, Released};
 
-use crate::server::{Server, TTL, fence, in_line, until};
+use crate::server::{Server, TTL, everywhere, fence, in_line, until};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn scripts_that_were_flushed_are_loaded_again() {
-    let server = Server::start();
+everywhere!(
+    scripts_that_were_flushed_are_loaded_again,
+    after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows,
+    whoever_waits_through_a_flush_gets_the_lock,
+    after_a_restart_without_data_service_goes_on,
+    a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody,
+);
+
+async fn scripts_that_were_flushed_are_loaded_again(server: &Server) {
     let process = server.process();
     let first = process.take("{a}").await;
     let _: String = server.ask("SCRIPT FLUSH");
@@ -16,9 +22,7 @@ async fn scripts_that_were_flushed_are_loaded_again() {
     process.take("{a}").await.release().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows() {
-    let server = Server::start();
+async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows(server: &Server) {
     let process = server.process();
     let key = LockKey::new("{a}").unwrap();
     process.take("{a}").await.release().await;
@@ -35,12 +39,10 @@ async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows
     next.release().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_through_a_flush_gets_the_lock() {
-    let server = Server::start();
+async fn whoever_waits_through_a_flush_gets_the_lock(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
-    let waiter = in_line(&server, &there, "{a}").await;
+    let waiter = in_line(server, &there, "{a}").await;
     let _: String = server.ask("FLUSHALL");
     let flushed = Instant::now();
     let theirs = waiter.await.unwrap();
@@ -53,9 +55,7 @@ async fn whoever_waits_through_a_flush_gets_the_lock() {
     assert_eq!(theirs.release().await, Released::Held);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_restart_without_data_service_goes_on() {
-    let mut server = Server::start();
+async fn after_a_restart_without_data_service_goes_on(server: &mut Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     server.restart_empty();
@@ -70,19 +70,17 @@ async fn after_a_restart_without_data_service_goes_on() {
     here.take("{a}").await.release().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody() {
-    let server = Server::start();
+async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
-    let pause = TTL.as_millis() + 400;
-    let _: String = server.ask(&format!("CLIENT PAUSE {pause} ALL"));
+    let pause = TTL + Duration::from_millis(400);
+    server.pause(pause);
     let paused = Instant::now();
     guard.lost().await;
     // Judged by its own clock, without any word from Redis.
     assert!(paused.elapsed() <= TTL, "{:?}", paused.elapsed());
-    until("Redis speaks again", async || paused.elapsed().as_millis() > pause).await;
+    until("Redis speaks again", async || paused.elapsed() > pause).await;
     there.take("{a}").await.release().await;
     assert_ne!(held.release().await, Released::Held);
 }

@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use holdfast::clock::monotonic_us;
 
-use crate::server::{Process, Server, fence, until};
+use crate::server::{Process, Server, everywhere, fence, until};
+
+everywhere!(
+    one_at_a_time_with_growing_fences_over_three_processes,
+    waiters_that_give_up_at_random_moments_never_jam_the_line,
+);
 
 /// One time somebody had the lock.
 #[derive(Debug, Clone, Copy)]
@@ -37,9 +42,7 @@ fn assert_exclusive(history: &History) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_at_a_time_with_growing_fences_over_three_processes() {
-    let server = Server::start();
+async fn one_at_a_time_with_growing_fences_over_three_processes(server: &Server) {
     let history = History::default();
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..3 {
@@ -56,9 +59,7 @@ async fn one_at_a_time_with_growing_fences_over_three_processes() {
     until("nothing is left behind", async || server.keys_left().is_empty()).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn waiters_that_give_up_at_random_moments_never_jam_the_line() {
-    let server = Server::start();
+async fn waiters_that_give_up_at_random_moments_never_jam_the_line(server: &Server) {
     let history = History::default();
     let processes = [server.process(), server.process()];
     let mut clients = tokio::task::JoinSet::new();

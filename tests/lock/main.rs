@@ -1,10 +1,14 @@
 //! The locks without the shop, against Redis servers of their own: who gets in, who is passed over,
-//! and what is left behind when everything goes wrong.
+//! and what is left behind when everything goes wrong; on one Redis, one Valkey, a Cluster, and a
+//! primary with sentinels.
 //!
 //! The complaints that users of other lock libraries have, and that can happen here, are tests by
 //! name: [`complaints`].
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+#[path = "../topology/mod.rs"]
+mod topology;
 
 mod complaints;
 mod faults;
@@ -12,3 +16,4 @@ mod history;
 mod manners;
 mod quorum;
 mod server;
+mod shapes;

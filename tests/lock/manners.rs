@@ -6,13 +6,20 @@ use std::time::{Duration, Instant};
 
 use holdfast::lock::{LockKey, Outcome, Released, Wait};
 
-use crate::server::{Server, TTL, fence, in_line, until};
+use crate::server::{Server, TTL, everywhere, fence, in_line, until};
+
+everywhere!(
+    a_lock_that_is_held_is_busy_and_says_who_holds_it,
+    a_guard_that_is_dropped_is_given_back,
+    a_lock_outlives_its_lease_while_it_is_renewed,
+    several_keys_are_taken_all_or_none,
+    a_line_is_served_first_come_first_served,
+    another_process_waits_for_a_few_passes_at_most,
+);
 
 const MOMENT: Duration = Duration::from_millis(150);
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_held_is_busy_and_says_who_holds_it() {
-    let server = Server::start();
+async fn a_lock_that_is_held_is_busy_and_says_who_holds_it(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     for process in [&here, &there] {
@@ -33,9 +40,7 @@ async fn a_lock_that_is_held_is_busy_and_says_who_holds_it() {
     until("nothing is left behind", async || server.keys_left().is_empty()).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_is_dropped_is_given_back() {
-    let server = Server::start();
+async fn a_guard_that_is_dropped_is_given_back(server: &Server) {
     let (here, there) = (server.process(), server.process());
     drop(here.take("{a}").await);
     let started = Instant::now();
@@ -43,9 +48,7 @@ async fn a_guard_that_is_dropped_is_given_back() {
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_outlives_its_lease_while_it_is_renewed() {
-    let server = Server::start();
+async fn a_lock_outlives_its_lease_while_it_is_renewed(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let started = Instant::now();
@@ -57,9 +60,7 @@ async fn a_lock_outlives_its_lease_while_it_is_renewed() {
     assert_eq!(held.release().await, Released::Held);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn several_keys_are_taken_all_or_none() {
-    let server = Server::start();
+async fn several_keys_are_taken_all_or_none(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{b}").await;
     let keys = ["{c}", "{a}", "{b}", "{a}"];
@@ -77,9 +78,7 @@ async fn several_keys_are_taken_all_or_none() {
     assert_eq!(all.release().await, Released::Held);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_line_is_served_first_come_first_served() {
-    let server = Server::start();
+async fn a_line_is_served_first_come_first_served(server: &Server) {
     let here = server.process();
     let held = here.take("{a}").await;
     let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
@@ -102,9 +101,7 @@ async fn a_line_is_served_first_come_first_served() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn another_process_waits_for_a_few_passes_at_most() {
-    let server = Server::start();
+async fn another_process_waits_for_a_few_passes_at_most(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let served = Arc::new(AtomicUsize::new(0));
@@ -122,7 +119,7 @@ async fn another_process_waits_for_a_few_passes_at_most() {
         assert!(futures_util::poll!(&mut waiting).is_pending());
         ours.spawn(waiting);
     }
-    let theirs = in_line(&server, &there, "{a}").await;
+    let theirs = in_line(server, &there, "{a}").await;
     // The word that somebody waits may be lost; the next renewal brings it for certain.
     let left = || server.ask::<i64>("PTTL holdfast:lock:{a}");
     let mut before = left();

@@ -1,78 +1,173 @@
-//! A Redis server for one test, and processes' worth of locks on it.
+//! Redis for one test, in every shape, and processes' worth of locks on it.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::cell::Cell;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::fenced::Times;
 use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use crate::topology::{self, Running, Topology};
 
 /// Short enough for a test, long enough for a busy machine.
 pub const TTL: Duration = Duration::from_millis(900);
 
-/// A redis-server in a folder of its own. It ends with the value.
+/// Redis in some shape, for one test at a time. It ends with the value, but for those that take
+/// long to make: they are kept for the next test of this process.
 pub struct Server {
-    child: Child,
-    folder: tempfile::TempDir,
+    running: Option<Running>,
+    topology: Topology,
+    /// Nobody was killed or stopped.
+    sound: Cell<bool>,
+}
+
+/// Those that are in nobody's hands.
+static IDLE: Mutex<Vec<(Topology, Running)>> = Mutex::new(Vec::new());
+
+/// Runs each test against each topology, as a test of its own.
+macro_rules! everywhere {
+    ($($test:ident),+ $(,)?) => {
+        $crate::server::everywhere!(@on redis Redis: $($test)+);
+        $crate::server::everywhere!(@on valkey Valkey: $($test)+);
+        $crate::server::everywhere!(@on cluster Cluster: $($test)+);
+        $crate::server::everywhere!(@on sentinel Sentinel: $($test)+);
+    };
+    (@on $module:ident $topology:ident: $($test:ident)+) => {
+        mod $module {
+            use $crate::topology::Topology;
+
+            $(
+                #[test]
+                fn $test() {
+                    $crate::server::run(Topology::$topology, async |server| {
+                        super::$test(server).await;
+                    });
+                }
+            )+
+        }
+    };
+}
+pub(crate) use everywhere;
+
+/// One test, with a runtime that ends before the server is somebody else's.
+pub fn run(topology: Topology, test: impl AsyncFnOnce(&mut Server)) {
+    let Some(mut server) = Server::of(topology) else { return };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(test(&mut server));
+    drop(runtime);
+    drop(server);
 }
 
 impl Server {
+    /// One Redis.
     pub fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("hl-").tempdir().unwrap();
-        let child = spawn(folder.path());
-        let server = Self { child, folder };
-        server.wait_until_it_answers();
-        server
+        Self::of(Topology::Redis).unwrap()
     }
 
-    pub fn url(&self) -> String {
-        format!("redis+unix://{}", self.socket().display())
+    /// `None` when there is no such program here.
+    pub fn of(topology: Topology) -> Option<Self> {
+        let idle = {
+            let mut idle = IDLE.lock().unwrap();
+            let at = idle.iter().position(|(kind, _)| *kind == topology);
+            at.map(|at| idle.swap_remove(at).1)
+        };
+        let running = Some(idle.or_else(|| topology::start(topology))?);
+        Some(Self { running, topology, sound: Cell::new(true) })
     }
 
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("redis.sock")
+    fn running(&self) -> &Running {
+        self.running.as_ref().unwrap()
     }
 
-    /// What `command` answers, on a connection of its own.
+    pub fn url(&self) -> &str {
+        &self.running().url
+    }
+
+    /// What `command` is answered by the server that has its key; without a key by every primary,
+    /// and the answer is that of the last. Of the Cluster's three the last one has `{a}`.
     pub fn ask<T: redis::FromRedisValue>(&self, command: &str) -> T {
-        self.try_ask(command).unwrap()
+        self.ask_each(command).pop().unwrap_or_else(|| panic!("nobody could answer {command}"))
     }
 
-    fn try_ask<T: redis::FromRedisValue>(&self, command: &str) -> redis::RedisResult<T> {
-        let mut connection = redis::Client::open(self.url())?.get_connection()?;
-        let mut words = command.split(' ');
-        let mut cmd = redis::cmd(words.next().unwrap());
-        words.for_each(|word| {
-            cmd.arg(word);
+    pub fn ask_each<T: redis::FromRedisValue>(&self, command: &str) -> Vec<T> {
+        let primaries = self.running().data.iter().filter(|(_, url)| is_primary(url));
+        let answers = primaries.filter_map(|(_, url)| match topology::ask(url, command) {
+            Err(error) if error.redirect_node().is_some() => None,
+            answer => Some(answer.unwrap()),
         });
-        cmd.query(&mut connection)
+        answers.collect()
     }
 
-    /// SIGKILL, and a new one without data.
+    /// SIGKILL, and new ones without data. Sentinels may prefer the replica meanwhile.
     pub fn restart_empty(&mut self) {
-        self.kill();
-        self.child = spawn(self.folder.path());
-        self.wait_until_it_answers();
+        self.spoil();
+        for (server, _) in &mut self.running.as_mut().unwrap().data {
+            server.start_again();
+        }
+        for (_, url) in &self.running().data {
+            topology::until("it answers again", || topology::ask::<String>(url, "PING").is_ok());
+        }
+        if self.topology == Topology::Cluster {
+            self.running().wait_until_whole();
+        }
     }
 
-    /// SIGKILL.
+    /// SIGKILL to everybody who keeps keys.
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.spoil();
+        for (server, _) in &mut self.running.as_mut().unwrap().data {
+            server.kill();
+        }
+    }
+
+    /// What is done to it outlasts the test: nobody else gets it.
+    pub fn spoil(&self) {
+        self.sound.set(false);
+    }
+
+    /// Some signal to one of those that keep keys.
+    pub fn signal_one(&self, number: usize, signal: Signal) {
+        self.spoil();
+        self.running().data[number].0.signal(signal);
+    }
+
+    /// What one of them answers.
+    pub fn ask_one<T: redis::FromRedisValue>(
+        &self,
+        number: usize,
+        command: &str,
+    ) -> redis::RedisResult<T> {
+        topology::ask(&self.running().data[number].1, command)
+    }
+
+    /// Which of them is the primary.
+    pub fn primary(&self) -> usize {
+        self.running().data.iter().position(|(_, url)| is_primary(url)).unwrap()
+    }
+
+    /// How many of them think that they are.
+    pub fn primaries(&self) -> usize {
+        self.running().data.iter().filter(|(_, url)| is_primary(url)).count()
+    }
+
+    /// The port of one of them.
+    pub fn port(&self, number: usize) -> u16 {
+        self.running().data[number].1.rsplit_once(':').unwrap().1.parse().unwrap()
+    }
+
+    /// Nobody is answered for so long, and sentinels begin to wonder.
+    pub fn pause(&self, time: Duration) {
+        self.spoil();
+        let _: String = self.ask(&format!("CLIENT PAUSE {} ALL", time.as_millis()));
     }
 
     /// SIGSTOP and SIGCONT.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    fn wait_until_it_answers(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while self.try_ask::<String>("PING").is_err() {
-            assert!(Instant::now() < deadline, "redis-server does not answer");
-            std::thread::yield_now();
+        self.spoil();
+        for (server, _) in &self.running().data {
+            server.signal(signal);
         }
     }
 
@@ -80,35 +175,37 @@ impl Server {
     pub fn process(&self) -> Process {
         let times = Times { ttl: TTL, ..Times::default() };
         let settings = Settings { fenced: times, ..Settings::default() };
-        Process(Locks::new(Redis::open(&self.url()).unwrap(), settings))
+        Process(Locks::new(Redis::open(self.url()).unwrap(), settings))
+    }
+
+    /// The keys that are there.
+    pub fn keys(&self) -> Vec<String> {
+        self.ask_each::<Vec<String>>("KEYS *").concat()
     }
 
     /// The keys that are there, but for the fences, which are kept a day.
     pub fn keys_left(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.ask("KEYS *");
+        let mut keys = self.keys();
         keys.retain(|key| !key.ends_with(":fence"));
         keys
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn is_primary(url: &str) -> bool {
+    let role: redis::RedisResult<Vec<redis::Value>> = topology::ask(url, "ROLE");
+    role.is_ok_and(|role| role.first() == Some(&redis::Value::BulkString(b"master".to_vec())))
 }
 
-fn spawn(folder: &Path) -> Child {
-    Command::new("redis-server")
-        .args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
-        .arg("--unixsocket")
-        .arg(folder.join("redis.sock"))
-        .arg("--dir")
-        .arg(folder)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed; script/bootstrap sees to it")
+impl Drop for Server {
+    fn drop(&mut self) {
+        let slow_to_make = matches!(self.topology, Topology::Cluster | Topology::Sentinel);
+        if self.sound.get() && slow_to_make && !std::thread::panicking() {
+            let _: String = self.ask("FLUSHALL");
+            IDLE.lock()
+                .unwrap()
+                .extend(self.running.take().map(|running| (self.topology, running)));
+        }
+    }
 }
 
 /// The locks of one process.

@@ -6,7 +6,6 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use tokio::time::sleep;
 
 use super::Shared;
@@ -35,11 +34,8 @@ async fn listen_once(
     channel: &str,
     shared: &Weak<Shared>,
 ) -> Result<(), redis::RedisError> {
-    let mut subscription = redis::Client::open(redis.url())?.get_async_pubsub().await?;
-    subscription.subscribe(channel).await?;
-    let mut words = subscription.into_on_message();
-    while let Some(word) = words.next().await {
-        let word: String = word.get_payload()?;
+    let mut subscription = redis.subscribe(channel).await?;
+    while let Some(word) = subscription.next().await? {
         let Some(shared) = shared.upgrade() else { return Ok(()) };
         if let Some((key, message)) = Message::heard(&word) {
             shared.tell(key, message);

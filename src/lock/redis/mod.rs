@@ -1,24 +1,41 @@
-//! The one connection to Redis that all locks of a process share.
+//! The one way to Redis that all locks of a process share: to one server, to a Cluster, or to
+//! whoever is the primary now.
 //!
 //! Guarantees: a command is answered or fails within 0.8 s; a connection that broke
 //! is made again in the background. A command that timed out *may have been carried out*: whoever
-//! sends one that takes something must be ready to give it back.
+//! sends one that takes something must be ready to give it back. A command is sent once, unless the
+//! server that got it said that it did not carry it out.
+
+mod address;
+mod cluster;
+mod connection;
+mod sentinel;
+mod slots;
+mod subscription;
 
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use futures_util::future::{select_ok, try_join_all};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
-    Cmd, FromRedisValue, IntoConnectionInfo as _, Pipeline, RedisError, Script, ScriptInvocation,
+    Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation,
 };
 use tokio::runtime::Handle;
+
+use address::Address;
+pub use address::SHAPES;
+use connection::Connection;
+pub(in crate::lock) use slots::hash_tag;
 
 /// `unavailable` must be told within 2 s, so one command gets less than one of them.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
 /// A connection to a Redis that is there takes a millisecond.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Keys looked at per `SCAN` step.
+const SCAN_STEP: usize = 200;
 
 /// Unanswered bytes on a connection for so long end it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -30,17 +47,37 @@ fn keepalive() -> socket2::TcpKeepalive {
         .with_interval(Duration::from_secs(2))
 }
 
+fn tcp_settings() -> TcpSettings {
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
+    // A peer that vanished is noticed by the answers it owes us, not after TCP's quarter hour.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let tcp = tcp.set_user_timeout(USER_TIMEOUT);
+    tcp
+}
+
+/// A connection to one server, made with the first command and again when it breaks.
+fn manager(place: ConnectionInfo) -> Result<ConnectionManager, RedisError> {
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT))
+        .set_number_of_retries(1)
+        .set_min_delay(Duration::from_millis(50))
+        .set_max_delay(Duration::from_millis(250));
+    ConnectionManager::new_lazy_with_config(Client::open(place)?, config)
+}
+
 static DELETE_IF: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("compare_and_delete.lua")));
+    LazyLock::new(|| Script::new(include_str!("../compare_and_delete.lua")));
 static RENEW_IF: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("compare_and_renew.lua")));
+    LazyLock::new(|| Script::new(include_str!("../compare_and_renew.lua")));
 
 /// A shared connection, and the runtime on which late releases run. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
-    connection: ConnectionManager,
+    connection: Connection,
+    /// The one server, if it is one.
+    place: Arc<Option<ConnectionInfo>>,
     runtime: Handle,
-    url: Arc<str>,
 }
 
 impl std::fmt::Debug for Redis {
@@ -52,31 +89,21 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     /// A connection that is made with the first command. Must be called on the main runtime.
     ///
+    /// The address is one of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for the servers
+    /// that keep the data, not for the sentinels; `/DB` may follow one host or a master's name.
+    ///
     /// # Errors
     /// When the address can't be read.
     pub fn open(url: &str) -> Result<Self, RedisError> {
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
-        // A peer that vanished is noticed by the answers it owes us, not after TCP's quarter hour.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let tcp = tcp.set_user_timeout(USER_TIMEOUT);
-        let client = redis::Client::open(url.into_connection_info()?.set_tcp_settings(tcp))?;
-        let config = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
-            .set_number_of_retries(1)
-            .set_min_delay(Duration::from_millis(50))
-            .set_max_delay(Duration::from_millis(250));
-        Ok(Self {
-            connection: ConnectionManager::new_lazy_with_config(client, config)?,
-            runtime: Handle::current(),
-            url: url.into(),
-        })
-    }
-
-    /// Where it was told Redis is.
-    #[must_use]
-    pub fn url(&self) -> &str {
-        &self.url
+        let (connection, place) = match Address::read(url)? {
+            Address::One(place) => (Connection::One(manager(place.clone())?), Some(place)),
+            Address::Cluster(seeds) => (Connection::Cluster(cluster::Routed::new(seeds)), None),
+            Address::Sentinel { sentinels, name, primary } => {
+                let sentinel = sentinel::Sentinel::new(sentinels, name, primary);
+                (Connection::Sentinel(Arc::new(sentinel)), None)
+            }
+        };
+        Ok(Self { connection, place: Arc::new(place), runtime: Handle::current() })
     }
 
     /// Where what outlives a request runs.
@@ -137,19 +164,40 @@ impl Redis {
         self.runtime.spawn(work).await.map_err(ended)?
     }
 
-    /// Whether Redis answers.
+    /// Each server that keeps keys: the one, or all primaries of a Cluster.
+    async fn each(&self) -> Result<Vec<Self>, RedisError> {
+        let Connection::Cluster(routed) = self.connection.clone() else {
+            return Ok(vec![self.clone()]);
+        };
+        let primaries = self.at_home(async move { routed.each_primary().await }).await?;
+        let only = |primary| Self { connection: Connection::One(primary), ..self.clone() };
+        Ok(primaries.into_iter().map(only).collect())
+    }
+
+    /// Whether Redis answers; of a Cluster, one primary is enough.
     ///
     /// # Errors
     /// When it does not.
     pub async fn ping(&self) -> Result<(), RedisError> {
-        self.query(redis::cmd("PING")).await
+        let servers = self.each().await?;
+        let pings = servers.iter().map(|server| Box::pin(server.query(redis::cmd("PING"))));
+        select_ok(pings).await.map(|(answer, _)| answer)
     }
 
-    /// The eviction policy, if the server tells; some managed ones do not.
+    /// The eviction policy, if the server tells; some managed ones do not. Of a Cluster, the worst
+    /// of all primaries'.
     ///
     /// # Errors
     /// When Redis does not answer.
     pub async fn eviction_policy(&self) -> Result<Option<String>, RedisError> {
+        let servers = self.each().await?;
+        let policies = try_join_all(servers.iter().map(Self::its_eviction_policy)).await?;
+        let harmless = |policy: &Option<String>| policy.as_deref() == Some("noeviction");
+        let worst = |policy: &Option<String>| (harmless(policy), policy.is_none());
+        Ok(policies.into_iter().min_by_key(worst).flatten())
+    }
+
+    async fn its_eviction_policy(&self) -> Result<Option<String>, RedisError> {
         let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
         let answer: Result<Vec<String>, _> = self.query(command).await;
         match answer {
@@ -157,6 +205,33 @@ impl Redis {
             Err(error) if error.kind() == redis::ErrorKind::Io || error.is_timeout() => Err(error),
             Err(_) => Ok(None),
         }
+    }
+
+    /// The keys like `pattern` that are `wanted`, on every server; about `most` of them at most.
+    ///
+    /// # Errors
+    /// When one of them does not answer.
+    pub async fn scan(
+        &self,
+        pattern: &str,
+        wanted: fn(&str) -> bool,
+        most: usize,
+    ) -> Result<Vec<String>, RedisError> {
+        let mut keys = Vec::new();
+        for server in self.each().await? {
+            let mut cursor = 0_u64;
+            loop {
+                let mut command = redis::cmd("SCAN");
+                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
+                let (next, found): (u64, Vec<String>) = server.query(command).await?;
+                keys.extend(found.into_iter().filter(|key| wanted(key)));
+                cursor = next;
+                if cursor == 0 || keys.len() >= most {
+                    break;
+                }
+            }
+        }
+        Ok(keys)
     }
 
     /// Deletes `key` if its value is `value`; whether it did. Repeating it is harmless.

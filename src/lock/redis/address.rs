@@ -1,0 +1,125 @@
+//! Where Redis is: one server, a Cluster, or a primary that sentinels know.
+//!
+//! Guarantees: what can't be read is refused with the shapes there are, and without the password.
+
+use redis::{ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
+
+use super::tcp_settings;
+
+/// The addresses that can be read, for people.
+pub const SHAPES: &str = "redis://HOST:PORT, redis+unix:///PATH, \
+    redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME";
+
+/// What an address says.
+pub(super) enum Address {
+    /// One server.
+    One(ConnectionInfo),
+    /// Some nodes of a Cluster; they know the others.
+    Cluster(Vec<ConnectionInfo>),
+    /// The sentinels, the name under which they know the primary, and how to speak to that one,
+    /// wherever it is.
+    Sentinel { sentinels: Vec<ConnectionInfo>, name: String, primary: ConnectionInfo },
+}
+
+impl Address {
+    /// Reads an address. A user and a password before the hosts are the servers', not the
+    /// sentinels'.
+    pub(super) fn read(url: &str) -> Result<Self, RedisError> {
+        let address = match url.split_once("://") {
+            Some(("redis-cluster", rest)) => cluster(rest),
+            Some(("redis-sentinel", rest)) => sentinel(rest),
+            _ => node(url).map(Address::One),
+        };
+        address.map_err(|error| refuse(&format!("{error}. There are {SHAPES}")))
+    }
+}
+
+fn cluster(rest: &str) -> Result<Address, RedisError> {
+    let (user, hosts, path) = parts(rest);
+    if !matches!(path, "" | "0") {
+        return Err(refuse("a Cluster has no databases but 0"));
+    }
+    let nodes = hosts.split(',').map(|host| node(&format!("redis://{user}{host}")));
+    nodes.collect::<Result<_, _>>().map(Address::Cluster)
+}
+
+fn sentinel(rest: &str) -> Result<Address, RedisError> {
+    let (user, hosts, path) = parts(rest);
+    let (name, db) = path.split_once('/').unwrap_or((path, ""));
+    if name.is_empty() {
+        return Err(refuse("the name of the master is missing behind the sentinels"));
+    }
+    let sentinels = hosts.split(',').map(|host| {
+        // What follows an IPv6 address begins behind its bracket.
+        let behind = host.rsplit_once(']').map_or(host, |(_, port)| port);
+        let port = if behind.contains(':') { "" } else { ":26379" };
+        node(&format!("redis://{host}{port}"))
+    });
+    Ok(Address::Sentinel {
+        sentinels: sentinels.collect::<Result<_, _>>()?,
+        name: name.to_owned(),
+        primary: node(&format!("redis://{user}wherever/{db}"))?,
+    })
+}
+
+/// The user with its `@`, the hosts, and what follows their `/`.
+fn parts(rest: &str) -> (&str, &str, &str) {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let hosts = authority.rfind('@').map_or(0, |at| at + 1);
+    (&authority[..hosts], &authority[hosts..], path)
+}
+
+fn node(url: &str) -> Result<ConnectionInfo, RedisError> {
+    Ok(url.into_connection_info()?.set_tcp_settings(tcp_settings()))
+}
+
+fn refuse(why: &str) -> RedisError {
+    RedisError::from((ErrorKind::InvalidClientConfig, "not an address of Redis", why.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, SHAPES};
+
+    fn read(url: &str) -> (Vec<String>, String) {
+        let (nodes, how) = match Address::read(url).unwrap() {
+            Address::One(info) => (vec![info.clone()], info),
+            Address::Cluster(nodes) => (nodes.clone(), nodes[0].clone()),
+            Address::Sentinel { sentinels, primary, .. } => (sentinels, primary),
+        };
+        let redis = how.redis_settings();
+        let user = redis.username().unwrap_or("").to_owned();
+        let how = format!("{user}:{}/{}", redis.password().unwrap_or(""), redis.db());
+        (nodes.iter().map(|node| node.addr().to_string()).collect(), how)
+    }
+
+    #[test]
+    fn every_shape_is_read() {
+        assert_eq!(read("redis://a:1/2"), (vec!["a:1".to_owned()], ":/2".to_owned()));
+        assert_eq!(read("redis+unix:///tmp/x.sock").0, ["/tmp/x.sock"]);
+        let (nodes, how) = read("redis-cluster://me:s%40c@a:1,b,[::1]:3/0");
+        assert_eq!((nodes.len(), how.as_str()), (3, "me:s@c/0"));
+        assert_eq!(&nodes[..2], ["a:1", "b:6379"]);
+        let (nodes, how) = read("redis-sentinel://:pw@a,b:2/main/3");
+        assert_eq!((nodes.join(" "), how.as_str()), ("a:26379 b:2".to_owned(), ":pw/3"));
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_told_the_shapes_and_keeps_its_password() {
+        for url in [
+            "",
+            "host:6379",
+            "http://host",
+            "redis-cluster://",
+            "redis-cluster://:hush@a:1,",
+            "redis-cluster://a:1/1",
+            "redis-sentinel://:hush@a:1",
+            "redis-sentinel://a:1/",
+            "redis-sentinel://a:1/main/x",
+        ] {
+            let Err(error) = Address::read(url) else { panic!("{url} was read") };
+            let error = error.to_string();
+            assert!(error.contains(SHAPES) && !error.contains("hush"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A Redis Cluster: every command to the node that has its key.
+//!
+//! Guarantees: a command is sent once. It is sent again only when the node that got it said that it
+//! did not carry it out (`MOVED`, `ASK`, `TRYAGAIN`). redis-rs's own Cluster client sends a command
+//! again when its connection broke; a `SET NX` that is carried out twice tells its holder that
+//! somebody else has the lock. And a node that is silent delays nobody but its own keys.
+//!
+//! Does not guarantee: that what a primary acknowledged outlives it; replication is asynchronous.
+//! And while a slot moves from node to node, neither carries out a script with a key that is not
+//! there (`TRYAGAIN`): its locks are unavailable until it has arrived.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::ConnectionManager;
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError};
+use redis::{ServerErrorKind, Value};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::connection::{NOT_AGAIN_FOR, Words, timed_out};
+use super::slots::{self, Map, Node};
+use super::{RESPONSE_TIMEOUT, manager};
+
+/// So many nodes may point elsewhere before a command is given up.
+const HOPS: usize = 6;
+/// Pause before a command is sent again whose keys are on the way to another node.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+pub(super) struct Cluster {
+    /// The nodes of the address; the first one also says how to speak to all others.
+    seeds: Vec<ConnectionInfo>,
+    nodes: Mutex<HashMap<Node, ConnectionManager>>,
+    map: Mutex<Arc<Map>>,
+    /// One asks for the map at a time; the last one who was told nothing, and what.
+    turn: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
+    looking: AtomicBool,
+}
+
+/// The Cluster, and the node that heard the last words.
+#[derive(Clone)]
+pub(super) struct Routed {
+    cluster: Arc<Cluster>,
+    last: Option<Node>,
+}
+
+/// What a node said instead of an answer.
+enum Elsewhere {
+    Moved(Node),
+    Ask(Node),
+    TryAgain,
+}
+
+impl Routed {
+    pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Self {
+        let cluster = Arc::new(Cluster {
+            seeds,
+            nodes: Mutex::default(),
+            map: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            looking: AtomicBool::new(false),
+        });
+        Self { cluster, last: None }
+    }
+
+    /// Says it to the node that has the keys; without keys, to the one that heard the last words.
+    pub(super) async fn send(&mut self, words: Words<'_>) -> Result<Vec<Value>, RedisError> {
+        let cluster = self.cluster.clone();
+        let answer = timeout(RESPONSE_TIMEOUT, self.route(words));
+        let answer = answer.await.unwrap_or_else(|_| Err(timed_out()));
+        let down = |value: &Value| kind(value) == Some(ServerErrorKind::ClusterDown);
+        if answer.as_ref().map_or(true, |values| values.iter().any(down)) {
+            cluster.look_again();
+        }
+        answer
+    }
+
+    async fn route(&mut self, words: Words<'_>) -> Result<Vec<Value>, RedisError> {
+        let mut node = match (slots::of(words)?, self.last.take()) {
+            (Some(slot), _) => self.cluster.owner(slot).await?,
+            (None, Some(last)) => last,
+            (None, None) => self.cluster.primaries().await?.swap_remove(0),
+        };
+        let mut asking = false;
+        for _ in 0..HOPS {
+            self.last = Some(node.clone());
+            let mut connection = self.cluster.node(&node)?;
+            let values = if asking {
+                say_asking(words, &mut connection).await?
+            } else {
+                words.say(&mut connection).await?
+            };
+            match elsewhere(&values, &node) {
+                None => return Ok(values),
+                Some(Elsewhere::Moved(to)) => {
+                    self.cluster.look_again();
+                    (node, asking) = (to, false);
+                }
+                Some(Elsewhere::Ask(to)) => (node, asking) = (to, true),
+                Some(Elsewhere::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
+            }
+        }
+        Err((ErrorKind::Io, "the nodes of the Cluster point to each other").into())
+    }
+
+    /// The connections to all primaries.
+    pub(super) async fn each_primary(&self) -> Result<Vec<ConnectionManager>, RedisError> {
+        let nodes = self.cluster.primaries().await?;
+        nodes.iter().map(|node| self.cluster.node(node)).collect()
+    }
+
+    /// How to reach each node that is known.
+    pub(super) async fn places(&self) -> Vec<ConnectionInfo> {
+        let nodes = self.cluster.primaries().await.unwrap_or_default();
+        let known = nodes.iter().map(|node| self.cluster.place(node));
+        known.chain(self.cluster.seeds.iter().cloned()).collect()
+    }
+}
+
+impl Cluster {
+    fn place(&self, (host, port): &Node) -> ConnectionInfo {
+        self.seeds[0].clone().set_addr(ConnectionAddr::Tcp(host.clone(), *port))
+    }
+
+    fn node(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = nodes.get(node) {
+            return Ok(connection.clone());
+        }
+        let connection = manager(self.place(node))?;
+        nodes.insert(node.clone(), connection.clone());
+        Ok(connection)
+    }
+
+    fn map(&self) -> Arc<Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn owner(&self, slot: u16) -> Result<Node, RedisError> {
+        if let Some(node) = self.map().owner(slot) {
+            return Ok(node.clone());
+        }
+        let nobody = || (ErrorKind::Io, "no node of the Cluster has the key's slot").into();
+        self.find_out(|map| map.owner(slot).is_some())
+            .await?
+            .owner(slot)
+            .cloned()
+            .ok_or_else(nobody)
+    }
+
+    async fn primaries(&self) -> Result<Vec<Node>, RedisError> {
+        let known = self.map().primaries();
+        if known.is_empty() { Ok(self.find_out(|_| true).await?.primaries()) } else { Ok(known) }
+    }
+
+    /// The map as the nodes tell it, unless somebody else has just brought one that `will_do`.
+    async fn find_out(&self, will_do: impl Fn(&Map) -> bool) -> Result<Arc<Map>, RedisError> {
+        let before = self.map();
+        let mut failed = self.turn.lock().await;
+        let map = self.map();
+        if !Arc::ptr_eq(&before, &map) && will_do(&map) {
+            return Ok(map);
+        }
+        match &*failed {
+            Some((when, error)) if when.elapsed() < NOT_AGAIN_FOR => return Err(error.clone()),
+            _ => {}
+        }
+        match self.ask_all().await {
+            Ok(map) => {
+                *failed = None;
+                Ok(map)
+            }
+            Err(error) => {
+                *failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks every node that is known; the first that knows of slots is believed. If it is behind
+    /// the times, `MOVED` will say so.
+    async fn ask_all(&self) -> Result<Arc<Map>, RedisError> {
+        let mut nodes = self.map().primaries();
+        for seed in &self.seeds {
+            if let ConnectionAddr::Tcp(host, port) = seed.addr() {
+                nodes.push((host.clone(), *port));
+            }
+        }
+        nodes.sort();
+        nodes.dedup();
+        let mut asked: FuturesUnordered<_> = nodes.iter().map(|node| self.ask(node)).collect();
+        let mut trouble = RedisError::from((ErrorKind::Io, "the Cluster has no nodes"));
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(map) => {
+                    let primaries = map.primaries();
+                    let map = Arc::new(map);
+                    *self.map.lock().unwrap_or_else(PoisonError::into_inner) = map.clone();
+                    let mut known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.retain(|node, _| primaries.contains(node) || nodes.contains(node));
+                    return Ok(map);
+                }
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+
+    async fn ask(&self, node: &Node) -> Result<Map, RedisError> {
+        let mut connection = self.node(node)?;
+        let answer = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let map = Map::read(answer, node)?;
+        if map.primaries().is_empty() {
+            return Err((ErrorKind::Io, "the node knows of no slots").into());
+        }
+        Ok(map)
+    }
+
+    /// In the background, once at a time.
+    fn look_again(self: &Arc<Self>) {
+        if self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = cluster.find_out(|_| true).await {
+                tracing::debug!(%error, "the nodes of the Cluster do not say who has what");
+            }
+            cluster.looking.store(false, Ordering::Release);
+        });
+    }
+}
+
+/// Every command needs the word of its own that it may be carried out by the node to be.
+async fn say_asking(
+    words: Words<'_>,
+    connection: &mut ConnectionManager,
+) -> Result<Vec<Value>, RedisError> {
+    let mut pipe = Pipeline::new();
+    let mut add = |command: &redis::Cmd| {
+        pipe.add_command(redis::cmd("ASKING")).add_command(command.clone());
+    };
+    match words {
+        Words::Command(command) => add(command),
+        Words::Pipe(commands, _, _) => commands.cmd_iter().for_each(add),
+    }
+    let count = pipe.cmd_iter().count();
+    let values = connection.send_packed_commands(&pipe, 0, count).await?;
+    Ok(values.into_iter().skip(1).step_by(2).collect())
+}
+
+fn kind(value: &Value) -> Option<ServerErrorKind> {
+    match value {
+        Value::ServerError(error) => error.kind(),
+        _ => None,
+    }
+}
+
+/// Where to say it again, if the node `at` carried out none of it.
+fn elsewhere(values: &[Value], at: &Node) -> Option<Elsewhere> {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+
+    let first = kind(values.first()?)?;
+    if !values.iter().all(|value| matches!(kind(value), Some(Ask | Moved | TryAgain))) {
+        return None;
+    }
+    if first == TryAgain {
+        return Some(Elsewhere::TryAgain);
+    }
+    let Value::ServerError(error) = values.first()? else { return None };
+    let error = RedisError::from(error.clone());
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    // Without a name it is the same host.
+    let host = if host.is_empty() { at.0.as_str() } else { host };
+    let node = (host.to_owned(), port.parse().ok()?);
+    Some(if first == Moved { Elsewhere::Moved(node) } else { Elsewhere::Ask(node) })
+}

@@ -1,0 +1,201 @@
+//! A primary that may be another one tomorrow; the sentinels know which.
+//!
+//! Guarantees: after a failover a command goes to the new primary, or fails; nothing is sent twice.
+//! The sentinels are asked whenever a connection breaks, an answer does not come, or a server says
+//! that it is a replica, and whoever they name must say itself that it is the primary.
+//!
+//! Does not guarantee: that what a primary acknowledged outlives it. Replication is asynchronous,
+//! and a primary that is cut off from its sentinels goes on answering for a while. Either way a
+//! lock may be held twice, and the stale fence is refused where the work is written down.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
+use redis::{ServerErrorKind, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::connection::{NOT_AGAIN_FOR, Words, timed_out};
+use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+
+pub(super) struct Sentinel {
+    sentinels: Vec<ConnectionInfo>,
+    name: String,
+    /// How to speak to the primary, wherever it is.
+    how: ConnectionInfo,
+    primary: Mutex<Option<Arc<Primary>>>,
+    /// One asks the sentinels at a time; the last one who was told nothing, and what.
+    turn: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
+    /// Where the primary is; the address, once known, changes with every failover.
+    place: watch::Sender<Option<ConnectionAddr>>,
+}
+
+struct Primary {
+    place: ConnectionInfo,
+    connection: MultiplexedConnection,
+}
+
+impl Sentinel {
+    pub(super) fn new(sentinels: Vec<ConnectionInfo>, name: String, how: ConnectionInfo) -> Self {
+        Self {
+            sentinels,
+            name,
+            how,
+            primary: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            place: watch::Sender::new(None),
+        }
+    }
+
+    pub(super) fn db(&self) -> i64 {
+        self.how.redis_settings().db()
+    }
+
+    pub(super) async fn send(self: &Arc<Self>, words: Words<'_>) -> Result<Vec<Value>, RedisError> {
+        let mut asked = None;
+        let answer = timeout(RESPONSE_TIMEOUT, async {
+            let primary = asked.insert(self.primary(None).await?);
+            words.say(&mut primary.connection.clone()).await
+        });
+        let answer = answer.await.unwrap_or_else(|_| Err(timed_out()));
+        if let Some(asked) = asked {
+            match &answer {
+                Ok(values) if values.iter().any(is_no_primary) => self.look_again(asked),
+                Err(error) if error.is_unrecoverable_error() => {
+                    self.forget(&asked);
+                    self.look_again(asked);
+                }
+                Err(_) => self.look_again(asked),
+                Ok(_) => {}
+            }
+        }
+        answer
+    }
+
+    /// Where the primary is, and how one hears that it is elsewhere.
+    pub(super) async fn whereabouts(
+        &self,
+    ) -> Result<(ConnectionInfo, watch::Receiver<Option<ConnectionAddr>>), RedisError> {
+        let mut moved = self.place.subscribe();
+        let primary = self.primary(None).await?;
+        moved.mark_unchanged();
+        if moved.borrow().as_ref() != Some(primary.place.addr()) {
+            moved.mark_changed();
+        }
+        Ok((primary.place.clone(), moved))
+    }
+
+    fn current(&self) -> Option<Arc<Primary>> {
+        self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Nobody else shall use a connection that is broken.
+    fn forget(&self, broken: &Arc<Primary>) {
+        let mut primary = self.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
+            *primary = None;
+        }
+    }
+
+    /// The primary; not `doubtful`, unless the sentinels and it itself say that it is.
+    async fn primary(&self, doubtful: Option<&Arc<Primary>>) -> Result<Arc<Primary>, RedisError> {
+        let known = || {
+            self.current()
+                .filter(|known| !doubtful.is_some_and(|doubtful| Arc::ptr_eq(known, doubtful)))
+        };
+        if let Some(primary) = known() {
+            return Ok(primary);
+        }
+        let mut failed = self.turn.lock().await;
+        if let Some(primary) = known() {
+            return Ok(primary);
+        }
+        match &*failed {
+            Some((when, error)) if when.elapsed() < NOT_AGAIN_FOR => return Err(error.clone()),
+            _ => {}
+        }
+        match self.ask_all().await {
+            Ok(primary) => {
+                *failed = None;
+                let primary = Arc::new(primary);
+                *self.primary.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(primary.clone());
+                let place = Some(primary.place.addr().clone());
+                self.place.send_if_modified(|known| {
+                    let moved = *known != place;
+                    *known = place;
+                    moved
+                });
+                Ok(primary)
+            }
+            Err(error) => {
+                *failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks all sentinels; the first whose primary says that it is one is believed.
+    async fn ask_all(&self) -> Result<Primary, RedisError> {
+        let mut asked: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
+        let mut trouble = RedisError::from((ErrorKind::Io, "there are no sentinels"));
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(primary) => return Ok(primary),
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+
+    async fn ask(&self, sentinel: &ConnectionInfo) -> Result<Primary, RedisError> {
+        let mut sentinel = connect(sentinel, CONNECT_TIMEOUT).await?;
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
+        let Some((host, port)) = answer else {
+            let why = "the sentinel knows no master of that name";
+            return Err((ErrorKind::InvalidClientConfig, why, self.name.clone()).into());
+        };
+        let place = self.how.clone().set_addr(ConnectionAddr::Tcp(host, port));
+        let mut connection = connect(&place, RESPONSE_TIMEOUT).await?;
+        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
+        if !is_primary {
+            return Err((ErrorKind::Io, "who the sentinel names is not the primary").into());
+        }
+        Ok(Primary { place, connection })
+    }
+
+    /// In the background; not if somebody has found another one since.
+    fn look_again(self: &Arc<Self>, doubtful: Arc<Primary>) {
+        let sentinel = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = sentinel.primary(Some(&doubtful)).await {
+                tracing::debug!(%error, "no sentinel knows a primary");
+            }
+        });
+    }
+}
+
+async fn connect(
+    place: &ConnectionInfo,
+    patience: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(patience));
+    Client::open(place.clone())?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Whether that server says that it is a replica. An old one says so inside a script's error.
+fn is_no_primary(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
+        || error.details().is_some_and(|details| details.contains("READONLY"))
+}

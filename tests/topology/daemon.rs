@@ -1,0 +1,84 @@
+//! Server programs that end with the test, however it ends.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process in a folder of its own, which is removed with it. The shell in between sees its
+/// standard input close when the value is dropped, and when this process ends.
+pub struct Daemon {
+    pub folder: PathBuf,
+    command: Vec<String>,
+    shell: Child,
+    pid: Pid,
+}
+
+impl Daemon {
+    /// Starts `program` with what `arguments` says for a new folder.
+    pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        let folder = tempfile::Builder::new().prefix("hl-").tempdir().unwrap().keep();
+        let mut command = vec![program.to_str().unwrap().to_owned()];
+        command.extend(arguments(&folder));
+        let (shell, pid) = spawn(&folder, &command);
+        Self { folder, command, shell, pid }
+    }
+
+    /// SIGKILL. The folder stays, so that it can be started again.
+    pub fn kill(&mut self) {
+        if let Some(mut input) = self.shell.stdin.take() {
+            input.write_all(b"keep\n").unwrap();
+        }
+        self.shell.wait().unwrap();
+    }
+
+    /// The same program once more, where it was.
+    pub fn start_again(&mut self) {
+        self.kill();
+        (self.shell, self.pid) = spawn(&self.folder, &self.command);
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn spawn(folder: &Path, command: &[String]) -> (Child, Pid) {
+    let script = "folder=$1; shift; \"$@\" >\"$folder/log\" 2>&1 </dev/null & echo $!; \
+                  read -r word; kill -KILL $! 2>/dev/null; wait $!; \
+                  [ \"$word\" = keep ] || rm -rf \"$folder\"";
+    let mut shell = Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(folder)
+        .args(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut pid = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    (shell, Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
+}
+
+/// So many ports that were free a moment ago, all different.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// The program of that name on the PATH.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
