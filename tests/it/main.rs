@@ -8,6 +8,7 @@ mod common;
 mod audit;
 mod description;
 mod fenced;
+mod figures;
 mod idempotency;
 mod journey;
 mod refusals;

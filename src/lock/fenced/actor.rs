@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use super::figures::Figures;
 use super::talk::{BLOCK, Grant};
 use super::tenure::{Tenure, deadline_us, us};
 use super::{FencedGuard, Lease, Shared};
@@ -64,6 +65,12 @@ enum Ours {
     Held(Tenure),
 }
 
+impl Ours {
+    fn is_contended(&self) -> bool {
+        matches!(self, Ours::Held(tenure) if tenure.rival_since_us.is_some())
+    }
+}
+
 /// One key's line.
 pub(super) struct Line {
     shared: Arc<Shared>,
@@ -73,6 +80,7 @@ pub(super) struct Line {
     inbox: mpsc::UnboundedReceiver<Message>,
     waiters: VecDeque<Waiter>,
     ours: Ours,
+    figures: Figures,
 }
 
 impl Line {
@@ -82,7 +90,8 @@ impl Line {
         sender: mpsc::UnboundedSender<Message>,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
-        Self { shared, key, sender, inbox, waiters: VecDeque::new(), ours: Ours::Nothing }
+        let (waiters, ours, figures) = (VecDeque::new(), Ours::Nothing, Figures::default());
+        Self { shared, key, sender, inbox, waiters, ours, figures }
     }
 
     /// Runs until nobody here has to do with the key any more.
@@ -92,6 +101,7 @@ impl Line {
                 self.hear(message).await;
             }
             self.waiters.retain(|waiter| !waiter.reply.is_closed());
+            self.figures.contended(self.ours.is_contended());
             match &self.ours {
                 Ours::Nothing if self.waiters.is_empty() => {
                     if self.is_over() {
@@ -148,6 +158,7 @@ impl Line {
     }
 
     fn join(&mut self, waiter: Waiter) {
+        Figures::joins(self.waiters.len());
         let free = matches!(self.ours, Ours::Nothing) && self.waiters.is_empty();
         if waiter.only_try && !free {
             self.turn_away(vec![waiter]);

@@ -25,6 +25,7 @@
 //! 1991).
 
 mod actor;
+mod figures;
 mod hear;
 mod talk;
 mod tenure;
