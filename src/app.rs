@@ -48,13 +48,14 @@ impl Replica {
             format!("can't listen on {}; choose another with --listen", options.listen)
         })?;
         let port = listener.local_addr()?.port();
-        let shop = shop(options)?;
+        let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
+        let shop = shop(options, &replica)?;
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let site = Site {
             shop,
-            replica: options.replica.clone().unwrap_or_else(|| port.to_string()),
+            replica,
             lab: options.lab == Switch::On,
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
@@ -112,14 +113,15 @@ impl Replica {
     }
 }
 
-/// The shop of those options. Must be called on the main runtime.
-fn shop(options: &Serve) -> anyhow::Result<Shop> {
+/// The shop of those options, for the replica of that name. Must be called on the main runtime.
+fn shop(options: &Serve, replica: &str) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     if options.redis_prefix.trim().is_empty() {
         bail!("--redis-prefix must not be blank: whose keys are whose could not be told");
     }
     let settings = Settings {
         prefix: options.redis_prefix.clone(),
+        name: Some(replica.to_owned()),
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry: Duration::from_millis(lock.lock_retry_ms),
         timeout: Duration::from_millis(lock.lock_timeout_ms),

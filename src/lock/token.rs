@@ -10,9 +10,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
-use super::redis::unix_ms;
 use super::{Error, Locks, Redis};
 
 /// How long a dead replica can keep a token busy.
@@ -58,7 +56,7 @@ impl Locks {
         let mut guard = TokenGuard {
             redis: self.redis.clone(),
             key: format!("{}token:{name}", self.settings.prefix),
-            value: format!("{fingerprint}/{}@{}", Uuid::new_v4(), unix_ms()),
+            value: format!("{fingerprint}/{}", self.process.new_owner()),
             renewal: None,
         };
         let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);

@@ -9,6 +9,7 @@ mod audit;
 mod description;
 mod fenced;
 mod figures;
+mod holders;
 mod idempotency;
 mod journey;
 mod refusals;

@@ -37,8 +37,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use uuid::Uuid;
 
+use super::process::Process;
 use super::{Error, Guard, Holder, LockKey, Redis, Released, Wait};
 use crate::clock;
 use actor::{Line, Message};
@@ -83,11 +83,11 @@ struct Shared {
 impl FencedLocks {
     /// The locks over that Redis; `prefix` is what every key begins with.
     #[must_use]
-    pub fn new(redis: Redis, prefix: &str, times: Times) -> Self {
+    pub fn new(redis: Redis, prefix: &str, times: Times, process: &Process) -> Self {
         let shared = Arc::new(Shared {
             talk: Talk::new(redis.clone(), prefix, &times),
             times,
-            process: Uuid::new_v4().simple().to_string(),
+            process: process.id(),
             lines: Mutex::default(),
         });
         redis.runtime().spawn(hear::listen(redis.clone(), Arc::downgrade(&shared)));

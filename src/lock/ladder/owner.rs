@@ -18,9 +18,8 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep_until};
-use uuid::Uuid;
 
-use crate::lock::redis::unix_ms;
+use crate::lock::process::Process;
 use crate::lock::{Error, Redis, Released, Wait};
 
 /// One lock that is being asked for.
@@ -28,6 +27,8 @@ use crate::lock::{Error, Redis, Released, Wait};
 pub struct Lock<'a> {
     /// Where.
     pub redis: &'a Redis,
+    /// By whom.
+    pub process: &'a Process,
     /// Under which name.
     pub redis_key: String,
     /// For how long.
@@ -58,7 +59,7 @@ impl Lock<'_> {
     }
 
     async fn attempt(&self) -> Result<Option<Lease>, Error> {
-        let owner = format!("{}@{}", Uuid::new_v4(), unix_ms());
+        let owner = self.process.new_owner();
         // The lease exists before the command is sent: if the answer is lost, or nobody waits for
         // it any more, dropping the lease gives back what may have been taken.
         let lease =
