@@ -9,6 +9,7 @@
 mod complaints;
 mod faults;
 mod history;
+mod jumps;
 mod manners;
 mod quorum;
 mod server;

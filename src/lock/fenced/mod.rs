@@ -19,6 +19,10 @@
 //! expiry can. It makes that harmless: the fence and the row's version refuse the late write
 //! (`shop::stock::fenced`). A holder that writes without showing its fence is not protected.
 //!
+//! A client's time of day decides nothing, Redis's does. Jumps it ahead, leases end early: there
+//! may be two holders until the first one's next renewal, and the fence tells them apart. Jumps it
+//! back, whoever lives goes on, and the lease of somebody dead lasts as much longer.
+//!
 //! # Seen in the wild
 //! Fences: Kleppmann, *How to do distributed locking* (2016). Passing inside a process first: lock
 //! cohorting (Dice, Marathe, Shavit, `PPoPP` 2012). The release that grants: queue locks (MCS,
