@@ -65,12 +65,6 @@ enum Ours {
     Held(Tenure),
 }
 
-impl Ours {
-    fn is_contended(&self) -> bool {
-        matches!(self, Ours::Held(tenure) if tenure.rival_since_us.is_some())
-    }
-}
-
 /// One key's line.
 pub(super) struct Line {
     shared: Arc<Shared>,
@@ -101,7 +95,8 @@ impl Line {
                 self.hear(message).await;
             }
             self.waiters.retain(|waiter| !waiter.reply.is_closed());
-            self.figures.contended(self.ours.is_contended());
+            let rivals = matches!(&self.ours, Ours::Held(t) if t.rival_since_us.is_some());
+            self.figures.contended(rivals);
             match &self.ours {
                 Ours::Nothing if self.waiters.is_empty() => {
                     if self.is_over() {

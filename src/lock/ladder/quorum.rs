@@ -46,7 +46,8 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// A quorum of those nodes, for that process; an even number of them tolerates no more than one less does.
+    /// A quorum of those nodes, for that process. An even number of them tolerates no more than
+    /// one less does.
     #[must_use]
     pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
         Self { nodes, process }
