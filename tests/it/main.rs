@@ -6,6 +6,7 @@
 mod common;
 
 mod audit;
+mod cancelled;
 mod description;
 mod fenced;
 mod figures;
