@@ -67,10 +67,16 @@ pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Err
 }
 
 impl Locks {
-    /// All locks that are held now, tokens included, by key.
+    /// All locks that are held now, tokens included, by key; of very many, about the first 1,000.
+    ///
+    /// No snapshot: each is as it was when it was looked at, and one that was taken or given back
+    /// meanwhile may be missing. Those of a quorum live on its nodes and are not among them.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// [`Error::Unavailable`] when Redis does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
         let mut keys = self.scan(&format!("{prefix}lock:*"), is_a_lock).await?;

@@ -207,7 +207,8 @@ pub struct Ask<'a> {
 }
 
 impl Locks {
-    /// Locks over this Redis.
+    /// Locks of one process over this Redis: each call makes another process of them. Must be
+    /// called on the main runtime. Redis need not be there yet.
     #[must_use]
     pub fn new(redis: Redis, settings: Settings) -> Self {
         let process = Process::new(settings.name.as_deref());
@@ -217,14 +218,14 @@ impl Locks {
         Self { redis, process, local, fenced, quorum: None, settings }
     }
 
-    /// The same locks, and [`Kind::Quorum`] over those nodes.
+    /// The same locks, and [`Kind::Quorum`] over those nodes; without any, it is refused.
     #[must_use]
     pub fn with_quorum(mut self, nodes: Vec<Redis>) -> Self {
         self.quorum = (!nodes.is_empty()).then(|| Quorum::new(nodes, self.process.clone()));
         self
     }
 
-    /// Whether that kind of lock can be taken here.
+    /// Whether that kind of lock can be taken here. Asks nobody.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         kind != Kind::Quorum || self.quorum.is_some()
@@ -244,12 +245,20 @@ impl Locks {
 
     /// Takes all keys, in sorted order, or none.
     ///
+    /// Waits no longer than [`Settings::timeout`] and the ask's own deadline; looking up who holds
+    /// a key that was not had may take 0.8 s more. Two callers that take several keys each can't
+    /// wait for each other in a circle, as long as neither holds others already.
+    ///
+    /// Does not promise that the lock is still held when the caller goes on: every kind but `Local`
+    /// is a lease. In which order waiters are served is the kind's.
+    ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; nothing stays locked longer than the
-    /// lease.
+    /// [`Error::Unavailable`] when Redis does not answer: never mistaken for *busy*. What may have
+    /// been taken is being given back, or ends with its lease. [`Error::NoQuorum`] without nodes.
     ///
     /// # Cancel safety
-    /// Safe: dropping the future gives back what was taken, and what may have been taken.
+    /// Safe at every await: dropping the future gives back what was taken, and what may have been
+    /// taken. (`tests/lock/cancelled.rs` drops it at each.)
     pub async fn acquire(&self, ask: Ask<'_>) -> Result<Outcome, Error> {
         let started = Instant::now();
         let until = ask.deadline.min(started + self.settings.timeout);

@@ -43,8 +43,12 @@ impl Locks {
     /// Takes the lock of a token. `name` is what follows `holdfast:token:`, `fingerprint` what the
     /// request is (no `@` in it).
     ///
+    /// It does not wait, and does not promise that the work was not done before: that is looked up
+    /// in Postgres.
+    ///
     /// # Errors
-    /// Redis did not answer. What may have been taken is being given back.
+    /// [`Error::Unavailable`] when Redis did not answer. What may have been taken is being given
+    /// back.
     ///
     /// # Cancel safety
     /// Safe, as for [`Locks::acquire`].
@@ -90,7 +94,11 @@ impl Locks {
 }
 
 impl TokenGuard {
-    /// Gives the token back.
+    /// Gives the token back, if it is still ours. It does not fail: a Redis that does not answer is
+    /// asked once more in the background, and the token ends within three seconds anyway.
+    ///
+    /// # Cancel safety
+    /// Safe: what is dropped is handed over.
     pub async fn release(mut self) {
         self.stop_renewal();
         if self.redis.delete_if(&self.key, &self.value).await.is_ok() {

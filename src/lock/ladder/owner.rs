@@ -40,8 +40,11 @@ pub struct Lock<'a> {
 impl Lock<'_> {
     /// Takes the lock, trying until `until` when told to; `None` when it is still taken then.
     ///
+    /// In no order: whoever asks at the right moment has it. The lease is not renewed.
+    ///
     /// # Errors
-    /// Redis did not answer. The owner that may have got in is being let out again.
+    /// [`Error::Unavailable`] when Redis did not answer. The owner that may have got in is being
+    /// let out again.
     ///
     /// # Cancel safety
     /// Safe: the release of an attempt in flight is handed over.
@@ -109,7 +112,10 @@ impl Lease {
         &self.owner
     }
 
-    /// Compares and deletes.
+    /// Compares and deletes: somebody else's lease is never touched.
+    ///
+    /// # Cancel safety
+    /// Safe: a release that was not answered is handed over, as by dropping.
     pub async fn release(mut self) -> Released {
         let outcome = self.redis.delete_if(&self.key, &self.owner).await;
         // An answer, whichever, means there is nothing left to give back.
@@ -121,7 +127,7 @@ impl Lease {
         }
     }
 
-    /// Forgets the lease without giving it back.
+    /// Forgets the lease without giving it back: it ends by its expiry.
     pub fn disarm(mut self) {
         self.armed = false;
     }

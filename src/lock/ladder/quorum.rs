@@ -60,10 +60,11 @@ impl Quorum {
     }
 
     /// Takes the lock on a majority, trying until `until` when told to; `None` when a majority is
-    /// somebody else's then.
+    /// somebody else's then. In no order. The lease is extended until it is given back.
     ///
     /// # Errors
-    /// So many nodes are away that there can be no majority.
+    /// [`Error::Unavailable`] when so many nodes are away, or stay slow for 1.5 s, that there can
+    /// be no majority.
     ///
     /// # Cancel safety
     /// Safe: what was taken, and what may still be taken, is given back.
@@ -215,13 +216,16 @@ impl QuorumLease {
         self.deadline_us
     }
 
-    /// Gives it back everywhere.
+    /// Gives it back everywhere; [`Released::Held`] if a majority still had it.
+    ///
+    /// # Cancel safety
+    /// Safe: the nodes are asked by tasks of their own. Before the first poll, as by dropping.
     pub async fn release(self) -> Released {
         drop(self.renewal);
         self.held.give_back().await
     }
 
-    /// Leaves it to its expiry.
+    /// Leaves it to its expiry: it is neither extended nor given back.
     pub fn leave_to_expire(mut self) {
         self.held.armed = false;
     }
