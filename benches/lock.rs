@@ -5,8 +5,9 @@
 //! lock, its textbook `owner` lock, the crate `rslock`, and redis-py's `Lock` where Python has it
 //! (`HOLDFAST_BENCH_PYTHON` names the interpreter). Printed for each: the share of time the lock was
 //! held, the 99th percentile of waiting against the ideal of first come, first served, the hand-off
-//! inside a process and between processes, Jain's index of fairness over the clients, and the
-//! commands that Redis carried out per acquisition.
+//! inside a process and between processes, Jain's index of fairness over the clients and over the
+//! processes, and per acquisition the commands that were sent to Redis and the round trips that
+//! this took: the times that Redis read from a client, less what looking costs.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -252,21 +253,33 @@ impl Server {
         Ok(percentile(&mut times, 0.5))
     }
 
-    fn commands(&self) -> anyhow::Result<u64> {
+    /// What clients have sent. Redis counts what scripts do beside it: only the others set a key
+    /// by a command of its own, `fenced` does it in its scripts.
+    fn commands(&self, arm: &str) -> anyhow::Result<u64> {
+        let set = (arm != "fenced").then_some("cmdstat_set");
         let stats: String =
             redis::cmd("INFO").arg("commandstats").query(&mut self.connection()?)?;
         let calls = stats.lines().filter_map(|line| {
             let (name, rest) = line.split_once(":calls=")?;
-            let sent = ["evalsha", "eval", "set", "get"].iter().any(|c| name.ends_with(c));
-            // Inner commands of scripts are counted by Redis too; what clients sent are scripts.
-            let sent = sent && (name.contains("eval") || !rest.is_empty());
+            let sent = ["cmdstat_evalsha", "cmdstat_eval"].contains(&name) || set == Some(name);
             sent.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
         });
         Ok(calls.sum())
     }
 
+    /// How often Redis has read from its clients. Each is one round trip, for nobody here sends
+    /// anything without waiting for the answer; what several clients of one process sent over their
+    /// connection in the same moment is one.
+    fn reads(&self) -> anyhow::Result<u64> {
+        let stats: String = redis::cmd("INFO").arg("stats").query(&mut self.connection()?)?;
+        let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+        Ok(reads.context("Redis does not count its reads")?.parse()?)
+    }
+
     fn round(&self, arm: &str, seconds: u64, python: Option<&Path>) -> anyhow::Result<Figures> {
-        let before = self.commands()?;
+        // What looking costs, with nobody else there: taken off below.
+        let idle = [self.reads()?, self.commands(arm)?, self.reads()?];
+        let before = self.commands(arm)?;
         let mut children = Vec::new();
         for process in 0..PROCESSES {
             let first = (process * CLIENTS).to_string();
@@ -298,11 +311,10 @@ impl Server {
                 holds.push(Hold { client, asked_us, held_us, released_us });
             }
         }
-        let stats: String =
-            redis::cmd("INFO").arg("commandstats").query(&mut self.connection()?)?;
-        println!("{stats}");
-        let commands = (self.commands()? - before) as f64 / holds.len() as f64;
-        figures(holds, commands)
+        let per_hold = |number: u64| number as f64 / holds.len() as f64;
+        let round_trips = per_hold((self.reads()? - idle[2]).saturating_sub(idle[2] - idle[0]));
+        let commands = per_hold(self.commands(arm)? - before);
+        figures(holds, commands, round_trips)
     }
 }
 
@@ -323,10 +335,18 @@ struct Figures {
     same_process_p50_us: f64,
     between_p50_us: f64,
     jain: f64,
+    jain_processes: f64,
     commands: f64,
+    round_trips: f64,
 }
 
-fn figures(mut holds: Vec<Hold>, commands: f64) -> anyhow::Result<Figures> {
+/// Jain's index: 1 when all have had as many, 1/n when one has had all.
+fn jain(had: &[f64]) -> f64 {
+    let (sum, squares) = had.iter().fold((0.0, 0.0), |(s, q), n| (s + n, q + n * n));
+    sum * sum / (had.len() as f64 * squares)
+}
+
+fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Result<Figures> {
     holds.sort_by_key(|hold| hold.held_us);
     for pair in holds.windows(2) {
         ensure!(pair[1].held_us >= pair[0].released_us, "two holders at once: {pair:?}");
@@ -342,25 +362,26 @@ fn figures(mut holds: Vec<Hold>, commands: f64) -> anyhow::Result<Figures> {
     let others = (PROCESSES * CLIENTS - 1) as f64;
     let ideal_ms = others * mean_hold_ms - THINK.as_secs_f64() * 1_000.0;
     let (mut same, mut between) = (Vec::new(), Vec::new());
-    let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
+    let (mut clients, mut processes) = ([0.0; PROCESSES * CLIENTS], [0.0; PROCESSES]);
     for pair in holds.windows(2) {
         let gap = (pair[1].held_us - pair[0].released_us) as f64;
         let together = pair[0].client / CLIENTS == pair[1].client / CLIENTS;
         if together { same.push(gap) } else { between.push(gap) }
     }
     for hold in &holds {
-        *shares.entry(hold.client).or_default() += 1.0;
+        clients[hold.client] += 1.0;
+        processes[hold.client / CLIENTS] += 1.0;
     }
-    let sum: f64 = shares.values().sum();
-    let squares: f64 = shares.values().map(|share| share * share).sum();
     Ok(Figures {
         held_share: held as f64 / (last - first) as f64,
         p99_wait_ms,
         p99_to_ideal: p99_wait_ms / ideal_ms,
         same_process_p50_us: percentile(&mut same, 0.5),
         between_p50_us: percentile(&mut between, 0.5),
-        jain: sum * sum / ((PROCESSES * CLIENTS) as f64 * squares),
+        jain: jain(&clients),
+        jain_processes: jain(&processes),
         commands,
+        round_trips,
     })
 }
 
@@ -376,14 +397,25 @@ fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
 
 fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) {
     println!(
-        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>8}{:>8}{:>10}",
-        "", "held", "p99 wait", "/ ideal", "same process", "between", "in RTT", "Jain", "commands"
+        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>8}{:>8}{:>11}{:>10}{:>13}",
+        "",
+        "held",
+        "p99 wait",
+        "/ ideal",
+        "same process",
+        "between",
+        "in RTT",
+        "Jain",
+        "processes",
+        "commands",
+        "round trips"
     );
     for arm in arms {
         let Some(rounds) = figures.get(arm) else { continue };
         let between = median(rounds, |f| f.between_p50_us);
         println!(
-            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>8.1}{:>8.3}{:>10.2}",
+            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>8.1}{:>8.3}{:>11.3}{:>10.2}\
+             {:>13.2}",
             arm,
             100.0 * median(rounds, |f| f.held_share),
             median(rounds, |f| f.p99_wait_ms),
@@ -392,7 +424,9 @@ fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) {
             between,
             between / ping_us,
             median(rounds, |f| f.jain),
+            median(rounds, |f| f.jain_processes),
             median(rounds, |f| f.commands),
+            median(rounds, |f| f.round_trips),
         );
     }
     println!("goals     ≥ 93.0%               ≤ 1.50    ≤ 20.0 µs              ≤ 2.5  ≥ 0.950");

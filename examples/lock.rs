@@ -29,9 +29,13 @@ impl Register {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    let settings = Settings { prefix: "example:".to_owned(), ..Settings::default() };
-    let here = Locks::new(Redis::open(&url)?, settings.clone());
-    let there = Locks::new(Redis::open(&url)?, settings);
+    let settings = |name: &str| Settings {
+        prefix: "example:".to_owned(),
+        name: Some(name.to_owned()),
+        ..Settings::default()
+    };
+    let here = Locks::new(Redis::open(&url)?, settings("here"));
+    let there = Locks::new(Redis::open(&url)?, settings("there"));
     let key = [LockKey::new("{register}")?];
     let mut register = Register::default();
 
@@ -51,7 +55,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Who does not want to wait is told who is in the way.
     match there.acquire(ask(Wait::Try)).await? {
-        Outcome::Busy(holder) => println!("busy: held under fence {:?}", holder.fence),
+        Outcome::Busy(holder) => {
+            println!("busy: held by {:?} under fence {:?}", holder.process, holder.fence);
+        }
         other => println!("unexpected: {other:?}"),
     }
 

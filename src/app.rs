@@ -28,6 +28,9 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const BUCKETS_S: [f64; 14] =
     [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
+/// The same for how many there are.
+const BUCKETS_N: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
 pub struct Replica {
@@ -45,13 +48,14 @@ impl Replica {
             format!("can't listen on {}; choose another with --listen", options.listen)
         })?;
         let port = listener.local_addr()?.port();
-        let shop = shop(options)?;
+        let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
+        let shop = shop(options, &replica)?;
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let site = Site {
             shop,
-            replica: options.replica.clone().unwrap_or_else(|| port.to_string()),
+            replica,
             lab: options.lab == Switch::On,
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
@@ -109,14 +113,15 @@ impl Replica {
     }
 }
 
-/// The shop of those options. Must be called on the main runtime.
-fn shop(options: &Serve) -> anyhow::Result<Shop> {
+/// The shop of those options, for the replica of that name. Must be called on the main runtime.
+fn shop(options: &Serve, replica: &str) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     if options.redis_prefix.trim().is_empty() {
         bail!("--redis-prefix must not be blank: whose keys are whose could not be told");
     }
     let settings = Settings {
         prefix: options.redis_prefix.clone(),
+        name: Some(replica.to_owned()),
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry: Duration::from_millis(lock.lock_retry_ms),
         timeout: Duration::from_millis(lock.lock_timeout_ms),
@@ -184,8 +189,42 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     }
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS_S)?
+        .set_buckets_for_metric(Matcher::Suffix("_requests".to_owned()), &BUCKETS_N)?
         .install_recorder()?;
+    describe_metrics();
     Ok(HANDLE.get_or_init(|| handle).clone())
+}
+
+/// What each figure means: the `HELP` at `/metrics`, and the only list of them.
+fn describe_metrics() {
+    for (name, help) in [
+        ("holdfast_http_request_seconds", "From a request's arrival to its answer"),
+        ("holdfast_lock_wait_seconds", "From asking for locks to getting them, or to a no"),
+        ("holdfast_lock_hold_seconds", "From getting locks to having given them back"),
+        ("holdfast_lock_line_requests", "fenced: how many of this process were in line before"),
+    ] {
+        metrics::describe_histogram!(name, help);
+    }
+    for (name, help) in [
+        ("holdfast_lock_waiting_requests", "Requests of this process that wait for locks now"),
+        (
+            "holdfast_lock_contended_keys",
+            "fenced: keys this process holds while another is known to wait for them",
+        ),
+    ] {
+        metrics::describe_gauge!(name, help);
+    }
+    for (name, help) in [
+        (
+            "holdfast_lock_handoffs_total",
+            "fenced: how it was had: free, from here (local), told (remote) or found out (polled)",
+        ),
+        ("holdfast_lock_renewals_total", "fenced: leases that were given their full time again"),
+        ("holdfast_lock_lost_total", "fenced: leases that were gone while somebody held them"),
+        ("holdfast_stale_writes_total", "Writes refused because another holder had been at it"),
+    ] {
+        metrics::describe_counter!(name, help);
+    }
 }
 
 async fn stop_signal() {

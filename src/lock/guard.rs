@@ -36,7 +36,7 @@ impl<'g> Nested<'g> {
         self.0.key()
     }
 
-    /// One level further down.
+    /// One level further down. Costs nothing, takes nothing.
     #[must_use]
     pub fn nested(&self) -> Nested<'g> {
         *self
@@ -75,7 +75,8 @@ impl Guard {
         Self { key, held: Held::Fenced(guard) }
     }
 
-    /// The fenced guard inside, if it is one: its number, and whether it is still held.
+    /// The fenced guard inside, if it is one: its number, and whether it is still held. The other
+    /// kinds can't tell either.
     #[must_use]
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
@@ -100,10 +101,12 @@ impl Guard {
         &self.key
     }
 
-    /// Gives the lock back.
+    /// Gives the lock back, and says whether it was still held. Never touches somebody else's. It
+    /// does not fail: where Redis does not answer it is [`Released::Unknown`], within 0.8 s, and
+    /// the lock ends with its lease.
     ///
     /// # Cancel safety
-    /// A dropped future falls back to what dropping the guard does.
+    /// Safe: a dropped future falls back to what dropping the guard does.
     pub async fn release(self) -> Released {
         match self.held {
             Held::Local(guard) => {
@@ -118,7 +121,8 @@ impl Guard {
     }
 
     /// Leaves the lock to its expiry, because nobody knows whether the work under it is over.
-    /// A lock in this process has no expiry and is given back.
+    /// A lock in this process has no expiry and is given back. Returns at once; others wait for
+    /// what is left of the lease.
     pub fn leave_to_expire(self) {
         match self.held {
             Held::Local(guard) => drop(guard),
@@ -139,7 +143,7 @@ impl Guards {
         self.0.push(guard);
     }
 
-    /// Whether one of them is a lock on `key`.
+    /// Whether one of them is a lock on `key`. Says nothing of whether it is still held.
     #[must_use]
     pub fn cover(&self, key: &LockKey) -> bool {
         self.0.iter().any(|guard| guard.key() == key)
@@ -161,7 +165,10 @@ impl Guards {
     /// lock is no longer held, or has no fence.
     ///
     /// # Errors
-    /// Redis does not answer.
+    /// [`Error::Unavailable`] when Redis does not answer; the guard keeps its number.
+    ///
+    /// # Cancel safety
+    /// Safe, as for [`FencedGuard::refence`].
     pub async fn refence(&mut self, key: &LockKey, floor: i64) -> Result<Option<i64>, Error> {
         let guard = self.0.iter_mut().find(|guard| guard.key() == key);
         match guard.map(|guard| &mut guard.held) {
@@ -170,10 +177,11 @@ impl Guards {
         }
     }
 
-    /// Gives all of them back, the last one first. `Held` only if every one was still held.
+    /// Gives all of them back, the last one first. `Held` only if every one was still held;
+    /// `Unknown` as soon as Redis does not answer for one, and the rest is handed over.
     ///
     /// # Cancel safety
-    /// What was not given back yet is handed over, as by dropping.
+    /// Safe: what was not given back yet is handed over, as by dropping.
     pub async fn release(mut self) -> Released {
         let mut all = Released::Held;
         while let Some(guard) = self.0.pop() {

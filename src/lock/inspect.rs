@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::process::name_in;
 use super::{Error, Holder, Locks, Redis};
 
 /// Enough to see what is wrong; a shop that leaves more behind needs `redis-cli`.
@@ -16,7 +17,10 @@ const BESIDE: [&str; 3] = [LINE, ":seen", ":fence"];
 pub struct HeldLock {
     /// The Redis key.
     pub key: String,
-    /// Who holds it.
+    /// Which process holds it, by the name of its replica (without one, by the first digits of its
+    /// number); the same as `holder_process` of a refusal.
+    pub process: Option<String>,
+    /// Who holds it: the whole value.
     pub owner: String,
     /// Since when, in milliseconds of Unix time, as its holder wrote it down.
     pub since_ms: Option<i64>,
@@ -29,22 +33,48 @@ pub struct HeldLock {
     pub waiting: u64,
 }
 
-/// Who holds the lock of that Redis key.
-pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
+/// A key as one Redis has it; empty when it is free.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub(super) value: String,
+    /// Absent when it never expires.
+    pub(super) remaining: Option<Duration>,
+}
+
+impl Look {
+    pub(super) fn holder(&self) -> Holder {
+        Holder {
+            process: name_in(&self.value).map(str::to_owned),
+            since_ms: since_ms(&self.value),
+            remaining: self.remaining,
+            fence: fence(&self.value),
+        }
+    }
+}
+
+pub(super) async fn look(redis: &Redis, redis_key: &str) -> Result<Look, Error> {
     let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
     let (value, ttl_ms): (Option<String>, i64) = redis.pipe(commands).await?;
-    Ok(Holder {
-        since_ms: value.as_deref().and_then(since_ms),
-        remaining: u64::try_from(ttl_ms).ok().map(Duration::from_millis),
-        fence: value.as_deref().and_then(fence),
-    })
+    let remaining = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
+    Ok(Look { value: value.unwrap_or_default(), remaining })
+}
+
+/// Who holds the lock of that Redis key.
+pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
+    Ok(look(redis, redis_key).await?.holder())
 }
 
 impl Locks {
-    /// All locks that are held now, tokens included, by key.
+    /// All locks that are held now, tokens included, by key; of very many, about the first 1,000.
+    ///
+    /// No snapshot: each is as it was when it was looked at, and one that was taken or given back
+    /// meanwhile may be missing. Those of a quorum live on its nodes and are not among them.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// [`Error::Unavailable`] when Redis does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
         let mut keys = self.redis.scan(&format!("{prefix}lock:*"), is_a_lock, MOST).await?;
@@ -54,23 +84,19 @@ impl Locks {
         keys.dedup();
         let mut held = Vec::with_capacity(keys.len());
         for key in keys {
-            let commands = ::redis::pipe().get(&key).pttl(&key).to_owned();
-            let (owner, ttl_ms): (Option<String>, i64) = self.redis.pipe(commands).await?;
-            let Some(owner) = owner else { continue };
-            let fence = fence(&owner);
+            let look = look(&self.redis, &key).await?;
+            if look.value.is_empty() {
+                continue;
+            }
+            let Holder { process, since_ms, remaining, fence } = look.holder();
             let waiting = match fence {
                 Some(_) => self.redis.query(::redis::Cmd::zcard(format!("{key}{LINE}"))).await?,
                 None => 0,
             };
-            let remaining_ms = u64::try_from(ttl_ms).ok();
-            held.push(HeldLock {
-                since_ms: since_ms(&owner),
-                key,
-                owner,
-                remaining_ms,
-                fence,
-                waiting,
-            });
+            let remaining_ms =
+                remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            let owner = look.value;
+            held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
         }
         Ok(held)
     }

@@ -15,6 +15,7 @@ pub mod guard;
 pub mod inspect;
 pub mod key;
 pub mod ladder;
+pub mod process;
 pub mod redis;
 pub mod token;
 
@@ -29,6 +30,7 @@ pub use key::LockKey;
 use ladder::quorum::Quorum;
 use ladder::watchdog::Renewed;
 use ladder::{local, owner};
+use process::Process;
 pub use redis::Redis;
 pub use token::{TokenGuard, TokenOutcome};
 
@@ -37,6 +39,9 @@ pub use token::{TokenGuard, TokenOutcome};
 pub struct Settings {
     /// What every Redis key begins with; `holdfast:` but for tests, which share one Redis.
     pub prefix: String,
+    /// What people call this process: its replica's name. Without one, holders are told apart by
+    /// the digits of their process's number.
+    pub name: Option<String>,
     /// How long a lease lives if nobody gives it back.
     pub ttl: Duration,
     /// Pause between two attempts of a waiter; half of it is jitter.
@@ -51,6 +56,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             prefix: "holdfast:".to_owned(),
+            name: None,
             // Longer than the longest request (8 s): in a healthy shop no lease is outlived.
             ttl: Duration::from_secs(10),
             retry: Duration::from_millis(50),
@@ -136,14 +142,18 @@ pub enum Outcome {
     },
 }
 
-/// What is known of whoever holds a lock.
+/// What is known of whoever holds a lock: by its value in Redis, and for [`Kind::Quorum`] by what
+/// more than half of the nodes say. All is unknown when they do not answer.
 #[derive(Debug, Clone, Default)]
 pub struct Holder {
+    /// In which process, by its name ([`Settings::name`]).
+    pub process: Option<String>,
     /// Since when, in milliseconds of Unix time.
     pub since_ms: Option<i64>,
     /// When the lease ends if nobody renews it or gives it back.
     pub remaining: Option<Duration>,
-    /// Under which fence, where the lock has one.
+    /// Under which fence, where the lock has one: the first of its process's grant. Whoever has the
+    /// lock now may have a later one of it, passed on inside that process.
     pub fence: Option<i64>,
 }
 
@@ -175,6 +185,7 @@ impl From<::redis::RedisError> for Error {
 #[derive(Debug, Clone)]
 pub struct Locks {
     redis: Redis,
+    process: Process,
     local: local::LocalLocks,
     fenced: FencedLocks,
     quorum: Option<Quorum>,
@@ -197,21 +208,25 @@ pub struct Ask<'a> {
 }
 
 impl Locks {
-    /// Locks over this Redis.
+    /// Locks of one process over this Redis: each call makes another process of them. Must be
+    /// called on the main runtime. Redis need not be there yet.
     #[must_use]
     pub fn new(redis: Redis, settings: Settings) -> Self {
-        let fenced = FencedLocks::new(redis.clone(), &settings.prefix, settings.fenced.clone());
-        Self { redis, local: local::LocalLocks::default(), fenced, quorum: None, settings }
+        let process = Process::new(settings.name.as_deref());
+        let (prefix, times) = (&settings.prefix, settings.fenced.clone());
+        let fenced = FencedLocks::new(redis.clone(), prefix, times, &process);
+        let local = local::LocalLocks::default();
+        Self { redis, process, local, fenced, quorum: None, settings }
     }
 
-    /// The same locks, and [`Kind::Quorum`] over those nodes.
+    /// The same locks, and [`Kind::Quorum`] over those nodes; without any, it is refused.
     #[must_use]
     pub fn with_quorum(mut self, nodes: Vec<Redis>) -> Self {
-        self.quorum = (!nodes.is_empty()).then(|| Quorum::new(nodes));
+        self.quorum = (!nodes.is_empty()).then(|| Quorum::new(nodes, self.process.clone()));
         self
     }
 
-    /// Whether that kind of lock can be taken here.
+    /// Whether that kind of lock can be taken here. Asks nobody.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         kind != Kind::Quorum || self.quorum.is_some()
@@ -231,12 +246,20 @@ impl Locks {
 
     /// Takes all keys, in sorted order, or none.
     ///
+    /// Waits no longer than [`Settings::timeout`] and the ask's own deadline; looking up who holds
+    /// a key that was not had may take 0.8 s more. Two callers that take several keys each can't
+    /// wait for each other in a circle, as long as neither holds others already.
+    ///
+    /// Does not promise that the lock is still held when the caller goes on: every kind but `Local`
+    /// is a lease. In which order waiters are served is the kind's.
+    ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; nothing stays locked longer than the
-    /// lease.
+    /// [`Error::Unavailable`] when Redis does not answer: never mistaken for *busy*. What may have
+    /// been taken is being given back, or ends with its lease. [`Error::NoQuorum`] without nodes.
     ///
     /// # Cancel safety
-    /// Safe: dropping the future gives back what was taken, and what may have been taken.
+    /// Safe at every await: dropping the future gives back what was taken, and what may have been
+    /// taken. (`tests/lock/cancelled.rs` drops it at each.)
     pub async fn acquire(&self, ask: Ask<'_>) -> Result<Outcome, Error> {
         let started = Instant::now();
         let until = ask.deadline.min(started + self.settings.timeout);
@@ -269,12 +292,15 @@ impl Locks {
         let redis_key = self.redis_key(&key);
         match ask.kind {
             Kind::Local => {
-                Ok(self.local.acquire(key, ask.wait, until).await.ok_or_else(Holder::default))
+                let guard = self.local.acquire(key, ask.wait, until).await;
+                let process = Some(self.process.name().to_owned());
+                Ok(guard.ok_or(Holder { process, ..Holder::default() }))
             }
             Kind::Owner | Kind::Watchdog => {
                 let ttl = ask.ttl.unwrap_or(self.settings.ttl);
                 let lock = owner::Lock {
                     redis: &self.redis,
+                    process: &self.process,
                     redis_key: redis_key.clone(),
                     ttl,
                     retry: self.settings.retry,
@@ -290,8 +316,10 @@ impl Locks {
             Kind::Quorum => {
                 let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
                 let (ttl, retry) = (ask.ttl.unwrap_or(self.settings.ttl), self.settings.retry);
-                let lease = quorum.acquire(&redis_key, ttl, retry, ask.wait, until).await?;
-                Ok(lease.map(|lease| Guard::quorum(key, lease)).ok_or_else(Holder::default))
+                match quorum.acquire(&redis_key, ttl, retry, ask.wait, until).await? {
+                    Some(lease) => Ok(Ok(Guard::quorum(key, lease))),
+                    None => Ok(Err(quorum.holder(&redis_key).await)),
+                }
             }
             Kind::Fenced => self.fenced.acquire(key, redis_key, ask.wait, ask.ttl, until).await,
         }

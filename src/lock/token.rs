@@ -10,9 +10,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
-use super::redis::unix_ms;
 use super::{Error, Locks, Redis};
 
 /// How long a dead replica can keep a token busy.
@@ -45,8 +43,12 @@ impl Locks {
     /// Takes the lock of a token. `name` is what follows `holdfast:token:`, `fingerprint` what the
     /// request is (no `@` in it).
     ///
+    /// It does not wait, and does not promise that the work was not done before: that is looked up
+    /// in Postgres.
+    ///
     /// # Errors
-    /// Redis did not answer. What may have been taken is being given back.
+    /// [`Error::Unavailable`] when Redis did not answer. What may have been taken is being given
+    /// back.
     ///
     /// # Cancel safety
     /// Safe, as for [`Locks::acquire`].
@@ -58,7 +60,7 @@ impl Locks {
         let mut guard = TokenGuard {
             redis: self.redis.clone(),
             key: format!("{}token:{name}", self.settings.prefix),
-            value: format!("{fingerprint}/{}@{}", Uuid::new_v4(), unix_ms()),
+            value: format!("{fingerprint}/{}", self.process.new_owner()),
             renewal: None,
         };
         let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
@@ -92,7 +94,11 @@ impl Locks {
 }
 
 impl TokenGuard {
-    /// Gives the token back.
+    /// Gives the token back, if it is still ours. It does not fail: a Redis that does not answer is
+    /// asked once more in the background, and the token ends within three seconds anyway.
+    ///
+    /// # Cancel safety
+    /// Safe: what is dropped is handed over.
     pub async fn release(mut self) {
         self.stop_renewal();
         if self.redis.delete_if(&self.key, &self.value).await.is_ok() {

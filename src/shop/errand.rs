@@ -19,6 +19,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::figures::{Holding, Waiting};
 use super::idempotency::{self, Claim, Opened, Stored};
 use super::stock::{Exclusion, Strategy};
 use super::{Answer, Conditions, Error, Outcome, Refusal, Shop};
@@ -98,8 +99,8 @@ pub async fn run<E: Errand>(
         };
         match prepared {
             Prepared::Settled(outcome) => Ok(outcome),
-            Prepared::Ready(guards, token) => {
-                to_the_end(shop_there, conditions, errand, guards, token).await
+            Prepared::Ready(taken, token) => {
+                to_the_end(shop_there, conditions, errand, taken, token).await
             }
         }
     };
@@ -114,7 +115,15 @@ enum Prepared {
     /// All there is to say; nothing is held.
     Settled(Outcome),
     /// The locks, and the token's.
-    Ready(Guards, Option<TokenGuard>),
+    Ready(Taken, Option<TokenGuard>),
+}
+
+/// The locks, and how long they are held.
+#[derive(Default)]
+struct Taken {
+    guards: Guards,
+    /// After the guards: dropped together, they are given back first. Nothing without a lock.
+    holding: Option<Holding>,
 }
 
 async fn prepare<E: Errand>(
@@ -139,7 +148,7 @@ async fn prepare<E: Errand>(
         Err(refusal) => Err(refusal),
     };
     match taken {
-        Ok(guards) => Ok(Prepared::Ready(guards, token)),
+        Ok(taken) => Ok(Prepared::Ready(taken, token)),
         Err(refusal) => {
             give_back_token(token).await;
             Ok(Prepared::Settled(Outcome::Refused(refusal)))
@@ -151,11 +160,10 @@ async fn take_locks(
     shop: &Shop,
     conditions: &Conditions,
     keys: &[LockKey],
-) -> Result<Result<Guards, Refusal>, Error> {
+) -> Result<Result<Taken, Refusal>, Error> {
     let seen = || keys.iter().map(|key| Seen::key(key.as_str()));
     conditions.probe.at(Point::Wait, seen()).await;
-    let Some(kind) = conditions.strategy.lock else { return Ok(Ok(Guards::default())) };
-    let started = tokio::time::Instant::now();
+    let Some(kind) = conditions.strategy.lock else { return Ok(Ok(Taken::default())) };
     let ask = Ask {
         kind,
         wait: conditions.wait.unwrap_or(kind.waits()[0]),
@@ -163,13 +171,14 @@ async fn take_locks(
         deadline: conditions.deadline,
         keys,
     };
+    let waiting = Waiting::begin(conditions.strategy);
     let outcome = shop.locks.acquire(ask).await?;
-    metrics::histogram!("holdfast_lock_wait_seconds", "strategy" => conditions.strategy.name)
-        .record(started.elapsed().as_secs_f64());
+    waiting.answered();
     match outcome {
         lock::Outcome::Acquired(guards) => {
+            let taken = Taken { guards, holding: Some(Holding::begin(conditions.strategy)) };
             conditions.probe.at(Point::Held, seen()).await;
-            Ok(Ok(guards))
+            Ok(Ok(taken))
         }
         lock::Outcome::Busy(holder) => Ok(Err(Refusal::LockBusy(holder))),
         lock::Outcome::TimedOut { waited, holder } => {
@@ -190,10 +199,11 @@ async fn to_the_end<E: Errand>(
     shop: Shop,
     conditions: Conditions,
     errand: E,
-    mut guards: Guards,
+    taken: Taken,
     token: Option<TokenGuard>,
 ) -> Result<Outcome, Error> {
     let keys = errand.keys();
+    let Taken { mut guards, holding } = taken;
     let end = attempt_until_done(&shop, &conditions, &errand, &mut guards).await;
     let result = match end {
         End::GiveBack(result) => {
@@ -208,6 +218,7 @@ async fn to_the_end<E: Errand>(
             Err(error)
         }
     };
+    drop(holding);
     conditions.probe.at(Point::Release, keys.iter().map(|key| Seen::key(key.as_str()))).await;
     give_back_token(token).await;
     result

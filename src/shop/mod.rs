@@ -12,6 +12,7 @@ pub mod users;
 pub mod stock;
 
 pub mod errand;
+mod figures;
 pub mod idempotency;
 
 pub mod orders;

@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
+pub mod cut;
 pub mod proxy;
 pub mod replica;
 

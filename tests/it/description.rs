@@ -56,14 +56,3 @@ async fn the_page_to_try_it_answers() {
     assert!(page.url().path().starts_with("/api/docs/"), "{}", page.url());
     assert!(page.text().await.unwrap().contains("swagger-ui"));
 }
-
-#[tokio::test]
-async fn figures_for_prometheus_carry_their_units() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    shop.placed(&alice, "deadbolt", 1).await;
-    let metrics =
-        shop.http.get(shop.url(0, "/metrics")).send().await.unwrap().text().await.unwrap();
-    assert!(metrics.contains("holdfast_http_request_seconds_bucket"), "{metrics}");
-    assert!(metrics.contains("holdfast_lock_wait_seconds_bucket"), "{metrics}");
-}

@@ -8,9 +8,12 @@ mod common;
 mod topology;
 
 mod audit;
+mod cancelled;
 mod description;
 mod elsewhere;
 mod fenced;
+mod figures;
+mod holders;
 mod idempotency;
 mod journey;
 mod refusals;

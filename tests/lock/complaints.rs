@@ -100,7 +100,8 @@ async fn a_release_that_is_cancelled_is_carried_out(server: &Server) {
     let process = server.process();
     let held = process.take("{a}").await;
     let mut releasing = Box::pin(held.release());
-    assert!(futures_util::poll!(&mut releasing).is_pending());
+    // Answered at once, now and then: by another thread, while it is polled.
+    let _ = futures_util::poll!(&mut releasing);
     drop(releasing);
     let started = Instant::now();
     server.process().take("{a}").await.release().await;

@@ -14,26 +14,30 @@ everywhere!(
 
 /// One time somebody had the lock.
 #[derive(Debug, Clone, Copy)]
-struct Hold {
-    from_us: u64,
-    to_us: u64,
-    fence: i64,
+pub struct Hold {
+    pub from_us: u64,
+    pub to_us: u64,
+    pub fence: i64,
 }
 
-type History = Arc<Mutex<Vec<Hold>>>;
+pub type History = Arc<Mutex<Vec<Hold>>>;
 
-async fn client(process: Process, history: History, times: usize) {
+pub async fn client(process: Process, history: History, times: usize) {
     for _ in 0..times {
-        let guards = process.take("{hot}").await;
-        let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
-        tokio::task::yield_now().await;
-        history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
-        guards.release().await;
+        hold_once(&process, &history).await;
     }
 }
 
+pub async fn hold_once(process: &Process, history: &History) {
+    let guards = process.take("{hot}").await;
+    let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
+    tokio::task::yield_now().await;
+    history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
+    guards.release().await;
+}
+
 /// No two at once, and every one with a larger fence than the one before.
-fn assert_exclusive(history: &History) {
+pub fn assert_exclusive(history: &History) {
     let mut holds = history.lock().unwrap().clone();
     holds.sort_by_key(|hold| hold.from_us);
     for pair in holds.windows(2) {

@@ -3,16 +3,21 @@
 //! primary with sentinels.
 //!
 //! The complaints that users of other lock libraries have, and that can happen here, are tests by
-//! name: [`complaints`].
+//! name: [`complaints`], and [`cancelled`] for futures that are dropped.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 #[path = "../topology/mod.rs"]
 mod topology;
 
+#[path = "../common/cut.rs"]
+mod cut;
+
+mod cancelled;
 mod complaints;
 mod faults;
 mod history;
+mod jumps;
 mod manners;
 mod quorum;
 mod server;

@@ -79,6 +79,9 @@ async fn the_page_of_the_locks_shows_who_holds_and_how_many_wait() {
         let page = admin.get("/locks").await;
         assert_eq!(page.status, 200, "{}", page.text);
         page.words().contains(&format!("lock:{{sku:{sku}}}"))
+            && [0, 1].iter().any(|n: &usize| {
+                page.text.contains(&format!("\">{}</code>", shop.replicas[*n].name()))
+            })
             && page.text.contains("data-name=\"Waiting\" class=\"number\">1</td>")
     })
     .await;

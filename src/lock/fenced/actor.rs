@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
+use super::figures::Figures;
 use super::message::{Message, Waiter};
 use super::talk::{Asked, BLOCK, Grant};
 use super::tenure::{Tenure, deadline_us, us};
@@ -47,6 +48,7 @@ pub(super) struct Line {
     inbox: mpsc::UnboundedReceiver<Message>,
     waiters: VecDeque<Waiter>,
     ours: Ours,
+    figures: Figures,
 }
 
 impl Line {
@@ -56,7 +58,8 @@ impl Line {
         sender: mpsc::UnboundedSender<Message>,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
-        Self { shared, key, sender, inbox, waiters: VecDeque::new(), ours: Ours::Nothing }
+        let (waiters, ours, figures) = (VecDeque::new(), Ours::Nothing, Figures::default());
+        Self { shared, key, sender, inbox, waiters, ours, figures }
     }
 
     /// Runs until nobody here has to do with the key any more.
@@ -66,6 +69,8 @@ impl Line {
                 self.hear(message).await;
             }
             self.waiters.retain(|waiter| !waiter.reply.is_closed());
+            let rivals = matches!(&self.ours, Ours::Held(t) if t.rival_since_us.is_some());
+            self.figures.contended(rivals);
             match &self.ours {
                 Ours::Nothing if self.waiters.is_empty() => {
                     if self.is_over() {
@@ -122,6 +127,7 @@ impl Line {
     }
 
     fn join(&mut self, waiter: Waiter) {
+        Figures::joins(self.waiters.len());
         let free = matches!(self.ours, Ours::Nothing) && self.waiters.is_empty();
         if waiter.only_try && !free {
             self.turn_away(vec![waiter]);
@@ -248,7 +254,7 @@ impl Line {
 
     /// The word that we have the lock. It is as good as the answer to a confirmation if the grant
     /// was made after we last asked: then it can't end before a grant's time from that call on,
-    /// however long the word took. The confirmation follows when the guard is out already.
+    /// however long the word took. The confirmation follows as a renewal, if it is needed at all.
     async fn granted(&mut self, granted: &str, grant: Grant) {
         let Ours::Queued { owner, asked_us, fence, .. } = &self.ours else { return };
         if owner != granted {
@@ -264,7 +270,6 @@ impl Line {
         let ttl = self.ttl();
         if let Ours::Held(tenure) = &mut self.ours {
             tenure.ttl = ttl;
-            tenure.renew_at_us = 0;
         }
     }
 

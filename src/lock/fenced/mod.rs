@@ -11,8 +11,8 @@
 //! - **A guard rests on a call that this process made and that was answered**: its deadline runs
 //!   from before that call was sent. Whoever was granted the lock while it waited needs no second
 //!   call for that: a grant with a fence above the one that its last poll was told was made after
-//!   that poll, and can't end before a grant's time from then on. It is confirmed when the guard is
-//!   out already; when the word comes too late for that, before.
+//!   that poll, and can't end before a grant's time from then on. It is confirmed by the first
+//!   renewal, if the guard is out for so long; when the word comes too late for that, before.
 //! - **A guard that ran out**, by the renewal's or the clock's word, says so:
 //!   [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
 //! - **Nothing is left behind.** Whoever stops waiting is passed over; a guard that is dropped is
@@ -23,12 +23,17 @@
 //! expiry can. It makes that harmless: the fence and the row's version refuse the late write
 //! (`shop::stock::fenced`). A holder that writes without showing its fence is not protected.
 //!
+//! A client's time of day decides nothing, Redis's does. Jumps it ahead, leases end early: there
+//! may be two holders until the first one's next renewal, and the fence tells them apart. Jumps it
+//! back, whoever lives goes on, and the lease of somebody dead lasts as much longer.
+//!
 //! # Seen in the wild
 //! Fences: Kleppmann, *How to do distributed locking* (2016). Passing inside a process first: lock
 //! cohorting (Dice, Marathe, Shavit, `PPoPP` 2012). The release that grants: queue locks (MCS,
 //! 1991).
 
 mod actor;
+mod figures;
 mod hear;
 mod message;
 mod talk;
@@ -41,8 +46,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
-use uuid::Uuid;
 
+use super::process::Process;
 use super::{Error, Guard, Holder, LockKey, Redis, Released, Wait};
 use crate::clock;
 use actor::Line;
@@ -86,13 +91,14 @@ struct Shared {
 }
 
 impl FencedLocks {
-    /// The locks over that Redis; `prefix` is what every key begins with.
+    /// The locks of that process over that Redis; `prefix` is what every key begins with. Nothing
+    /// is asked of Redis yet but to listen, in the background, until the last clone is gone.
     #[must_use]
-    pub fn new(redis: Redis, prefix: &str, times: Times) -> Self {
+    pub fn new(redis: Redis, prefix: &str, times: Times, process: &Process) -> Self {
         let shared = Arc::new(Shared {
             talk: Talk::new(redis.clone(), prefix, &times),
             times,
-            process: Uuid::new_v4().simple().to_string(),
+            process: process.id(),
             lines: Mutex::default(),
         });
         redis.runtime().spawn(hear::listen(redis.clone(), Arc::downgrade(&shared)));
@@ -100,13 +106,17 @@ impl FencedLocks {
     }
 
     /// Takes the lock on `key`, waiting until `until` unless `wait` is [`Wait::Try`]; the holder's
-    /// particulars when it is still taken then. `ttl` is the lease's, if not the usual one.
+    /// particulars when it is still taken then (Redis is asked for them, up to 0.8 s more). `ttl`
+    /// is the lease's, if not the usual one; passed on inside the process it stays what it was.
+    ///
+    /// First come, first served among the waiters of this process. Between processes nobody barges,
+    /// but a process passes the lock on inside itself a few times before others have it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not answer. What may have been taken is given back.
     ///
     /// # Cancel safety
-    /// Safe: whoever stops waiting is passed over.
+    /// Safe: whoever stops waiting is passed over, and what was granted to nobody is handed on.
     pub async fn acquire(
         &self,
         key: LockKey,
@@ -210,13 +220,17 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// The number of this acquisition: larger than every one before it.
+    /// The number of this acquisition: larger than every one before it for its key, as long as
+    /// Redis forgets nothing. The protected thing must compare it; nothing else does.
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence
     }
 
-    /// Whether the lease has not run out yet, as far as this machine can know.
+    /// Whether the lease has not run out yet, as far as this machine can know, without asking.
+    ///
+    /// `false` is certain to stay so. `true` may be over before the caller has looked at it, and
+    /// is wrong until the next renewal when Redis has forgotten the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
@@ -226,15 +240,16 @@ impl FencedGuard {
     /// its fence.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lease has run out.
+    /// [`Error::Lost`] when the lease has run out. `Ok` promises no more than `is_held` does.
     pub fn ensure_held(&self) -> Result<(), Error> {
         if self.is_held() { Ok(()) } else { Err(Error::Lost) }
     }
 
-    /// Returns when the lock is no longer held: the lease ran out, or the renewal found it gone.
+    /// Returns when the lock is no longer held: the lease ran out by this machine's clock, or the
+    /// renewal found it gone. Not before, and at the latest with the lease.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe: it only listens.
     pub async fn lost(&self) {
         let mut lost = self.lease.lost.subscribe();
         loop {
@@ -251,11 +266,13 @@ impl FencedGuard {
     /// A new number above `floor`, because a row knows a higher one than this guard's: Redis has
     /// forgotten. `None` when Redis says that the lock is no longer ours.
     ///
+    /// Redis's counter is only ever raised, and the lock stays held meanwhile.
+    ///
     /// # Errors
-    /// Redis does not answer.
+    /// [`Error::Unavailable`] when Redis does not answer; this guard keeps its number.
     ///
     /// # Cancel safety
-    /// Safe: a number that nobody takes is skipped.
+    /// Safe: this guard keeps its number, and a new one that nobody takes is skipped.
     pub async fn refence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
         let (reply, answer) = oneshot::channel();
         let owner = self.lease.owner.clone();
@@ -269,10 +286,14 @@ impl FencedGuard {
         Ok(fence)
     }
 
-    /// Gives the lock back.
+    /// Gives the lock back: to the next in this process's line, or to the next process.
+    ///
+    /// `Held` inside the process is by its own clock; between processes Redis has said so. It does
+    /// not fail: [`Released::Unknown`] ends with the lease.
     ///
     /// # Cancel safety
-    /// Safe: the lock is given back all the same; only what that found out is not learned.
+    /// Safe, even before the first poll: the lock is given back all the same; only what that found
+    /// out is not learned.
     pub async fn release(mut self) -> Released {
         self.given_back = true;
         let (reply, answer) = oneshot::channel();
@@ -284,7 +305,8 @@ impl FencedGuard {
         }
     }
 
-    /// Leaves the lock to its expiry: it is neither renewed nor given back.
+    /// Leaves the lock to its expiry: it is neither renewed nor given back. Others wait for what is
+    /// left of the lease.
     pub fn leave_to_expire(mut self) {
         self.given_back = true;
         let owner = self.lease.owner.clone();

@@ -26,7 +26,8 @@ type Map = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;
 pub struct LocalLocks(Arc<Map>);
 
 impl LocalLocks {
-    /// Waits in line until `until`; `None` when it is still taken then.
+    /// Waits in line until `until`, first come, first served; `None` when it is still taken then,
+    /// or at once with [`Wait::Try`]. It can't fail. Other processes are not kept out.
     ///
     /// # Cancel safety
     /// Safe: a waiter that is dropped leaves the line.

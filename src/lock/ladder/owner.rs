@@ -18,9 +18,8 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep_until};
-use uuid::Uuid;
 
-use crate::lock::redis::unix_ms;
+use crate::lock::process::Process;
 use crate::lock::{Error, Redis, Released, Wait};
 
 /// One lock that is being asked for.
@@ -28,6 +27,8 @@ use crate::lock::{Error, Redis, Released, Wait};
 pub struct Lock<'a> {
     /// Where.
     pub redis: &'a Redis,
+    /// By whom.
+    pub process: &'a Process,
     /// Under which name.
     pub redis_key: String,
     /// For how long.
@@ -39,8 +40,11 @@ pub struct Lock<'a> {
 impl Lock<'_> {
     /// Takes the lock, trying until `until` when told to; `None` when it is still taken then.
     ///
+    /// In no order: whoever asks at the right moment has it. The lease is not renewed.
+    ///
     /// # Errors
-    /// Redis did not answer. The owner that may have got in is being let out again.
+    /// [`Error::Unavailable`] when Redis did not answer. The owner that may have got in is being
+    /// let out again.
     ///
     /// # Cancel safety
     /// Safe: the release of an attempt in flight is handed over.
@@ -58,7 +62,7 @@ impl Lock<'_> {
     }
 
     async fn attempt(&self) -> Result<Option<Lease>, Error> {
-        let owner = format!("{}@{}", Uuid::new_v4(), unix_ms());
+        let owner = self.process.new_owner();
         // The lease exists before the command is sent: if the answer is lost, or nobody waits for
         // it any more, dropping the lease gives back what may have been taken.
         let lease =
@@ -108,7 +112,10 @@ impl Lease {
         &self.owner
     }
 
-    /// Compares and deletes.
+    /// Compares and deletes: somebody else's lease is never touched.
+    ///
+    /// # Cancel safety
+    /// Safe: a release that was not answered is handed over, as by dropping.
     pub async fn release(mut self) -> Released {
         let outcome = self.redis.delete_if(&self.key, &self.owner).await;
         // An answer, whichever, means there is nothing left to give back.
@@ -120,7 +127,7 @@ impl Lease {
         }
     }
 
-    /// Forgets the lease without giving it back.
+    /// Forgets the lease without giving it back: it ends by its expiry.
     pub fn disarm(mut self) {
         self.armed = false;
     }

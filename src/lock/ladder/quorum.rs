@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use rand::RngExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
-use uuid::Uuid;
 
 use crate::clock::monotonic_us;
-use crate::lock::redis::unix_ms;
-use crate::lock::{Error, Redis, Released, Wait};
+use crate::lock::process::Process;
+use crate::lock::{Error, Holder, Redis, Released, Wait, inspect};
 
 /// One node may take this part of the lease to answer, and not more than [`NODE_LIMIT`].
 const NODE_PART: u32 = 20;
@@ -42,13 +42,15 @@ const SLOW_LIMIT: Duration = Duration::from_millis(1_500);
 #[derive(Debug, Clone)]
 pub struct Quorum {
     nodes: Vec<Redis>,
+    process: Process,
 }
 
 impl Quorum {
-    /// A quorum of those nodes; an even number of them tolerates no more than one less does.
+    /// A quorum of those nodes, for that process. An even number of them tolerates no more than
+    /// one less does.
     #[must_use]
-    pub fn new(nodes: Vec<Redis>) -> Self {
-        Self { nodes }
+    pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
+        Self { nodes, process }
     }
 
     /// How many nodes are more than half.
@@ -58,10 +60,11 @@ impl Quorum {
     }
 
     /// Takes the lock on a majority, trying until `until` when told to; `None` when a majority is
-    /// somebody else's then.
+    /// somebody else's then. In no order. The lease is extended until it is given back.
     ///
     /// # Errors
-    /// So many nodes are away that there can be no majority.
+    /// [`Error::Unavailable`] when so many nodes are away, or stay slow for 1.5 s, that there can
+    /// be no majority.
     ///
     /// # Cancel safety
     /// Safe: what was taken, and what may still be taken, is given back.
@@ -91,13 +94,28 @@ impl Quorum {
         }
     }
 
+    /// Whoever has it on a majority, as far as the nodes say so within a moment; else nothing is
+    /// known.
+    ///
+    /// # Cancel safety
+    /// Safe: it only looks.
+    pub async fn holder(&self, redis_key: &str) -> Holder {
+        let looks = self.nodes.iter().map(|node| inspect::look(node, redis_key));
+        let looks = join_all(looks.map(|look| timeout(NODE_LIMIT, look))).await;
+        let seen: Vec<_> = looks.into_iter().flatten().flatten().collect();
+        let votes = |value: &str| seen.iter().filter(|look| look.value == value).count();
+        let most = seen.iter().filter(|look| votes(&look.value) >= self.majority());
+        // Once the shortest of them has ended there may be no majority any more.
+        most.min_by_key(|look| look.remaining).map(inspect::Look::holder).unwrap_or_default()
+    }
+
     async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<Attempt, Error> {
         let sent_us = monotonic_us();
         // Armed before anything is sent: dropping it gives back whatever was or will be granted.
         let held = Held {
             quorum: self.clone(),
             key: redis_key.to_owned(),
-            owner: format!("{}@{}", Uuid::new_v4(), unix_ms()),
+            owner: self.process.new_owner(),
             over: Arc::default(),
             armed: true,
         };
@@ -198,13 +216,16 @@ impl QuorumLease {
         self.deadline_us
     }
 
-    /// Gives it back everywhere.
+    /// Gives it back everywhere; [`Released::Held`] if a majority still had it.
+    ///
+    /// # Cancel safety
+    /// Safe: the nodes are asked by tasks of their own. Before the first poll, as by dropping.
     pub async fn release(self) -> Released {
         drop(self.renewal);
         self.held.give_back().await
     }
 
-    /// Leaves it to its expiry.
+    /// Leaves it to its expiry: it is neither extended nor given back.
     pub fn leave_to_expire(mut self) {
         self.held.armed = false;
     }

@@ -41,7 +41,8 @@ impl Drop for Renewal {
 }
 
 impl Renewed {
-    /// Renews the lease from now on, until it is given back, dropped or lost.
+    /// Renews the lease from now on, until it is given back, dropped or lost. Nobody is told when
+    /// it is lost: only the release finds out.
     #[must_use]
     pub fn new(lease: Lease, ttl: Duration) -> Self {
         let renewal = lease.redis().runtime().spawn(renew(
@@ -56,7 +57,7 @@ impl Renewed {
     /// Stops renewing, then compares and deletes.
     ///
     /// # Cancel safety
-    /// As [`Lease::release`]: what is dropped is handed over.
+    /// Safe, as [`Lease::release`]: what is dropped is handed over.
     pub async fn release(self) -> Released {
         drop(self.renewal);
         self.lease.release().await

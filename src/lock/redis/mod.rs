@@ -118,7 +118,8 @@ impl Redis {
     /// When Redis does not answer, or answers with an error.
     ///
     /// # Cancel safety
-    /// A command that was sent is carried out, whoever waits for it.
+    /// Dropped before the first poll, nothing is sent. A command that was sent is carried out,
+    /// whoever waits for it.
     pub async fn query<T>(&self, command: Cmd) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -130,7 +131,7 @@ impl Redis {
     /// Several commands in one round trip.
     ///
     /// # Errors
-    /// As [`Redis::query`].
+    /// As [`Redis::query`], and as safe to drop.
     pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -142,7 +143,7 @@ impl Redis {
     /// One script.
     ///
     /// # Errors
-    /// As [`Redis::query`].
+    /// As [`Redis::query`], and as safe to drop: a script is carried out whole or not at all.
     pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,

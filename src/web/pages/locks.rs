@@ -24,6 +24,8 @@ struct LocksPage {
 #[derive(Debug)]
 struct Row {
     key: String,
+    /// The process's name, where there is one.
+    holder: String,
     owner: String,
     since: Option<(String, String)>,
     fence: Option<i64>,
@@ -52,8 +54,10 @@ fn row(lock: HeldLock, prefix: &str) -> Row {
         .since_ms
         .and_then(|ms| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok());
     let owner = lock.owner.split([' ', '@']).next().unwrap_or_default();
+    let holder = lock.process.unwrap_or_else(|| owner.to_owned());
     Row {
         key: lock.key.strip_prefix(prefix).unwrap_or(&lock.key).to_owned(),
+        holder,
         owner: owner.to_owned(),
         since: since.map(|at| (moment(at), rfc3339(at))),
         fence: lock.fence,

@@ -193,14 +193,17 @@ impl Kind {
                 "lock-busy",
                 423,
                 "Somebody else is changing this",
-                "The lock is taken, and the request did not want to wait for it.",
+                "The lock is taken, and the request did not want to wait for it. `holder_process`, \
+                 `holder_since` and `holder_fence` say by whom, as far as that is known.",
                 "Try again after `retry_after_ms`.",
             ),
             Kind::LockTimeout => (
                 "lock-timeout",
                 503,
                 "Waited for the lock in vain",
-                "The lock stayed taken for as long as the request could wait. Nothing was changed.",
+                "The lock stayed taken for as long as the request could wait. Nothing was changed. \
+                 `holder_process`, `holder_since` and `holder_fence` say who had it at the end, as \
+                 far as that is known.",
                 "Try again after `Retry-After`, with the same key.",
             ),
             Kind::LockLost => (

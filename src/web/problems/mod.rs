@@ -12,6 +12,7 @@ use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
+use crate::lock::Holder;
 use crate::shop::{Error, Refusal};
 pub use kind::Kind;
 
@@ -95,6 +96,13 @@ impl Problem {
     #[must_use]
     pub fn code(&self) -> StatusCode {
         self.0.status
+    }
+
+    /// Who has the lock, by the names of `GET /api/locks`; null where it is not known.
+    fn held_by(self, holder: Holder) -> Self {
+        self.with("holder_since", since(holder.since_ms))
+            .with("holder_process", holder.process)
+            .with("holder_fence", holder.fence)
     }
 
     fn retry_after(mut self, seconds: u64) -> Self {
@@ -183,12 +191,12 @@ impl From<Refusal> for Problem {
                 let retry_after_ms =
                     holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
                 Problem::new(Kind::LockBusy, "the lock is taken")
-                    .with("holder_since", since(holder.since_ms))
+                    .held_by(holder)
                     .with("retry_after_ms", u64::try_from(retry_after_ms).unwrap_or(1_000))
             }
             Refusal::LockTimeout { waited, holder } => {
                 let detail = format!("waited {} ms", waited.as_millis());
-                Problem::new(Kind::LockTimeout, detail).with("holder_since", since(holder.since_ms))
+                Problem::new(Kind::LockTimeout, detail).held_by(holder)
             }
         }
     }

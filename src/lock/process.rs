@@ -1,0 +1,87 @@
+//! Which process a lock's value speaks of, by a name that people know.
+//!
+//! Every value in Redis begins with `<name>~` (a token's, after its fingerprint): the replica's
+//! name where it has one, else the first eight digits of the process's own number. Nothing is
+//! decided by the name; two processes of one name are still two, by the digits behind it.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::redis::unix_ms;
+
+/// What ends a name; no name has it.
+const END: char = '~';
+/// More of a name is cut off: it is sent with every lock.
+const LONGEST: usize = 32;
+
+/// One process, as the values of its locks call it. New with every start. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Process {
+    name: Arc<str>,
+    number: Uuid,
+}
+
+impl Process {
+    /// A process of that name. What is no letter, digit, `-` or `_` becomes `-`.
+    #[must_use]
+    pub fn new(name: Option<&str>) -> Self {
+        let number = Uuid::new_v4();
+        let plain = |c: char| if is_plain(c) { c } else { '-' };
+        let name: String = match name.unwrap_or_default() {
+            "" => number.simple().to_string().chars().take(8).collect(),
+            name => name.chars().map(plain).take(LONGEST).collect(),
+        };
+        Self { name: name.into(), number }
+    }
+
+    /// Its name, as [`super::Holder`] and [`super::inspect::HeldLock`] give it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name and 128 random bits: what no other process has.
+    pub(super) fn id(&self) -> String {
+        format!("{}{END}{}", self.name, self.number.simple())
+    }
+
+    /// A value that no other acquisition has.
+    pub(super) fn new_owner(&self) -> String {
+        format!("{}{END}{}@{}", self.name, Uuid::new_v4(), unix_ms())
+    }
+}
+
+/// The name of the process in a lock's value, if there is one.
+pub(super) fn name_in(value: &str) -> Option<&str> {
+    let (front, _) = value.split_once(END)?;
+    let name = front.rsplit('/').next()?;
+    (!name.is_empty() && name.chars().all(is_plain)).then_some(name)
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Process, name_in};
+
+    #[test]
+    fn a_process_is_known_again_by_its_values() {
+        let process = Process::new(Some("8081"));
+        assert_eq!(name_in(&process.new_owner()), Some("8081"));
+        assert_eq!(name_in(&format!("{}.lease 65@1700000000000", process.id())), Some("8081"));
+        assert_eq!(name_in(&format!("af00/{}", process.new_owner())), Some("8081"));
+    }
+
+    #[test]
+    fn a_name_never_says_more_than_a_name() {
+        assert_eq!(Process::new(Some("eu~1 b@c.d/e")).name(), "eu-1-b-c-d-e");
+        let nameless = Process::new(None);
+        assert_eq!(nameless.name().len(), 8);
+        assert!(nameless.id().contains(&format!("~{}", nameless.name())));
+        assert_eq!(name_in("somebody else's value"), None);
+        assert_eq!(name_in("not a name~1@2"), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! A caller that goes away, at whatever moment: an order is placed once or not at all, the books
+//! are sound, and the same token is told the truth.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdfast::lock::{Locks, Redis, Settings};
+use holdfast::probe::{Pause, Point, Probe, Watch};
+use holdfast::shop::orders::{self, WantedLine};
+use holdfast::shop::{Conditions, Key, Outcome, Refusal, Shop as Domain, Strategy, UserId};
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::common::cut::Cut;
+use crate::common::{Shop, services, until};
+
+const STOCK: i64 = 1_000;
+
+/// A shop in this process, beside the replicas.
+struct World {
+    shop: Shop,
+    domain: Domain,
+    user: UserId,
+    lines: [WantedLine; 1],
+}
+
+impl World {
+    async fn new(strategy: &str) -> Self {
+        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
+        let sku = shop.lab_item(STOCK).await;
+        let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
+        let domain = Domain {
+            pool: holdfast::db::pool(&shop.database_url(), 4).unwrap(),
+            locks: Locks::new(Redis::open(&services().running.redis_url).unwrap(), settings),
+            strategy: Strategy::named(strategy).unwrap(),
+            runtime: tokio::runtime::Handle::current(),
+            running: TaskTracker::new(),
+        };
+        let id = sqlx::query_scalar("select id from users where name = 'alice'");
+        let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+        let lines = [WantedLine { sku: sku.try_into().unwrap(), quantity: 1 }];
+        Self { shop, domain, user, lines }
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions::usual(&self.domain, Uuid::new_v4())
+    }
+
+    async fn place(&self, conditions: &Conditions, key: &Key) -> Outcome {
+        let (domain, lines) = (&self.domain, &self.lines);
+        orders::place(domain, conditions, self.user, key.clone(), lines).await.unwrap()
+    }
+
+    /// What was begun without its caller comes to its end.
+    async fn comes_to_rest(&self) {
+        self.domain.running.close();
+        self.domain.running.wait().await;
+        self.domain.running.reopen();
+        until("no lock is left", async || self.domain.locks.held().await.unwrap().is_empty()).await;
+    }
+
+    async fn orders(&self, key: &Key) -> i64 {
+        let count = sqlx::query_scalar("select count(*) from orders where token = $1");
+        count.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap()
+    }
+
+    /// The same token, asked again: the order as it is in the books, made now or then.
+    async fn is_told_the_truth(&self, key: &Key) {
+        self.comes_to_rest().await;
+        let there = self.orders(key).await;
+        assert!(there <= 1, "one order per token");
+        let answer = match self.place(&self.conditions(), key).await {
+            Outcome::Replayed(answer) if there == 1 => answer,
+            Outcome::Done(answer) if there == 0 => answer,
+            other => panic!("{there} orders were there, and the answer is {other:?}"),
+        };
+        let order: orders::Order = answer.read().unwrap();
+        let in_books = sqlx::query_scalar("select id from orders where token = $1");
+        let in_books: Uuid = in_books.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap();
+        assert_eq!(order.id.0, in_books);
+    }
+
+    async fn is_sound(&self, sold: usize) {
+        self.comes_to_rest().await;
+        let audit = self.shop.item_audit(self.lines[0].sku.as_str()).await;
+        assert_eq!(audit["sold"], sold, "one order per token");
+        assert_eq!(audit["ok"], true, "{audit}");
+        self.shop.assert_sound().await;
+    }
+}
+
+const STRATEGIES: [&str; 4] = ["owner", "fenced", "row-lock", "atomic"];
+
+#[tokio::test]
+async fn a_caller_that_goes_at_an_await_point_of_its_own() {
+    for strategy in STRATEGIES {
+        let world = World::new(strategy).await;
+        let mut keys = 0;
+        for cut in Cut::all() {
+            let key = Key::mint();
+            keys += 1;
+            let placing = async { world.place(&world.conditions(), &key).await };
+            let complete = cut.run(&AtomicUsize::new(0), placing).await.is_some();
+            world.is_told_the_truth(&key).await;
+            if complete {
+                break;
+            }
+        }
+        assert!(keys > 2);
+        world.is_sound(keys).await;
+    }
+}
+
+/// The order's own await points are in a task of its own: the caller leaves while it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_at_any_point_of_the_order() {
+    let points = [
+        (Point::Wait, false),
+        (Point::Held, false),
+        (Point::Read, true),
+        (Point::Write, true),
+        (Point::Commit, true),
+        (Point::Committed, true),
+        (Point::Release, true),
+    ];
+    for strategy in STRATEGIES {
+        let world = World::new(strategy).await;
+        let mut sold = 0;
+        for (point, goes_on) in points {
+            if point == Point::Held && world.domain.strategy.lock.is_none() {
+                continue;
+            }
+            let key = Key::mint();
+            let mut conditions = world.conditions();
+            let length = Some(Duration::from_millis(100));
+            let watch = Arc::new(Watch {
+                replica: "here".to_owned(),
+                work: Duration::ZERO,
+                record: true,
+                pause: Some((point, Pause { length, until: conditions.deadline })),
+                events: Mutex::default(),
+            });
+            conditions.probe = Probe::Lab(watch.clone());
+            let is_there = async || {
+                watch.events.lock().unwrap().iter().any(|event| event.event == point.name())
+            };
+            tokio::select! {
+                _ = world.place(&conditions, &key) => panic!("{strategy} {point:?}: it was held"),
+                () = until("it is there", is_there) => {}
+            }
+            world.comes_to_rest().await;
+            assert_eq!(world.orders(&key).await, i64::from(goes_on), "{strategy} {point:?}");
+            world.is_told_the_truth(&key).await;
+            sold += 1;
+        }
+        world.is_sound(sold).await;
+    }
+}
+
+/// And at moments that nobody chose, from its beginning to its end, with another order in its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_at_any_moment() {
+    for strategy in STRATEGIES {
+        let world = World::new(strategy).await;
+        let whole = Instant::now();
+        world.place(&world.conditions(), &Key::mint()).await;
+        let step = whole.elapsed() / 12;
+        for n in 0..24 {
+            let (key, other) = (Key::mint(), Key::mint());
+            let conditions = world.conditions();
+            let leaves = tokio::time::timeout(step * n, world.place(&conditions, &key));
+            let stays = world.place(&conditions, &other);
+            let (left, stayed) = futures_util::join!(leaves, stays);
+            for outcome in left.into_iter().chain([stayed]) {
+                let refused = matches!(outcome, Outcome::Refused(Refusal::LockTimeout { .. }));
+                assert!(matches!(outcome, Outcome::Done(_)) || refused, "{outcome:?}");
+            }
+            world.is_told_the_truth(&key).await;
+            world.is_told_the_truth(&other).await;
+        }
+        world.is_sound(1 + 2 * 24).await;
+    }
+}

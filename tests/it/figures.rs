@@ -1,0 +1,83 @@
+//! The figures at `/metrics`: they carry their units, say what they mean, and move.
+
+use reqwest::StatusCode;
+
+use crate::common::{Shop, body, until};
+
+/// All figures of that replica.
+async fn figures(shop: &Shop, replica: usize) -> String {
+    shop.http.get(shop.url(replica, "/metrics")).send().await.unwrap().text().await.unwrap()
+}
+
+/// The value of the line that begins like that.
+fn value(figures: &str, line: &str) -> Option<f64> {
+    let found = figures.lines().find(|l| l.strip_prefix(line).is_some_and(|l| l.starts_with(' ')));
+    found?.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[tokio::test]
+async fn figures_for_prometheus_carry_their_units_and_say_what_they_mean() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    shop.placed(&alice, "deadbolt", 1).await;
+    let figures = figures(&shop, 0).await;
+    assert!(figures.contains("holdfast_http_request_seconds_bucket"), "{figures}");
+    assert!(figures.contains("holdfast_lock_wait_seconds_bucket"), "{figures}");
+    assert!(figures.contains("# HELP holdfast_lock_wait_seconds"), "{figures}");
+}
+
+#[tokio::test]
+async fn every_lock_tells_how_long_it_was_waited_for_and_held() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(20).await;
+    for strategy in ["local", "owner", "watchdog", "redlock", "fenced"] {
+        let held_ms = 30;
+        let order = shop
+            .order(&alice, 0, &sku, 1)
+            .header("Holdfast-Lock", strategy)
+            .header("Holdfast-Work-Ms", held_ms.to_string());
+        body(order.send().await.unwrap(), StatusCode::CREATED).await;
+        let figures = figures(&shop, 0).await;
+        let one = |name: &str, part: &str| {
+            let line = format!("holdfast_lock_{name}_seconds_{part}{{strategy=\"{strategy}\"}}");
+            value(&figures, &line).unwrap_or_else(|| panic!("{line} in {figures}"))
+        };
+        assert_eq!((one("wait", "count") as u32, one("hold", "count") as u32), (1, 1));
+        assert!(one("hold", "sum") >= f64::from(held_ms) / 1_000.0, "{figures}");
+    }
+}
+
+#[tokio::test]
+async fn lines_are_measured_here_and_known_of_there() {
+    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(10).await;
+    let slow = |replica, ms: &str| {
+        tokio::spawn(shop.order(&alice, replica, &sku, 1).header("Holdfast-Work-Ms", ms).send())
+    };
+    let waiting = "holdfast_lock_waiting_requests{strategy=\"fenced\"}";
+    let mut orders = vec![slow(0, "2000")];
+    shop.until_idle_behind("select sku").await;
+    orders.extend([slow(0, "0"), slow(0, "0"), slow(1, "0")]);
+    until("two wait here, and one there", async || {
+        let (here, there) = (figures(&shop, 0).await, figures(&shop, 1).await);
+        value(&here, waiting) == Some(2.0)
+            && value(&there, waiting) == Some(1.0)
+            && value(&here, "holdfast_lock_contended_keys") == Some(1.0)
+    })
+    .await;
+    for order in orders {
+        body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    }
+    until("nobody waits any more", async || {
+        let (here, there) = (figures(&shop, 0).await, figures(&shop, 1).await);
+        value(&here, "holdfast_lock_contended_keys") == Some(0.0)
+            && [&here, &there].iter().all(|figures| value(figures, waiting) == Some(0.0))
+    })
+    .await;
+    let here = figures(&shop, 0).await;
+    assert_eq!(value(&here, "holdfast_lock_line_requests_count"), Some(3.0), "{here}");
+    // The second of the two who waited found the first in line.
+    assert_eq!(value(&here, "holdfast_lock_line_requests_sum"), Some(1.0), "{here}");
+}
