@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Serve, Switch};
 use crate::db;
 use crate::lock::{Locks, Redis, Settings};
+use crate::shop::combine::Combiner;
 use crate::shop::{Shop, Strategy};
 use crate::web::envelope::envelope;
 use crate::web::pages::dress::dress;
@@ -140,6 +141,7 @@ fn shop(options: &Serve, replica: &str) -> anyhow::Result<Shop> {
         strategy,
         runtime: Handle::current(),
         running: TaskTracker::new(),
+        combiner: Combiner::default(),
     })
 }
 

@@ -60,7 +60,7 @@ pub struct Up {
     pub lab: Switch,
     /// How the replicas keep two changes of one value apart: none, local, owner, watchdog, redlock,
     /// fenced, row-lock or atomic
-    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "fenced")]
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub lock: String,
 }
 
@@ -102,7 +102,7 @@ pub struct Serve {
 #[derive(Debug, Clone, Args)]
 pub struct LockSettings {
     /// Strategy: none, local, owner, watchdog, redlock, fenced, row-lock or atomic
-    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "fenced")]
+    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub strategy: String,
     /// How long a lock lives if nobody gives it back, in milliseconds
     #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1_000..=600_000))]

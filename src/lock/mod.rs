@@ -18,6 +18,7 @@ pub mod ladder;
 pub mod process;
 pub mod redis;
 pub mod token;
+pub mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use ladder::{local, owner};
 use process::Process;
 pub use redis::Redis;
 pub use token::{TokenGuard, TokenOutcome};
+pub use tokens::{TokenTaken, Tokens};
 
 /// The times of a lock, and where its keys live.
 #[derive(Debug, Clone)]

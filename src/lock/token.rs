@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 use super::{Error, Locks, Redis};
 
 /// How long a dead replica can keep a token busy.
-const TTL: Duration = Duration::from_secs(3);
+pub(super) const TTL: Duration = Duration::from_secs(3);
 /// Two renewals may fail before the lock is gone.
-const RENEW_EVERY: Duration = Duration::from_secs(1);
+pub(super) const RENEW_EVERY: Duration = Duration::from_secs(1);
 
 /// What came of asking for a token.
 #[derive(Debug)]

@@ -27,12 +27,12 @@ use crate::lock::{self, Ask, Guards, LockKey, TokenGuard};
 use crate::probe::{Point, Probe, Seen};
 
 /// How often a transaction is tried when Postgres ends it for somebody else's sake.
-const ATTEMPTS: u32 = 6;
+pub(super) const ATTEMPTS: u32 = 6;
 
 /// How often a row's fence is taught to Redis before a request gives up.
 const HEALINGS: u32 = 3;
 /// How long a commit may take before it counts as not acknowledged.
-const COMMIT_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const COMMIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// One change of stock or money.
 pub trait Errand: Send + Sync + 'static {
@@ -262,7 +262,11 @@ async fn attempt_until_done<E: Errand>(
 
 /// A row knows a higher fence than ours. Either we come too late, and Redis says so; or Redis has
 /// forgotten its numbers, and is told the row's.
-async fn heal(guards: &mut Guards, stale: Vec<(LockKey, i64)>, healings: u32) -> Result<(), Error> {
+pub(super) async fn heal(
+    guards: &mut Guards,
+    stale: Vec<(LockKey, i64)>,
+    healings: u32,
+) -> Result<(), Error> {
     for (key, floor) in stale {
         if healings > HEALINGS || guards.refence(&key, floor).await?.is_none() {
             return Err(Error::LockLost(key));

@@ -15,6 +15,8 @@ pub mod errand;
 mod figures;
 pub mod idempotency;
 
+pub mod combine;
+
 pub mod orders;
 pub mod payments;
 pub mod restock;
@@ -62,6 +64,8 @@ pub struct Shop {
     pub runtime: Handle,
     /// The transactions that run, to be waited for before the process ends.
     pub running: TaskTracker,
+    /// Who waits to be carried out with others.
+    pub combiner: combine::Combiner,
 }
 
 impl Shop {

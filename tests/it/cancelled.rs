@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdfast::lock::{Locks, Redis, Settings};
 use holdfast::probe::{Pause, Point, Probe, Watch};
+use holdfast::shop::combine::Combiner;
 use holdfast::shop::orders::{self, WantedLine};
 use holdfast::shop::{Conditions, Key, Outcome, Refusal, Shop as Domain, Strategy, UserId};
 use tokio_util::task::TaskTracker;
@@ -36,6 +37,7 @@ impl World {
             strategy: Strategy::named(strategy).unwrap(),
             runtime: tokio::runtime::Handle::current(),
             running: TaskTracker::new(),
+            combiner: Combiner::default(),
         };
         let id = sqlx::query_scalar("select id from users where name = 'alice'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());

@@ -5,7 +5,7 @@
 //! protocol. What is granted to somebody who has gone goes to the next one, or back.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -71,6 +71,10 @@ impl Line {
             self.waiters.retain(|waiter| !waiter.reply.is_closed());
             let rivals = matches!(&self.ours, Ours::Held(t) if t.rival_since_us.is_some());
             self.figures.contended(rivals);
+            if let Ours::Held(tenure) = &self.ours {
+                let wanted = rivals || !self.waiters.is_empty();
+                tenure.lease.wanted.store(wanted, Ordering::Relaxed);
+            }
             match &self.ours {
                 Ours::Nothing if self.waiters.is_empty() => {
                     if self.is_over() {
@@ -226,6 +230,7 @@ impl Line {
             owner,
             deadline_us: AtomicU64::new(deadline_us(sent_us, ttl)),
             lost: watch::Sender::new(false),
+            wanted: AtomicBool::new(false),
         };
         self.ours = Ours::Held(Tenure {
             lease: Arc::new(lease),

@@ -40,7 +40,7 @@ mod talk;
 mod tenure;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -201,6 +201,8 @@ struct Lease {
     /// On the machine's monotonic clock, suspended time counted.
     deadline_us: AtomicU64,
     lost: watch::Sender<bool>,
+    /// Whether somebody waits for it, here or in another process.
+    wanted: AtomicBool,
 }
 
 impl Lease {
@@ -234,6 +236,13 @@ impl FencedGuard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
+    }
+
+    /// Whether somebody else is known to wait for the lock, in this process or in another. A hint,
+    /// for a holder that could go on or let others have their turn.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.lease.wanted.load(Ordering::Relaxed)
     }
 
     /// [`FencedGuard::is_held`], for `?`: asked before a step that can't be undone and can't show

@@ -112,6 +112,12 @@ impl Redis {
         &self.runtime
     }
 
+    /// Whether keys lie on several servers, so that a script can't have any two of them.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.connection, Connection::Cluster(_))
+    }
+
     /// One command.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 pub mod moves;
 pub mod place;
+mod together;
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Change, Line, MOST_LINES, MOST_UNITS, Order, WantedLine};
+use super::{Change, Line, MOST_LINES, MOST_UNITS, Order, WantedLine, together};
 use crate::lock::LockKey;
 use crate::probe::{Point, Seen};
 use crate::shop::errand::{self, Errand, Held};
@@ -37,7 +37,14 @@ pub async fn place(
         Ok(place) => place,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
-    errand::run(shop, conditions, place).await
+    // Who wants several items, or a way of waiting of its own, takes its turn like a batch does.
+    let plain = conditions.wait.is_none() && conditions.ttl.is_none();
+    match place.only_sku().cloned() {
+        Some(sku) if conditions.strategy.batches && plain => {
+            together::place(shop, conditions, sku, place).await
+        }
+        _ => errand::run(shop, conditions, place).await,
+    }
 }
 
 /// Checks and answers an order as [`place`] does, and places nothing: what the path costs without
@@ -69,11 +76,13 @@ pub fn check(user: UserId, key: Key, lines: &[WantedLine]) -> Result<Outcome, Er
     Ok(Outcome::Done(Answer::json(201, &order)?))
 }
 
-struct Place {
-    claim: Claim,
-    order: OrderId,
+/// An order that is to be placed.
+#[derive(Debug)]
+pub struct Place {
+    pub(super) claim: Claim,
+    pub(super) order: OrderId,
     /// Sorted, each item once.
-    lines: BTreeMap<Sku, i64>,
+    pub(super) lines: BTreeMap<Sku, i64>,
 }
 
 impl Place {
@@ -97,7 +106,12 @@ impl Place {
         Ok(Self { claim, order: OrderId(Uuid::now_v7()), lines })
     }
 
-    fn skus(&self) -> Vec<Sku> {
+    /// The item, if it is only one.
+    fn only_sku(&self) -> Option<&Sku> {
+        self.lines.keys().next().filter(|_| self.lines.len() == 1)
+    }
+
+    pub(super) fn skus(&self) -> Vec<Sku> {
         self.lines.keys().cloned().collect()
     }
 }

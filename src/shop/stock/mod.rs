@@ -7,6 +7,7 @@
 //! which want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
 
 pub mod atomic;
+pub mod batched;
 mod entries;
 pub mod fenced;
 pub mod read_then_update;
@@ -29,6 +30,8 @@ pub struct Strategy {
     pub read: Read,
     /// How it is written.
     pub write: Write,
+    /// Whether requests for one value are carried out together.
+    pub batches: bool,
     /// While what it holds.
     pub holds: Holds,
     /// One line for people.
@@ -68,13 +71,25 @@ pub enum Holds {
     Always,
 }
 
+/// Many requests for one value under one fenced lock.
+pub const BATCHED: Strategy = Strategy {
+    name: "batched",
+    lock: Some(Kind::Fenced),
+    read: Read::RowLock,
+    write: Write::Fenced,
+    batches: true,
+    holds: Holds::Always,
+    about: "fenced, and all who wait for one item share one lock and one transaction",
+};
+
 /// The ladder, in teaching order.
-pub static STRATEGIES: [Strategy; 8] = [
+pub static STRATEGIES: [Strategy; 9] = [
     Strategy {
         name: "none",
         lock: None,
         read: Read::Plain,
         write: Write::Computed,
+        batches: false,
         holds: Holds::Never,
         about: "no lock at all: two orders read 10 and both write 9",
     },
@@ -83,6 +98,7 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: Some(Kind::Local),
         read: Read::Plain,
         write: Write::Computed,
+        batches: false,
         holds: Holds::OneReplica,
         about: "a mutex in this process: right with one replica, wrong with two",
     },
@@ -91,6 +107,7 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: Some(Kind::Owner),
         read: Read::Plain,
         write: Write::Computed,
+        batches: false,
         holds: Holds::WhileLeased,
         about: "the textbook Redis lock: SET NX PX with an owner, released by compare-and-delete",
     },
@@ -99,6 +116,7 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: Some(Kind::Watchdog),
         read: Read::Plain,
         write: Write::Computed,
+        batches: false,
         holds: Holds::WhileLeased,
         about: "owner, renewed while the work runs: breaks when the process is paused",
     },
@@ -107,6 +125,7 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: Some(Kind::Quorum),
         read: Read::Plain,
         write: Write::Computed,
+        batches: false,
         holds: Holds::WhileLeased,
         about: "a lease on a majority of several Redis: breaks when the process is paused",
     },
@@ -115,6 +134,7 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: Some(Kind::Fenced),
         read: Read::Plain,
         write: Write::Fenced,
+        batches: false,
         holds: Holds::Always,
         about: "the lock of this project: every write shows its fence and the version it read",
     },
@@ -123,6 +143,7 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: None,
         read: Read::RowLock,
         write: Write::Computed,
+        batches: false,
         holds: Holds::Always,
         about: "select … for no key update: Postgres keeps the row for one transaction at a time",
     },
@@ -131,9 +152,11 @@ pub static STRATEGIES: [Strategy; 8] = [
         lock: None,
         read: Read::Plain,
         write: Write::Conditional,
+        batches: false,
         holds: Holds::Always,
         about: "one conditional update: there is nothing between read and write",
     },
+    BATCHED,
 ];
 
 impl Strategy {

@@ -4,6 +4,8 @@
 //! moves by compare-and-set in the same transaction, so it is paid once and refunded once whatever
 //! the locks do.
 
+mod together;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use sqlx::PgConnection;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::combine;
 use super::errand::{self, Errand, Held};
 use super::idempotency::Claim;
 use super::ledger::Entry;
@@ -58,10 +61,20 @@ pub async fn pay(
         key,
         fingerprint: Sha256::digest(b"").into(),
     };
-    errand::run(shop, conditions, Pay { claim, found }).await
+    let pay = Pay { claim, found };
+    let plain = conditions.wait.is_none() && conditions.ttl.is_none();
+    if conditions.strategy.batches && plain {
+        return match pay.admit(shop, conditions).await? {
+            Ok(()) => combine::run(shop, conditions, pay).await,
+            Err(refusal) => Ok(Outcome::Refused(refusal)),
+        };
+    }
+    errand::run(shop, conditions, pay).await
 }
 
-struct Pay {
+/// An order that is to be paid.
+#[derive(Debug)]
+pub struct Pay {
     claim: Claim,
     found: Order,
 }

@@ -10,10 +10,14 @@
 //!
 //! Does not guarantee: the answer after a day ([`KEPT_HOURS`]). The key itself is remembered.
 
+mod many;
+
 use sqlx::PgConnection;
 
 use super::{Answer, Error, Key, OrderId, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
+
+pub use many::{Claimed, claim_all, look_up_all, settle_all, store_all, unclaim};
 
 /// How long answers are kept.
 pub const KEPT_HOURS: i64 = 24;
@@ -39,12 +43,12 @@ const METHOD: &str = "POST";
 impl Claim {
     /// What follows `holdfast:token:` in Redis. The scope's path is part of it, but for orders,
     /// whose tokens are the rule.
-    fn token_name(&self) -> String {
+    pub(super) fn token_name(&self) -> String {
         let name = format!("{{{}:{}}}", self.user.0, self.key.as_str());
         if self.path == ORDERS_PATH { name } else { format!("{name}:{}", self.path) }
     }
 
-    fn fingerprint_hex(&self) -> String {
+    pub(super) fn fingerprint_hex(&self) -> String {
         self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

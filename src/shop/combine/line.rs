@@ -1,0 +1,217 @@
+//! The line of one key, and the task that serves it.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{MOST_AT_ONCE, MOST_WAITING, Member, Work, batch};
+use crate::lock::{self, Ask, Guards, Kind, LockKey, Tokens, Wait};
+use crate::shop::figures::{Holding, Waiting};
+use crate::shop::stock::BATCHED;
+use crate::shop::{Error, Outcome, Refusal, Shop};
+
+/// How many batches the lock is kept for while others wait for it.
+const BATCHES_BEFORE_OTHERS: u32 = 4;
+/// And for how long at most, though nobody is known to wait.
+const LONGEST_TENURE: Duration = Duration::from_secs(1);
+
+/// The lines of all keys. A key has one while somebody serves it.
+#[derive(Debug)]
+pub struct Lines<W>(Arc<Mutex<HashMap<LockKey, VecDeque<Member<W>>>>>);
+
+impl<W> Clone for Lines<W> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<W> Default for Lines<W> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+/// How joining a line came out.
+pub(super) enum Joined {
+    /// Somebody must begin to serve it.
+    First,
+    /// It is being served.
+    Behind,
+    /// There is no room.
+    Full,
+}
+
+impl<W> Lines<W> {
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, VecDeque<Member<W>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn join(&self, key: &LockKey, member: Member<W>) -> Joined {
+        let mut lines = self.all();
+        match lines.get_mut(key) {
+            Some(line) if line.len() >= MOST_WAITING => Joined::Full,
+            Some(line) => {
+                line.push_back(member);
+                Joined::Behind
+            }
+            None => {
+                lines.insert(key.clone(), VecDeque::from([member]));
+                Joined::First
+            }
+        }
+    }
+
+    /// The first in line, as many as fit into a batch; who has gone or is out of time is left out.
+    fn take(&self, key: &LockKey) -> Vec<Member<W>> {
+        let mut batch = Vec::new();
+        let mut late = Vec::new();
+        let now = Instant::now();
+        if let Some(line) = self.all().get_mut(key) {
+            while batch.len() < MOST_AT_ONCE
+                && let Some(member) = line.pop_front()
+            {
+                if member.conditions.deadline <= now {
+                    late.push(member);
+                } else if !member.reply.is_closed() {
+                    batch.push(member);
+                }
+            }
+        }
+        for member in late {
+            member.answer(Err(Error::Overloaded("the request's time is up".to_owned())));
+        }
+        batch
+    }
+
+    fn take_all(&self, key: &LockKey) -> VecDeque<Member<W>> {
+        self.all().get_mut(key).map(std::mem::take).unwrap_or_default()
+    }
+
+    fn waiting(&self, key: &LockKey) -> usize {
+        self.all().get(key).map_or(0, VecDeque::len)
+    }
+
+    /// Whether nobody is in line any more; then the line is closed.
+    fn is_over(&self, key: &LockKey) -> bool {
+        let mut lines = self.all();
+        let over = lines.get(key).is_none_or(VecDeque::is_empty);
+        if over {
+            lines.remove(key);
+        }
+        over
+    }
+}
+
+/// The lock, while this line has it.
+struct Tenure {
+    guards: Guards,
+    _holding: Holding,
+    since: Instant,
+    batches: u32,
+}
+
+/// Serves a line until nobody is in it.
+pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
+    let lines = W::lines(&shop.combiner).clone();
+    let mut tenure: Option<Tenure> = None;
+    // The tokens of the last batch, given back on the way to the next one's.
+    let mut done = Tokens::default();
+    loop {
+        let Some(mut held) = (match tenure.take() {
+            Some(held) => Some(held),
+            None => acquire(&shop, &lines, &key).await,
+        }) else {
+            if lines.is_over(&key) {
+                return;
+            }
+            continue;
+        };
+        let members = lines.take(&key);
+        if members.is_empty() {
+            futures_util::future::join(held.guards.release(), done.release()).await;
+            done = Tokens::default();
+            if lines.is_over(&key) {
+                return;
+            }
+            continue;
+        }
+        metrics::histogram!("holdfast_batch_requests").record(members.len() as f64);
+        let end;
+        (done, end) = batch::carry_out(&shop, &mut held.guards, members, done).await;
+        held.batches += 1;
+        match end {
+            batch::End::Held if goes_on(&lines, &key, &held) => tenure = Some(held),
+            batch::End::Held => tenure = let_others(&shop, &lines, &key, held.guards).await,
+            batch::End::Lost => drop(held.guards),
+            batch::End::MayStillRun => held.guards.leave_to_expire(),
+        }
+    }
+}
+
+/// Whether the next batch may follow at once. Others wait for as little as possible: a batch that is
+/// not full yet is the better for being collected while it is their turn.
+fn goes_on<W>(lines: &Lines<W>, key: &LockKey, held: &Tenure) -> bool {
+    let guard = held.guards.guard(key).and_then(lock::Guard::as_fenced);
+    let wanted = guard.is_none_or(lock::fenced::FencedGuard::is_wanted);
+    let full = lines.waiting(key) >= MOST_AT_ONCE;
+    let turn = full && held.batches < BATCHES_BEFORE_OTHERS;
+    (turn || !wanted) && held.since.elapsed() < LONGEST_TENURE
+}
+
+/// Gets in line for the lock again and gives it back, in this order, so that both are one call.
+async fn let_others<W: Work>(
+    shop: &Shop,
+    lines: &Lines<W>,
+    key: &LockKey,
+    guards: Guards,
+) -> Option<Tenure> {
+    if lines.waiting(key) == 0 {
+        guards.release().await;
+        return None;
+    }
+    let mut again = pin!(acquire(shop, lines, key));
+    let at_once = std::future::poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
+    guards.release().await;
+    match at_once {
+        Poll::Ready(tenure) => tenure,
+        Poll::Pending => again.await,
+    }
+}
+
+/// Waits for the lock. Without it, those who waited for it are told why, and nobody has it.
+async fn acquire<W: Work>(shop: &Shop, lines: &Lines<W>, key: &LockKey) -> Option<Tenure> {
+    let began = Instant::now();
+    let ask = Ask {
+        kind: Kind::Fenced,
+        wait: Wait::Notify,
+        ttl: None,
+        deadline: began + shop.locks.settings().timeout,
+        keys: std::slice::from_ref(key),
+    };
+    let waiting = Waiting::begin(&BATCHED);
+    let outcome = shop.locks.acquire(ask).await;
+    waiting.answered();
+    let answer: Result<Refusal, Error> = match outcome {
+        Ok(lock::Outcome::Acquired(guards)) => {
+            return Some(Tenure {
+                guards,
+                _holding: Holding::begin(&BATCHED),
+                since: Instant::now(),
+                batches: 0,
+            });
+        }
+        Ok(lock::Outcome::Busy(holder)) => Ok(Refusal::LockBusy(holder)),
+        Ok(lock::Outcome::TimedOut { waited, holder }) => {
+            Ok(Refusal::LockTimeout { waited, holder })
+        }
+        Err(error) => Err(error.into()),
+    };
+    for member in lines.take_all(key) {
+        member.answer(answer.clone().map(Outcome::Refused));
+    }
+    None
+}
