@@ -3,12 +3,14 @@
 //! Each is the lock of [`super::token`], and means the same. In a Cluster, where tokens lie on
 //! several nodes, it is one call per token, all at once.
 
-use std::sync::LazyLock;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use futures_util::future::{join_all, try_join_all};
 use redis::Script;
 use tokio::task::JoinHandle;
 
+use super::process::Process;
 use super::token::{RENEW_EVERY, TTL};
 use super::{Error, Locks, Redis};
 
@@ -25,91 +27,114 @@ pub enum TokenTaken {
     Mismatch,
 }
 
-/// Tokens that are being worked on. Renewed until dropped or released.
-#[derive(Debug, Default)]
+/// The tokens that one worker of this process has. Renewed until they are given back or dropped.
+#[derive(Debug)]
 #[must_use = "tokens that are dropped at once lock nothing"]
 pub struct Tokens {
-    /// Each with its value.
-    held: Vec<(String, String)>,
-    home: Option<Redis>,
+    redis: Redis,
+    /// What every key begins with.
+    prefix: String,
+    process: Process,
+    held: Held,
+    /// Held still, to be given back with the next call.
+    done: Vec<(String, String)>,
     renewal: Option<JoinHandle<()>>,
 }
 
+/// Keys with their values.
+type Held = Arc<Mutex<HashMap<String, String>>>;
+
 impl Locks {
+    /// No tokens yet.
+    pub fn tokens(&self) -> Tokens {
+        Tokens {
+            redis: self.redis.clone(),
+            prefix: format!("{}token:", self.settings.prefix),
+            process: self.process.clone(),
+            held: Held::default(),
+            done: Vec::new(),
+            renewal: None,
+        }
+    }
+}
+
+impl Tokens {
     /// Takes the locks of many tokens: each by what follows `holdfast:token:` and the fingerprint of
-    /// its request (no `@` in it). Gives `done` back on the way. What came of each, in their order.
+    /// its request (no `@` in it). What is done is given back on the way. What came of each, in their
+    /// order.
     ///
     /// It does not wait, and does not promise that the work was not done before: that is looked up
     /// in Postgres.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis did not answer. What may have been taken is being given
-    /// back, and so is what was to be.
+    /// [`Error::Unavailable`] when Redis did not answer. What may have been taken is given back by
+    /// the next call, or when this is dropped.
     ///
     /// # Cancel safety
-    /// Safe, as for [`Locks::acquire`].
-    pub async fn acquire_tokens(
-        &self,
-        wanted: &[(String, String)],
-        mut done: Tokens,
-    ) -> Result<(Tokens, Vec<TokenTaken>), Error> {
-        let held = wanted.iter().map(|(name, fingerprint)| {
-            let key = format!("{}token:{name}", self.settings.prefix);
-            (key, format!("{fingerprint}/{}", self.process.new_owner()))
-        });
-        let mut tokens =
-            Tokens { held: held.collect(), home: Some(self.redis.clone()), renewal: None };
-        let current = exchange(&self.redis, &done.held, &tokens.held).await?;
-        done.forget();
-        let taken: Vec<TokenTaken> = current
+    /// As on an error.
+    pub async fn take(&mut self, wanted: &[(String, String)]) -> Result<Vec<TokenTaken>, Error> {
+        let take: Vec<(String, String)> = wanted
             .iter()
-            .zip(wanted)
-            .map(|(current, (_, fingerprint))| match current.split('/').next() {
-                Some("") => TokenTaken::Taken,
-                Some(theirs) if theirs != fingerprint => TokenTaken::Mismatch,
-                _ => TokenTaken::InFlight,
+            .map(|(name, fingerprint)| {
+                let value = format!("{fingerprint}/{}", self.process.new_owner());
+                (format!("{}{name}", self.prefix), value)
             })
             .collect();
-        let mut each = taken.iter();
-        tokens.held.retain(|_| each.next() == Some(&TokenTaken::Taken));
-        tokens.renewal =
-            Some(self.redis.runtime().spawn(renew_all(self.redis.clone(), tokens.held.clone())));
-        Ok((tokens, taken))
+        let back = self.done.len();
+        // Until we know better.
+        self.done.extend(take.iter().cloned());
+        let current = exchange(&self.redis, &self.done[..back], &take).await?;
+        self.done.clear();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken =
+            current.iter().zip(take).zip(wanted).map(|((current, ours), (_, asked))| match current
+                .split('/')
+                .next()
+            {
+                Some("") => {
+                    held.insert(ours.0, ours.1);
+                    TokenTaken::Taken
+                }
+                Some(theirs) if theirs != asked => TokenTaken::Mismatch,
+                _ => TokenTaken::InFlight,
+            });
+        let taken = taken.collect();
+        drop(held);
+        self.renewal.get_or_insert_with(|| {
+            self.redis.runtime().spawn(renew_all(self.redis.clone(), Arc::downgrade(&self.held)))
+        });
+        Ok(taken)
     }
-}
 
-impl Tokens {
-    /// Gives all of them back that are still ours. It does not fail: a Redis that does not answer is
-    /// asked once more in the background, and tokens end within three seconds anyway.
+    /// Nobody works on that token any more: it is given back with the next call.
+    pub fn finish(&mut self, name: &str) {
+        let key = format!("{}{name}", self.prefix);
+        let value = self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.done.extend(value.map(|value| (key, value)));
+    }
+
+    /// Gives back what is done. It does not fail: a Redis that does not answer is asked again, and
+    /// tokens end within three seconds anyway.
     ///
     /// # Cancel safety
-    /// Safe: what is dropped is handed over.
-    pub async fn release(mut self) {
-        if let Some(redis) = self.home.clone()
-            && !self.held.is_empty()
-            && exchange(&redis, &self.held, &[]).await.is_ok()
-        {
-            self.forget();
-        }
-    }
-
-    fn forget(&mut self) {
-        self.held.clear();
-        if let Some(renewal) = self.renewal.take() {
-            renewal.abort();
+    /// Safe: what is not given back yet is so by the next call, or when this is dropped.
+    pub async fn flush(&mut self) {
+        if exchange(&self.redis, &self.done, &[]).await.is_ok() {
+            self.done.clear();
         }
     }
 }
 
 impl Drop for Tokens {
     fn drop(&mut self) {
-        let held = std::mem::take(&mut self.held);
-        self.forget();
-        if let Some(redis) = self.home.take()
-            && !held.is_empty()
-        {
-            let runtime = redis.runtime().clone();
-            runtime.spawn(async move { exchange(&redis, &held, &[]).await });
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
+        }
+        let mut rest = std::mem::take(&mut self.done);
+        rest.extend(self.held.lock().unwrap_or_else(PoisonError::into_inner).drain());
+        if !rest.is_empty() {
+            let redis = self.redis.clone();
+            self.redis.runtime().spawn(async move { exchange(&redis, &rest, &[]).await });
         }
     }
 }
@@ -144,12 +169,14 @@ async fn exchange(
     Ok(taken?.into_iter().flatten().collect())
 }
 
-/// Until it is dropped; a Redis that does not answer is asked again.
-async fn renew_all(redis: Redis, held: Vec<(String, String)>) {
+/// Until they are dropped; a Redis that does not answer is asked again.
+async fn renew_all(redis: Redis, held: Weak<Mutex<HashMap<String, String>>>) {
     let mut ticks = tokio::time::interval(RENEW_EVERY);
     ticks.tick().await;
     loop {
         ticks.tick().await;
+        let Some(held) = held.upgrade() else { return };
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
         join_all(held.iter().map(|(key, value)| redis.renew_if(key, value, TTL))).await;
     }
 }

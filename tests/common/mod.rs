@@ -79,7 +79,7 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// With that many replicas, under `owner`, the lab on.
+    /// With that many replicas, under the shop's own strategy, the lab on.
     pub async fn start(replicas: usize) -> Self {
         Self::start_with(replicas, &[]).await
     }
@@ -127,7 +127,7 @@ impl Shop {
             ("REDLOCK_URLS", redlock.as_str()),
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
-            ("HOLDFAST_LOCK", "owner"),
+            ("HOLDFAST_LOCK", "batched"),
         ];
         all.extend(env);
         self.replicas.push(Replica::start(&all));

@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-const STRATEGIES: [&str; 4] = ["owner", "fenced", "row-lock", "atomic"];
+const STRATEGIES: [&str; 5] = ["owner", "fenced", "batched", "row-lock", "atomic"];
 
 #[tokio::test]
 async fn a_caller_that_goes_at_an_await_point_of_its_own() {

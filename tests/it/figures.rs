@@ -31,7 +31,7 @@ async fn every_lock_tells_how_long_it_was_waited_for_and_held() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(20).await;
-    for strategy in ["local", "owner", "watchdog", "redlock", "fenced"] {
+    for strategy in ["local", "owner", "watchdog", "redlock", "fenced", "batched"] {
         let held_ms = 30;
         let order = shop
             .order(&alice, 0, &sku, 1)

@@ -19,7 +19,7 @@ async fn refused(order: RequestBuilder, strategy: &str, status: StatusCode) -> V
 
 #[tokio::test]
 async fn a_request_that_waited_in_vain_is_told_who_has_the_lock() {
-    for strategy in ["owner", "watchdog", "redlock", "fenced"] {
+    for strategy in ["owner", "watchdog", "redlock", "fenced", "batched"] {
         let shop = Shop::start_with(2, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
         let alice = shop.sign_in("alice").await;
         let admin = shop.sign_in("admin").await;

@@ -39,7 +39,7 @@ async fn an_order_takes_its_units_and_a_payment_its_money() {
         .await
         .unwrap();
     assert_eq!(paid.headers()["holdfast-replica"], shop.replicas[1].name());
-    assert_eq!(paid.headers()["holdfast-strategy"], "owner");
+    assert_eq!(paid.headers()["holdfast-strategy"], "batched");
     let paid = body(paid, StatusCode::OK).await;
     assert_eq!(paid["order"]["status"], "paid");
     assert_eq!(paid["balance"], json!({ "before": 100_000, "delta": -6_850, "after": 93_150 }));

@@ -283,7 +283,7 @@ async fn every_answer_says_who_gave_it_and_how() {
         let response = request.send().await.unwrap();
         let headers = response.headers();
         assert_eq!(headers["holdfast-replica"], shop.replicas[0].name());
-        assert_eq!(headers["holdfast-strategy"], "owner");
+        assert_eq!(headers["holdfast-strategy"], "batched");
         assert_eq!(headers["x-request-id"], id);
     }
 }

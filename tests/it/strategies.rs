@@ -78,7 +78,7 @@ async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
 #[tokio::test]
 async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
     let shop = Shop::start(2).await;
-    for strategy in ["owner", "watchdog", "redlock", "fenced", "row-lock", "atomic"] {
+    for strategy in ["owner", "watchdog", "redlock", "fenced", "batched", "row-lock", "atomic"] {
         let run = run(&shop, strategy, "2").await;
         assert!(run.is_sound(), "{strategy}: {:#}", run.audit);
         assert_eq!(run.accepted, STOCK, "{strategy}");
@@ -198,7 +198,7 @@ async fn whoever_does_not_want_to_wait_is_told_that_the_lock_is_busy() {
 
 #[tokio::test]
 async fn a_dead_holder_blocks_for_one_lease_and_leaves_no_key() {
-    let mut shop = Shop::start(2).await;
+    let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
@@ -219,7 +219,7 @@ async fn a_dead_holder_blocks_for_one_lease_and_leaves_no_key() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_releases_nothing_early() {
-    let shop = Shop::start(2).await;
+    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
     let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "700");
@@ -240,7 +240,7 @@ async fn two_items_in_opposite_order_never_wait_for_each_other_for_ever() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let (a, b) = (shop.lab_item(1_000).await, shop.lab_item(1_000).await);
-    for strategy in ["owner", "fenced", "row-lock", "atomic", "local", "none"] {
+    for strategy in ["owner", "fenced", "batched", "row-lock", "atomic", "local", "none"] {
         let orders = (0..24).map(|n| {
             let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
             shop.request(&alice, Method::POST, n % 2, "/api/orders")
@@ -287,7 +287,7 @@ async fn a_broken_payment_marks_its_account_and_the_shops_books_stay_sound() {
 
 #[tokio::test]
 async fn what_the_lab_may_not_do_is_refused() {
-    let shop = Shop::start(1).await;
+    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
     let with = |sku: &str, headers: &[(&str, &str)]| {

@@ -136,7 +136,7 @@ async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "write:1500").send());
-    shop.until_idle_behind("insert into stock_ledger").await;
+    shop.until_idle_behind("with shelf as").await;
     postgres.cut();
     postgres.mend();
     assert_eq!(problem(sent.await.unwrap().unwrap(), 503).await, "unavailable");

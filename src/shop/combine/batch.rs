@@ -28,28 +28,24 @@ pub(super) enum End {
 /// What came of one member.
 type Told = Result<Outcome, Error>;
 
-/// Carries a batch out and answers each of its members. Gives the tokens of the last batch back on
-/// the way, and leaves those of this one to the next.
+/// Carries a batch out and answers each of its members.
 pub(super) async fn carry_out<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: Vec<Member<W>>,
-    done: Tokens,
-) -> (Tokens, End) {
+    tokens: &mut Tokens,
+) -> End {
+    let members = open(shop, members, tokens).await;
     pass(&members, Point::Held, |_| None).await;
-    let (tokens, members) = match open(shop, members, done).await {
-        Ok(opened) => opened,
-        Err((members, error)) => {
-            answer_all(members, &error);
-            return (Tokens::default(), End::Held);
-        }
-    };
     let (told, end) = in_parts(shop, guards, &members).await;
     let committed = |at: usize| matches!(told[at], Ok(Outcome::Done(_)));
     let done = members.iter().enumerate().filter(|(at, _)| committed(*at));
     pass(done.map(|(_, member)| member), Point::Committed, |_| None).await;
     pass(&members, Point::Release, |_| None).await;
 
+    for member in &members {
+        tokens.finish(&member.work.claim().token_name());
+    }
     let (settled, open): (Vec<_>, Vec<_>) = members
         .into_iter()
         .zip(told)
@@ -57,15 +53,14 @@ pub(super) async fn carry_out<W: Work>(
     for (member, told) in settled {
         member.answer(told);
     }
-    if open.is_empty() {
-        return (tokens, end);
+    if !open.is_empty() {
+        // Their keys may be used again, so their tokens are free before they hear of it.
+        tokens.flush().await;
     }
-    // Their keys may be used again, so their tokens are free before they hear of it.
-    tokens.release().await;
     for (member, told) in open {
         member.answer(told);
     }
-    (Tokens::default(), end)
+    end
 }
 
 fn answer_all<W>(members: Vec<Member<W>>, error: &Error) {
@@ -74,44 +69,58 @@ fn answer_all<W>(members: Vec<Member<W>>, error: &Error) {
     }
 }
 
-/// Takes the tokens' locks, all in one round trip. Whoever's token somebody else has is answered:
-/// with what is stored by now, or with a no.
-async fn open<W: Work>(
+/// Takes the tokens' locks of those who have none yet, all in one round trip. Whoever's token
+/// somebody else has is answered: with what is stored by now, or with a no. The others.
+pub(super) async fn open<W: Work>(
     shop: &Shop,
     members: Vec<Member<W>>,
-    done: Tokens,
-) -> Result<(Tokens, Vec<Member<W>>), (Vec<Member<W>>, Error)> {
-    let names: Vec<(String, String)> = members
+    tokens: &mut Tokens,
+) -> Vec<Member<W>> {
+    let (mut ours, fresh): (Vec<_>, Vec<_>) = members.into_iter().partition(|m| m.has_token);
+    if fresh.is_empty() {
+        return ours;
+    }
+    let names: Vec<(String, String)> = fresh
         .iter()
         .map(|member| member.work.claim())
         .map(|claim| (claim.token_name(), claim.fingerprint_hex()))
         .collect();
-    let (tokens, taken) = match shop.locks.acquire_tokens(&names, done).await {
-        Ok(opened) => opened,
-        Err(error) => return Err((members, error.into())),
+    let taken = match tokens.take(&names).await {
+        Ok(taken) => taken,
+        Err(error) => {
+            answer_all(fresh, &error.into());
+            return ours;
+        }
     };
-    let (mut ours, mut theirs) = (Vec::with_capacity(members.len()), Vec::new());
-    for (member, taken) in members.into_iter().zip(taken) {
+    let mut theirs = Vec::new();
+    for (mut member, taken) in fresh.into_iter().zip(taken) {
         match taken {
-            TokenTaken::Taken => ours.push(member),
+            TokenTaken::Taken => {
+                member.has_token = true;
+                ours.push(member);
+            }
             TokenTaken::InFlight => theirs.push((member, Refusal::KeyInFlight)),
             TokenTaken::Mismatch => theirs.push((member, Refusal::KeyMismatch)),
         }
     }
     if !theirs.is_empty() {
-        let claims: Vec<&Claim> = theirs.iter().map(|(member, _)| member.work.claim()).collect();
-        let stored =
-            async { idempotency::look_up_all(&mut *shop.connection().await?, &claims).await };
-        match stored.await {
-            Ok(stored) => {
-                for ((member, refusal), stored) in theirs.into_iter().zip(stored) {
-                    member.answer(Ok(outcome_of(stored.unwrap_or(Stored::Refused(refusal)))));
-                }
-            }
-            Err(error) => answer_all(theirs.into_iter().map(|(m, _)| m).collect(), &error),
-        }
+        answer_taken(shop, theirs).await;
     }
-    Ok((tokens, ours))
+    ours
+}
+
+/// Somebody else has their tokens: what was done with them by now, or that it is being done.
+async fn answer_taken<W: Work>(shop: &Shop, theirs: Vec<(Member<W>, Refusal)>) {
+    let claims: Vec<&Claim> = theirs.iter().map(|(member, _)| member.work.claim()).collect();
+    let stored = async { idempotency::look_up_all(&mut *shop.connection().await?, &claims).await };
+    match stored.await {
+        Ok(stored) => {
+            for ((member, refusal), stored) in theirs.into_iter().zip(stored) {
+                member.answer(Ok(outcome_of(stored.unwrap_or(Stored::Refused(refusal)))));
+            }
+        }
+        Err(error) => answer_all(theirs.into_iter().map(|(member, _)| member).collect(), &error),
+    }
 }
 
 fn outcome_of(stored: Stored) -> Outcome {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{MOST_AT_ONCE, MOST_WAITING, Member, Work, batch};
 use crate::lock::{self, Ask, Guards, Kind, LockKey, Tokens, Wait};
@@ -16,6 +16,8 @@ use crate::shop::{Error, Outcome, Refusal, Shop};
 
 /// How many batches the lock is kept for while others wait for it.
 const BATCHES_BEFORE_OTHERS: u32 = 4;
+/// Longer than the lock is waited for in between two batches.
+const A_WHILE: Duration = Duration::from_millis(20);
 /// And for how long at most, though nobody is known to wait.
 const LONGEST_TENURE: Duration = Duration::from_secs(1);
 
@@ -91,6 +93,15 @@ impl<W> Lines<W> {
         self.all().get_mut(key).map(std::mem::take).unwrap_or_default()
     }
 
+    /// In front of those who came meanwhile.
+    fn put_back(&self, key: &LockKey, members: Vec<Member<W>>) {
+        if let Some(line) = self.all().get_mut(key) {
+            for member in members.into_iter().rev() {
+                line.push_front(member);
+            }
+        }
+    }
+
     fn waiting(&self, key: &LockKey) -> usize {
         self.all().get(key).map_or(0, VecDeque::len)
     }
@@ -118,12 +129,12 @@ struct Tenure {
 pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
     let lines = W::lines(&shop.combiner).clone();
     let mut tenure: Option<Tenure> = None;
-    // The tokens of the last batch, given back on the way to the next one's.
-    let mut done = Tokens::default();
+    // Those of a batch are given back on the way to the next one's.
+    let mut tokens = shop.locks.tokens();
     loop {
         let Some(mut held) = (match tenure.take() {
             Some(held) => Some(held),
-            None => acquire(&shop, &lines, &key).await,
+            None => acquire(&shop, &lines, &key, &mut tokens).await,
         }) else {
             if lines.is_over(&key) {
                 return;
@@ -132,20 +143,20 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
         };
         let members = lines.take(&key);
         if members.is_empty() {
-            futures_util::future::join(held.guards.release(), done.release()).await;
-            done = Tokens::default();
+            futures_util::future::join(held.guards.release(), tokens.flush()).await;
             if lines.is_over(&key) {
                 return;
             }
             continue;
         }
         metrics::histogram!("holdfast_batch_requests").record(members.len() as f64);
-        let end;
-        (done, end) = batch::carry_out(&shop, &mut held.guards, members, done).await;
+        let end = batch::carry_out(&shop, &mut held.guards, members, &mut tokens).await;
         held.batches += 1;
         match end {
             batch::End::Held if goes_on(&lines, &key, &held) => tenure = Some(held),
-            batch::End::Held => tenure = let_others(&shop, &lines, &key, held.guards).await,
+            batch::End::Held => {
+                tenure = let_others(&shop, &lines, &key, held.guards, &mut tokens).await;
+            }
             batch::End::Lost => drop(held.guards),
             batch::End::MayStillRun => held.guards.leave_to_expire(),
         }
@@ -168,12 +179,13 @@ async fn let_others<W: Work>(
     lines: &Lines<W>,
     key: &LockKey,
     guards: Guards,
+    tokens: &mut Tokens,
 ) -> Option<Tenure> {
     if lines.waiting(key) == 0 {
         guards.release().await;
         return None;
     }
-    let mut again = pin!(acquire(shop, lines, key));
+    let mut again = pin!(acquire(shop, lines, key, tokens));
     let at_once = std::future::poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
     guards.release().await;
     match at_once {
@@ -183,7 +195,15 @@ async fn let_others<W: Work>(
 }
 
 /// Waits for the lock. Without it, those who waited for it are told why, and nobody has it.
-async fn acquire<W: Work>(shop: &Shop, lines: &Lines<W>, key: &LockKey) -> Option<Tenure> {
+///
+/// When that takes a while their tokens are taken meanwhile, so that a second request with one of
+/// them is told so, here or elsewhere, instead of waiting behind the first.
+async fn acquire<W: Work>(
+    shop: &Shop,
+    lines: &Lines<W>,
+    key: &LockKey,
+    tokens: &mut Tokens,
+) -> Option<Tenure> {
     let began = Instant::now();
     let ask = Ask {
         kind: Kind::Fenced,
@@ -193,7 +213,16 @@ async fn acquire<W: Work>(shop: &Shop, lines: &Lines<W>, key: &LockKey) -> Optio
         keys: std::slice::from_ref(key),
     };
     let waiting = Waiting::begin(&BATCHED);
-    let outcome = shop.locks.acquire(ask).await;
+    let mut asking = pin!(shop.locks.acquire(ask));
+    let outcome = loop {
+        match timeout(A_WHILE, &mut asking).await {
+            Ok(outcome) => break outcome,
+            Err(_) => {
+                let waiting = lines.take_all(key).into();
+                lines.put_back(key, batch::open(shop, waiting, tokens).await);
+            }
+        }
+    };
     waiting.answered();
     let answer: Result<Refusal, Error> = match outcome {
         Ok(lock::Outcome::Acquired(guards)) => {
@@ -210,7 +239,12 @@ async fn acquire<W: Work>(shop: &Shop, lines: &Lines<W>, key: &LockKey) -> Optio
         }
         Err(error) => Err(error.into()),
     };
-    for member in lines.take_all(key) {
+    let members = lines.take_all(key);
+    for member in &members {
+        tokens.finish(&member.work.claim().token_name());
+    }
+    tokens.flush().await;
+    for member in members {
         member.answer(answer.clone().map(Outcome::Refused));
     }
     None

@@ -83,6 +83,8 @@ pub struct Member<W> {
     pub work: W,
     /// Under which conditions.
     pub conditions: Conditions,
+    /// Whether this process has its token's lock.
+    has_token: bool,
     announced: Announced,
     reply: oneshot::Sender<Result<Outcome, Error>>,
 }
@@ -111,7 +113,7 @@ pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Resu
     conditions.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
     let (reply, answer) = oneshot::channel();
     let conditions = conditions.clone();
-    let member = Member { work, conditions, announced, reply };
+    let member = Member { work, conditions, has_token: false, announced, reply };
     match W::lines(&shop.combiner).join(&key, member) {
         Joined::First => {
             shop.running.spawn_on(line::serve::<W>(shop.clone(), key), &shop.runtime);
