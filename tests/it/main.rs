@@ -11,6 +11,7 @@ mod audit;
 mod description;
 mod elsewhere;
 mod fenced;
+mod history;
 mod idempotency;
 mod journey;
 mod refusals;

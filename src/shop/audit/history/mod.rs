@@ -11,13 +11,13 @@
 //! | I1 | no value is ever below zero | `chain` |
 //! | I2 | opening + Σ delta = the value now | `chain` |
 //! | I3 | each entry begins where the one before ended; versions rise (else: a fork) | `chain` |
-//! | I4 | what was acknowledged has exactly one entry per line, with the values answered | `clerk` |
+//! | I4 | what was acknowledged has exactly one entry per line, with its values | `clerk` |
 //! | I5 | what was refused has none | `clerk` |
 //! | I6 | what is unknown has none or one; a token never does its work twice | `clerk` |
 //! | I7 | if A was answered before B was asked, A's entry is before B's | `chain` |
 //! | I8 | fences never fall | `chain` |
 //! | I9 | a *sold out* was true at some moment of its request | `moments` |
-//! | I10 | debits = credits; an order has its lines' entries and its status's payment | `clerk`, `deeds` |
+//! | I10 | debits = credits; entries ↔ lines and payment ↔ status are 1:1 | `clerk`, `deeds` |
 //!
 //! # Guarantee
 //! Per value (an item's stock, an account's balance): if nothing is found, the answers are
