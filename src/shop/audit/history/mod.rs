@@ -14,7 +14,7 @@
 //! | I4 | what was acknowledged has exactly one entry per line, with its values | `clerk` |
 //! | I5 | what was refused has none | `clerk` |
 //! | I6 | what is unknown has none or one; a token never does its work twice | `clerk` |
-//! | I7 | if A was answered before B was asked, A's entry is before B's | `chain` |
+//! | I7 | if A was answered before B was asked, A's entry is before B's | `chain`, `across` |
 //! | I8 | fences never fall | `chain` |
 //! | I9 | a *sold out* was true at some moment of its request | `moments` |
 //! | I10 | debits = credits; entries ↔ lines and payment ↔ status are 1:1 | `clerk`, `deeds` |
@@ -28,20 +28,24 @@
 //! time is judged with the machine's monotonic clock; two moments in the same microsecond count as
 //! concurrent. An outcome that is unknown may take effect at any time after it was asked for.
 //!
+//! Across values: all writes (orders, payments, what gives back) have one order that agrees with
+//! every chain and with real time. With the *sold out*s left out, that is strict serializability.
+//!
 //! It is stronger than linearizability of the answers alone: the ledger says in which order things
 //! happened, and answers that some *other* order could explain are still violations.
-//! `tests/agreement.rs` (beside this file) holds both directions against a permutation search that knows no ledger:
-//! what this checker accepts is linearizable, and answers are linearizable exactly if there is a
-//! ledger with which this checker accepts them.
+//! `tests/agreement.rs` (beside this file) holds both directions, for one value, against a
+//! permutation search that knows no ledger: what this checker accepts is linearizable, and answers
+//! are linearizable exactly if there is a ledger with which this checker accepts them.
 //!
 //! # What is not proven
-//! - An order *across* values: two orders of two items each may stand in opposite order in the two
-//!   chains, without a violation.
+//! - That the *sold out*s of several values fit together. Each value's do, within the bounds that
+//!   all chains leave.
 //! - When something happened that nobody observed (a restock, an order from elsewhere, a cancel):
-//!   it is bounded by its neighbours in the chain only. Where it has bounds, they are kept to.
+//!   it is bounded by its neighbours only. Where it has bounds, they are kept to.
 //! - A change that nobody observed and that is missing from ledger and value alike.
 //! - That a refusal for other reasons (a busy lock, an overload) was necessary.
 
+mod across;
 mod answer;
 mod chain;
 mod clerk;
@@ -139,7 +143,8 @@ pub struct Change {
 pub struct Books {
     /// The stock of every sku that observations speak of.
     pub stock: Ledger,
-    /// The balances, where payments are looked at. Then all orders of these users must be there.
+    /// The balances of all whose payments are observed, if any are. Then all orders of these users
+    /// must be there.
     pub money: Option<Ledger>,
     /// Every order that has a line of an item in `stock`, or whose buyer is in `money`.
     pub orders: Vec<Order>,
@@ -217,9 +222,19 @@ fn counted(books: &Books, observations: &[Observation]) -> Findings {
     let mut findings = Findings::default();
     let settled = deeds::settle(books, observations, &mut findings);
     let money = books.money.as_ref().map(|ledger| (ledger, &settled.money));
-    for (ledger, side) in [(&books.stock, &settled.stock)].into_iter().chain(money) {
-        let chains = chain::check(ledger, &side.windows, observations, &mut findings);
-        moments::check(ledger, &chains, observations, side, &mut findings);
+    let sides: Vec<_> = [(&books.stock, &settled.stock)].into_iter().chain(money).collect();
+    let mut chains: Vec<_> = sides
+        .iter()
+        .map(|(ledger, side)| chain::check(ledger, &side.windows, observations, &mut findings))
+        .collect();
+    let mut parts: Vec<across::Part<'_, '_>> = sides
+        .iter()
+        .zip(&mut chains)
+        .map(|((ledger, side), chains)| (*ledger, &side.windows[..], &mut chains[..]))
+        .collect();
+    across::check(&mut parts, observations, &mut findings);
+    for ((ledger, side), chains) in sides.iter().zip(&chains) {
+        moments::check(ledger, chains, observations, side, &mut findings);
     }
     findings
 }

@@ -197,6 +197,53 @@ fn a_ledger_in_another_order_than_time() {
     story.assert_sound();
 }
 
+/// Each chain is in order for itself; what lies between them is not.
+#[test]
+fn two_ledgers_in_orders_that_do_not_fit_together() {
+    {
+        let mut story = Story::new(&[(SKU, 9), ("lantern", 9)]);
+        story.place("one", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
+        story.place("two", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
+        story.assert_sound();
+        // The lantern's two entries change places, with everything that belongs to a place.
+        let entries = &mut story.books.stock.entries;
+        let lanterns: Vec<usize> =
+            (0..entries.len()).filter(|at| entries[*at].key == "lantern").skip(1).collect();
+        let (a, b) = (entries[lanterns[0]].clone(), entries[lanterns[1]].clone());
+        (entries[lanterns[0]].order, entries[lanterns[1]].order) = (b.order, a.order);
+        for (place, entry) in [(0, b), (1, a)] {
+            if let Outcome::Done { changes, .. } = &mut story.seen[place].outcome {
+                changes[1].before = entry.before;
+                changes[1].after = entry.after;
+            }
+        }
+        let found = story.check();
+        assert_eq!(found.len(), 1, "{}", lines(&found));
+        assert_eq!(found[0].rule, Rule::RealTime);
+        assert_eq!(found[0].entries.len(), 2, "{}", lines(&found));
+    }
+
+    // The first has no item in common with the last, and comes after it by way of the middle one.
+    let mut story = Story::new(&[(SKU, 9), ("lantern", 9)]);
+    story.place("last asked", &[(SKU, 1)], (500, 600));
+    story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
+    story.place("first asked", &[("lantern", 1)], (100, 200));
+    let found = story.check();
+    assert_eq!(found.len(), 1, "{}", lines(&found));
+    assert_eq!((found[0].rule, &found[0].requests[..]), (Rule::RealTime, &[0, 2][..]));
+    story.seen[2].completed_us = 500;
+    story.assert_sound();
+
+    // What was sold out was so only after an order that, by another chain, came later.
+    let mut story = Story::new(&[(SKU, 9), ("lantern", 1)]);
+    story.place("later", &[(SKU, 1)], (500, 600));
+    story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
+    story.place("sold out", &[("lantern", 1)], (100, 200));
+    assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::SoldOut]);
+    story.seen[2].completed_us = 500;
+    story.assert_sound();
+}
+
 #[test]
 fn answers_that_were_not_so() {
     caught("acknowledged, and nowhere", &[Rule::Lost], |day| {
