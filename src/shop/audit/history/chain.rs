@@ -28,9 +28,9 @@ pub(super) struct Chain<'a> {
     pub value: Value,
     /// Their places in the ledger's list, by `seq`.
     pub entries: Vec<usize>,
-    /// By which time at the earliest an entry and all before it can have taken effect; it rises.
+    /// When, at the earliest, an entry can have taken effect after all before it; it rises.
     pub earliest: Vec<u64>,
-    /// By which time at the latest an entry and all after it must begin to take effect; it rises.
+    /// When, at the latest, it must have, so that all after it could; it rises.
     pub latest: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn check<'a>(
             value: *value,
             entries: group.to_vec(),
             earliest: Vec::new(),
-            latest: Vec::new(),
+            latest: group.iter().map(|place| windows[*place].to).collect(),
         };
         links(ledger, &chain, findings);
         fences(ledger, &chain, findings);
@@ -152,7 +152,8 @@ fn fences(ledger: &Ledger, chain: &Chain<'_>, findings: &mut Findings) {
     }
 }
 
-/// I7, and the bounds in time that follow from the neighbours.
+/// I7 within the chain, and the earliest times. The latest ones, and both as they follow from other
+/// chains, are [`super::across`]'s.
 fn real_time(
     ledger: &Ledger,
     chain: &mut Chain<'_>,
@@ -186,10 +187,5 @@ fn real_time(
             youngest = Some(at);
         }
         chain.earliest.push(youngest.map_or(0, |before| windows[before].from));
-    }
-    chain.latest = windows.iter().map(|window| window.to).collect();
-    for at in (1..windows.len()).rev() {
-        findings.step();
-        chain.latest[at - 1] = chain.latest[at - 1].min(chain.latest[at]);
     }
 }

@@ -197,6 +197,16 @@ fn a_ledger_in_another_order_than_time() {
     story.assert_sound();
 }
 
+#[test]
+fn an_entry_that_is_doubled_is_not_said_to_come_before_itself() {
+    let mut story = Story::new(&[(SKU, 9)]);
+    story.place("one", &[(SKU, 1)], (0, 1_000));
+    story.place("two", &[(SKU, 1)], (0, 1_000));
+    let entry = Entry { seq: 100, ..story.books.stock.entries[1].clone() };
+    story.books.stock.entries.push(entry);
+    assert!(story.check().iter().all(|violation| violation.rule != Rule::RealTime));
+}
+
 /// Each chain is in order for itself; what lies between them is not.
 #[test]
 fn two_ledgers_in_orders_that_do_not_fit_together() {
@@ -241,6 +251,15 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("sold out", &[("lantern", 1)], (100, 200));
     assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::SoldOut]);
     story.seen[2].completed_us = 500;
+    story.assert_sound();
+
+    // And the other way: one that by another chain had come earlier.
+    let mut story = Story::new(&[(SKU, 9), ("lantern", 1)]);
+    story.place("one left", &[("lantern", 2)], (150, 200));
+    story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
+    story.place("earlier", &[(SKU, 1)], (50, 100));
+    assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::SoldOut]);
+    story.seen[0].invoked_us = 100;
     story.assert_sound();
 }
 
