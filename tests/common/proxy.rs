@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 
@@ -19,6 +19,9 @@ pub struct Proxy {
 #[derive(Default)]
 struct Switches {
     closed: AtomicBool,
+    /// The answer to what is asked next shall be swallowed.
+    armed: AtomicBool,
+    /// It has been asked; the next answer is it.
     swallow: AtomicBool,
 }
 
@@ -52,10 +55,10 @@ impl Proxy {
         self.switches.closed.store(false, Ordering::SeqCst);
     }
 
-    /// The next answer of the server is not delivered: its connection ends instead. What was asked
-    /// has been done by then.
+    /// The answer to what is asked next is not delivered: its connection ends instead. What was
+    /// asked has been done by then. (Answers to what was asked before may still be on their way.)
     pub fn swallow_next_answer(&self) {
-        self.switches.swallow.store(true, Ordering::SeqCst);
+        self.switches.armed.store(true, Ordering::SeqCst);
     }
 }
 
@@ -79,8 +82,19 @@ async fn carry(
             }
         }
     };
+    let questions = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+            if switches.armed.swap(false, Ordering::SeqCst) {
+                switches.swallow.store(true, Ordering::SeqCst);
+            }
+            if to_server.write_all(&buffer[..length]).await.is_err() {
+                return;
+            }
+        }
+    };
     tokio::select! {
-        _ = copy(&mut from_client, &mut to_server) => {}
+        () = questions => {}
         () = answers => {}
         _ = cuts.changed() => {}
     }

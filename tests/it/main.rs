@@ -13,6 +13,7 @@ mod description;
 mod elsewhere;
 mod fenced;
 mod figures;
+mod history;
 mod holders;
 mod idempotency;
 mod journey;

@@ -2,11 +2,13 @@
 //!
 //! Everything is read in one repeatable-read snapshot, so the audit of a shop under load is exact
 //! for one moment. What is counted and how is defined in [`item`] (stock) and [`checks`] (all).
+//! Whether the books agree with what clients were answered, and when, is asked in [`history`].
 //!
 //! Does not guarantee anything about lab items and lab accounts: they are counted apart.
 
 pub mod checks;
 pub mod conservation;
+pub mod history;
 pub mod item;
 
 use serde::{Deserialize, Serialize};

@@ -130,9 +130,11 @@ async fn look(
     claims: &[&Claim],
 ) -> Result<(Vec<Option<Stored>>, Option<i64>), Error> {
     let mut connection = shop.connection().await?;
-    let stored = idempotency::look_up_all(&mut connection, claims).await?;
+    // In this order: what made the shelf short has been committed by then, and if it was done under
+    // one of these keys, the key is found.
     let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
         .fetch_optional(&mut *connection)
         .await?;
+    let stored = idempotency::look_up_all(&mut connection, claims).await?;
     Ok((stored, stock))
 }

@@ -59,7 +59,7 @@ pub(super) async fn write_stock(
                 )
                 .fetch_one(&mut *tx)
                 .await?;
-                return Ok(Err(Short { at, available }));
+                return short(at, available, *delta).map(Err);
             }
         }
     }
@@ -106,7 +106,16 @@ pub(super) async fn write_balance(
             )
             .fetch_one(tx)
             .await?;
-            Ok(Err(Short { at: 0, available }))
+            short(0, available, delta).map(Err)
         }
     }
+}
+
+/// How much there was is read a moment after the change was refused. If by then somebody has put
+/// enough back, nobody is told *sold out*, with enough on the shelf: it is tried again.
+fn short(at: usize, available: i64, delta: i64) -> Result<Short, Error> {
+    if available.saturating_add(delta) >= 0 {
+        return Err(Error::Conflict("it was put back in this moment".to_owned()));
+    }
+    Ok(Short { at, available })
 }

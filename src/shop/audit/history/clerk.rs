@@ -1,0 +1,308 @@
+//! One deed after the other: what was asked, answered and written (I4, I5, I6, and I10 for orders).
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::chain::Window;
+use super::report::{Findings, Rule, named};
+use super::{Asked, Change, Entry, Ledger, Observation, Order, Outcome};
+use crate::shop::OrderId;
+
+/// Settles the deeds of one kind, of one ledger.
+pub(super) struct Clerk<'a> {
+    ledger: &'a Ledger,
+    observations: &'a [Observation],
+    /// The entries of this kind.
+    entries: HashMap<OrderId, Vec<usize>>,
+    /// One per entry of the ledger.
+    pub windows: Vec<Window>,
+    /// See [`Side::own`](super::deeds::Side::own).
+    pub own: HashMap<usize, usize>,
+}
+
+impl<'a> Clerk<'a> {
+    pub fn new(
+        ledger: &'a Ledger,
+        reason: &str,
+        observations: &'a [Observation],
+        orders: &HashMap<OrderId, &Order>,
+        findings: &mut Findings,
+    ) -> Self {
+        let mut entries: HashMap<OrderId, Vec<usize>> = HashMap::new();
+        for (place, entry) in ledger.entries.iter().enumerate() {
+            findings.step();
+            let its_order = entry.order.filter(|order| orders.contains_key(order));
+            match its_order {
+                Some(order) if entry.reason == reason => {
+                    entries.entry(order).or_default().push(place);
+                }
+                None if entry.reason == reason => {
+                    let told = told(entry);
+                    let text = format!("{told}: there should be an order that it belongs to");
+                    findings.add(Rule::Unmatched, vec![entry.seq], vec![], text);
+                }
+                _ => {}
+            }
+        }
+        let windows = vec![Window::ANY; ledger.entries.len()];
+        Self { ledger, observations, entries, windows, own: HashMap::new() }
+    }
+
+    /// One deed: what the books say that it should have changed (key and delta), and who tried.
+    pub fn settle(
+        &mut self,
+        order: OrderId,
+        what: &str,
+        mut wanted: Vec<(String, i64)>,
+        attempts: &[usize],
+        findings: &mut Findings,
+    ) {
+        let mut entries = self.entries.remove(&order).unwrap_or_default();
+        let ledger = self.ledger;
+        let key_of = |place: &usize| &ledger.entries[*place].key;
+        findings.sort(&mut entries, |a, b| key_of(a).cmp(key_of(b)));
+        findings.sort(&mut wanted, |a, b| a.0.cmp(&b.0));
+        let acknowledged =
+            attempts.iter().any(|a| matches!(self.observations[*a].outcome, Outcome::Done { .. }));
+        self.once_each(order, what, &wanted, &entries, acknowledged, findings);
+        let mut fresh = Vec::new();
+        for attempt in attempts {
+            findings.step();
+            if let Outcome::Done { order: told, changes, replayed } =
+                &self.observations[*attempt].outcome
+            {
+                if *told == order {
+                    self.as_answered(*attempt, changes, &entries, findings);
+                } else {
+                    let name = named(self.observations, *attempt);
+                    let text = format!(
+                        "{name} was answered with order {told}; the books have {order} for it"
+                    );
+                    findings.add(Rule::Lost, vec![], vec![*attempt], text);
+                }
+                fresh.extend((!replayed).then_some(*attempt));
+            }
+        }
+        if let [first, second, ..] = fresh[..] {
+            let [a, b] = [first, second].map(|place| named(self.observations, place));
+            let text = format!(
+                "{a} and {b} were both answered as the one that did the {what} of order {order}: \
+                 one of them should be a replay"
+            );
+            findings.add(Rule::Twice, vec![], fresh.clone(), text);
+        }
+        self.refused(order, what, &entries, attempts, findings);
+        self.limit(&entries, attempts, findings);
+        self.in_vain(&entries, attempts, findings);
+    }
+
+    /// Each key that should have changed has one entry with its delta, and no other has any.
+    fn once_each(
+        &self,
+        order: OrderId,
+        what: &str,
+        wanted: &[(String, i64)],
+        entries: &[usize],
+        acknowledged: bool,
+        findings: &mut Findings,
+    ) {
+        let mut rest = entries;
+        for (key, delta) in wanted {
+            let before = self.first_of(rest, key, findings);
+            let (stray, from_key) = rest.split_at(before);
+            self.stray(stray, findings);
+            let end =
+                findings.first(from_key.len(), |at| self.ledger.entries[from_key[at]].key != *key);
+            let (own, after) = from_key.split_at(end);
+            rest = after;
+            findings.step();
+            let seqs = || own.iter().map(|place| self.ledger.entries[*place].seq).collect();
+            match own {
+                [] if acknowledged => {} // `as_answered` says it, and to whom it was answered.
+                [] => {
+                    let text = format!("order {order} should have one {what} entry of {key}");
+                    findings.add(Rule::Unmatched, vec![], vec![], text);
+                }
+                [only] => {
+                    let entry = &self.ledger.entries[*only];
+                    if entry.delta != *delta {
+                        let text = format!("{}: its delta should be {delta:+}", told(entry));
+                        findings.add(Rule::Differs, seqs(), vec![], text);
+                    }
+                }
+                _ => {
+                    let seqs: Vec<i64> = seqs();
+                    let text = format!(
+                        "order {order} should have one {what} entry of {key}, and has {}: {seqs:?}",
+                        own.len()
+                    );
+                    findings.add(Rule::Twice, seqs, vec![], text);
+                }
+            }
+        }
+        self.stray(rest, findings);
+    }
+
+    fn stray(&self, places: &[usize], findings: &mut Findings) {
+        for place in places {
+            findings.step();
+            let entry = &self.ledger.entries[*place];
+            let text = format!("{}: its order has nothing of the kind", told(entry));
+            findings.add(Rule::Unmatched, vec![entry.seq], vec![], text);
+        }
+    }
+
+    /// I4: what was asked for, what was answered and what was written are the same.
+    fn as_answered(
+        &self,
+        attempt: usize,
+        changes: &[Change],
+        entries: &[usize],
+        findings: &mut Findings,
+    ) {
+        let observation = &self.observations[attempt];
+        let name = named(self.observations, attempt);
+        let mut answered: Vec<&Change> = changes.iter().collect();
+        findings.sort(&mut answered, |a, b| a.key.cmp(&b.key));
+        if let Asked::Place(lines) = &observation.asked {
+            let mut asked = lines.clone();
+            findings.sort(&mut asked, |a, b| a.0.cmp(&b.0));
+            asked.dedup_by(|next, kept| {
+                let same = next.0 == kept.0;
+                kept.1 += if same { next.1 } else { 0 };
+                same
+            });
+            let given: Vec<(&str, i64)> =
+                answered.iter().map(|change| (change.key.as_str(), -change.delta)).collect();
+            if !asked.iter().map(|(key, quantity)| (key.as_str(), *quantity)).eq(given.clone()) {
+                let text = format!("{name} asked for {asked:?} and was answered with {given:?}");
+                findings.add(Rule::Differs, vec![], vec![attempt], text);
+            }
+        }
+        for change in answered {
+            findings.step();
+            let Change { key, before, delta, after } = change;
+            let said = format!("{name} was answered {key} {before} {delta:+} → {after}");
+            let from = self.first_of(entries, key, findings);
+            let entry = entries.get(from).map(|place| &self.ledger.entries[*place]);
+            match entry.filter(|entry| entry.key == *key) {
+                None => {
+                    let text = format!("{said}: there should be such an entry, and there is none");
+                    findings.add(Rule::Lost, vec![], vec![attempt], text);
+                }
+                Some(entry) => {
+                    if (entry.before, entry.delta, entry.after) != (*before, *delta, *after) {
+                        let text = format!("{said}; the ledger has {}", told(entry));
+                        findings.add(Rule::Differs, vec![entry.seq], vec![attempt], text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// I5: an entry exists only if somebody may have done it.
+    fn refused(
+        &self,
+        order: OrderId,
+        what: &str,
+        entries: &[usize],
+        attempts: &[usize],
+        findings: &mut Findings,
+    ) {
+        let in_vain: Vec<usize> =
+            attempts.iter().copied().filter(|a| !may_have_done(&self.observations[*a])).collect();
+        if in_vain.is_empty() || entries.is_empty() {
+            return;
+        }
+        if in_vain.len() == attempts.len() {
+            let seqs: Vec<i64> =
+                entries.iter().map(|place| self.ledger.entries[*place].seq).collect();
+            let name = named(self.observations, in_vain[0]);
+            let text = format!(
+                "{name} was refused, and so was every attempt of it; the {what} of order {order} \
+                 should have no entry, and has {seqs:?}"
+            );
+            findings.add(Rule::Refused, seqs, in_vain, text);
+            return;
+        }
+        let by_request: HashMap<Uuid, usize> =
+            in_vain.iter().filter_map(|a| Some((self.observations[*a].request?, *a))).collect();
+        for place in entries {
+            findings.step();
+            let entry = &self.ledger.entries[*place];
+            if let Some(attempt) = by_request.get(&entry.request) {
+                let name = named(self.observations, *attempt);
+                let text = format!("{name} was refused and wrote {} all the same", told(entry));
+                findings.add(Rule::Refused, vec![entry.seq], vec![*attempt], text);
+            }
+        }
+    }
+
+    /// Between when the entries took effect, by those who may have written them and by those who
+    /// were told of it.
+    fn limit(&mut self, entries: &[usize], attempts: &[usize], findings: &mut Findings) {
+        let seen = |place: &usize| &self.observations[*place];
+        let mut by_request: HashMap<Uuid, usize> = HashMap::new();
+        // Whoever was told that it was the one; else whoever may have been; else who was told.
+        let (mut fresh, mut unknown, mut told) = (None, None, None);
+        let mut answered: Option<usize> = None;
+        let sent_first = |kept: &mut Option<usize>, place: usize| {
+            if kept.is_none_or(|kept| seen(&kept).invoked_us > seen(&place).invoked_us) {
+                *kept = Some(place);
+            }
+        };
+        for place in attempts.iter().copied().filter(|place| may_have_done(seen(place))) {
+            findings.step();
+            if let Some(request) = seen(&place).request {
+                by_request.insert(request, place);
+            }
+            let Outcome::Done { replayed, .. } = seen(&place).outcome else {
+                sent_first(&mut unknown, place);
+                continue;
+            };
+            sent_first(if replayed { &mut told } else { &mut fresh }, place);
+            if answered.is_none_or(|kept| seen(&kept).completed_us > seen(&place).completed_us) {
+                answered = Some(place);
+            }
+        }
+        let anybody = fresh.or(unknown).or(told);
+        for place in entries {
+            findings.step();
+            let asked = by_request.get(&self.ledger.entries[*place].request).copied().or(anybody);
+            self.windows[*place] = Window {
+                from: asked.map_or(0, |a| seen(&a).invoked_us),
+                asked,
+                to: answered.map_or(u64::MAX, |a| seen(&a).completed_us),
+                answered,
+            };
+        }
+    }
+
+    /// The first of these entries (sorted by key) whose key is `key`, or comes after it.
+    fn first_of(&self, entries: &[usize], key: &str, findings: &mut Findings) -> usize {
+        findings.first(entries.len(), |at| self.ledger.entries[entries[at]].key.as_str() >= key)
+    }
+
+    /// A key that has done its work is looked up before anything is refused: whoever was told
+    /// *sold out* with it was told so before.
+    fn in_vain(&mut self, entries: &[usize], attempts: &[usize], findings: &mut Findings) {
+        for attempt in attempts {
+            if let Outcome::Short { key, .. } = &self.observations[*attempt].outcome {
+                let from = self.first_of(entries, key, findings);
+                let own = entries.get(from).filter(|p| self.ledger.entries[**p].key == *key);
+                self.own.extend(own.map(|place| (*attempt, *place)));
+            }
+        }
+    }
+}
+
+fn may_have_done(seen: &Observation) -> bool {
+    matches!(seen.outcome, Outcome::Done { .. } | Outcome::Unknown)
+}
+
+fn told(entry: &Entry) -> String {
+    let Entry { seq, key, before, delta, after, reason, .. } = entry;
+    let order = entry.order.map_or_else(|| "no order".to_owned(), |order| format!("order {order}"));
+    format!("{key} entry {seq} ({before} {delta:+} → {after}, {reason}, {order})")
+}

@@ -1,0 +1,153 @@
+//! What was asked and answered, held against the orders and entries of it: I4, I5, I6 and I10.
+//!
+//! A *deed* is what may be done once: the order of a token, the payment of an order. It has the
+//! entries that the ledger says it wrote, and the attempts of clients that may have done it. From
+//! both follows between which two moments its entries took effect.
+
+use std::collections::HashMap;
+
+use super::chain::Window;
+use super::clerk::Clerk;
+use super::report::{Findings, Rule, named};
+use super::{Asked, Books, Ledger, Observation, Order, Outcome};
+use crate::shop::{OrderId, UserId};
+
+/// What is known of both ledgers' times.
+pub(super) struct Settled {
+    pub stock: Side,
+    pub money: Side,
+}
+
+/// What is known of one ledger's times.
+#[derive(Default)]
+pub(super) struct Side {
+    /// One per entry.
+    pub windows: Vec<Window>,
+    /// The requests that were told that there was not enough.
+    pub short: Vec<usize>,
+    /// For those of them whose deed another attempt did in the end: the entry, by its place, that
+    /// was not there yet.
+    pub own: HashMap<usize, usize>,
+}
+
+/// Places of observations, by what they belong to.
+type By<K> = HashMap<K, Vec<usize>>;
+
+/// Checks all deeds of the books and of the observations.
+pub(super) fn settle(
+    books: &Books,
+    observations: &[Observation],
+    findings: &mut Findings,
+) -> Settled {
+    let mut placings: By<(UserId, &str)> = HashMap::new();
+    let mut payings: By<OrderId> = HashMap::new();
+    let (mut stock_short, mut money_short) = (Vec::new(), Vec::new());
+    for (place, seen) in observations.iter().enumerate() {
+        findings.step();
+        let side = match seen.asked {
+            Asked::Place(_) => {
+                placings.entry((seen.user, &seen.key)).or_default().push(place);
+                &mut stock_short
+            }
+            Asked::Pay(order) => {
+                payings.entry(order).or_default().push(place);
+                &mut money_short
+            }
+        };
+        if matches!(seen.outcome, Outcome::Short { .. }) {
+            side.push(place);
+        }
+    }
+    let orders: HashMap<OrderId, &Order> = books.orders.iter().map(|o| (o.id, o)).collect();
+    let mut stock = Clerk::new(&books.stock, "order", observations, &orders, findings);
+    let mut tokens: HashMap<(UserId, &str), OrderId> = HashMap::new();
+    for order in &books.orders {
+        findings.step();
+        let token = (order.user, order.token.as_str());
+        let attempts = placings.remove(&token).unwrap_or_default();
+        if let Some(first) = tokens.insert(token, order.id) {
+            let text = format!("key {} has made two orders: {first} and {}", token.1, order.id);
+            findings.add(Rule::Twice, vec![], vec![], text);
+        }
+        let wanted = order.lines.iter().map(|(sku, quantity)| (sku.clone(), -quantity)).collect();
+        stock.settle(order.id, "order", wanted, &attempts, findings);
+    }
+    undone(placings.into_values().flatten(), observations, findings);
+    let stock = Side { windows: stock.windows, short: stock_short, own: stock.own };
+    let mut money = Side::default();
+    if let Some(ledger) = &books.money {
+        let clerk = money_side(books, ledger, observations, &orders, &mut payings, findings);
+        undone(payings.into_values().flatten(), observations, findings);
+        money = Side { windows: clerk.windows, short: money_short, own: clerk.own };
+    }
+    Settled { stock, money }
+}
+
+/// Payments and refunds: 1:1 with the status of orders, and both sides add up.
+fn money_side<'a>(
+    books: &Books,
+    ledger: &'a Ledger,
+    observations: &'a [Observation],
+    orders: &HashMap<OrderId, &Order>,
+    payings: &mut By<OrderId>,
+    findings: &mut Findings,
+) -> Clerk<'a> {
+    let mut payments = Clerk::new(ledger, "payment", observations, orders, findings);
+    let mut refunds = Clerk::new(ledger, "refund", observations, orders, findings);
+    let mut spent: i128 = 0;
+    for order in &books.orders {
+        findings.step();
+        let user = order.user.0.to_string();
+        if !ledger.values.contains_key(&user) {
+            continue;
+        }
+        let attempts = payings.remove(&order.id).unwrap_or_default();
+        let (paid, back) = match order.status.as_str() {
+            "paid" => (true, false),
+            "refunded" => (true, true),
+            _ => (false, false),
+        };
+        spent += if paid && !back { i128::from(order.total_cents) } else { 0 };
+        let of = |there: bool, delta: i64| there.then(|| (user.clone(), delta));
+        let wanted = of(paid, -order.total_cents).into_iter().collect();
+        payments.settle(order.id, "payment", wanted, &attempts, findings);
+        let wanted = of(back, order.total_cents).into_iter().collect();
+        refunds.settle(order.id, "refund", wanted, &[], findings);
+    }
+    let sum = |pick: fn(&super::Value) -> i64| -> i128 {
+        ledger.values.values().map(|value| i128::from(pick(value))).sum()
+    };
+    let put_in: i128 =
+        ledger.entries.iter().filter(|e| e.order.is_none()).map(|e| i128::from(e.delta)).sum();
+    let (opening, now) = (sum(|value| value.opening), sum(|value| value.now));
+    if opening + put_in != now + spent {
+        let text = format!(
+            "there were {opening} cents, {put_in} were put in and {spent} spent on paid orders, so \
+             {} should be left, and {now} are",
+            opening + put_in - spent
+        );
+        findings.add(Rule::Money, vec![], vec![], text);
+    }
+    payments
+}
+
+/// Attempts of deeds that are not in the books at all: none may say that it was done.
+fn undone(
+    attempts: impl Iterator<Item = usize>,
+    observations: &[Observation],
+    findings: &mut Findings,
+) {
+    let mut attempts: Vec<usize> = attempts.collect();
+    findings.sort(&mut attempts, usize::cmp);
+    for place in attempts {
+        findings.step();
+        if let Outcome::Done { order, .. } = &observations[place].outcome {
+            let name = named(observations, place);
+            let text = format!(
+                "{name} was answered with order {order}; the books should have it under this key, \
+                 and have nothing"
+            );
+            findings.add(Rule::Lost, vec![], vec![place], text);
+        }
+    }
+}

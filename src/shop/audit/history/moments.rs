@@ -1,0 +1,235 @@
+//! I9: a *sold out* was true at some moment of its request.
+//!
+//! A position `p` in a chain is the moment after its first `p` entries. A *sold out* saw one
+//! position. It comes after every entry that was answered before it was asked for, before every
+//! entry that was asked for after it was answered, and not before the position of another *sold
+//! out* that was answered before it was asked for. Taking for each the first position that fits,
+//! in the order of asking, leaves the most room for the others: when that fails, everything does.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::chain::Chain;
+use super::deeds::Side;
+use super::report::{Findings, Rule, named};
+use super::{Ledger, Observation, Outcome};
+
+/// Checks every *sold out* about a value of this ledger.
+pub(super) fn check(
+    ledger: &Ledger,
+    chains: &[Chain<'_>],
+    observations: &[Observation],
+    side: &Side,
+    findings: &mut Findings,
+) {
+    let mut by_key: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for place in &side.short {
+        findings.step();
+        if let Outcome::Short { key, .. } = &observations[*place].outcome {
+            by_key.entry(key).or_default().push(*place);
+        }
+    }
+    for chain in chains {
+        if let Some(places) = by_key.remove(chain.key) {
+            Moments::of(ledger, chain, findings).check(&places, observations, &side.own, findings);
+        }
+    }
+    for (key, places) in by_key {
+        let name = named(observations, places[0]);
+        let text = format!("{name} was told that there is not enough of {key}, which is not there");
+        findings.add(Rule::SoldOut, vec![], places, text);
+    }
+}
+
+/// What the value was at each position.
+struct Moments<'a> {
+    chain: &'a Chain<'a>,
+    /// By position; one more than entries.
+    values: Vec<i64>,
+    seqs: Vec<i64>,
+    /// The positions of each value, rising.
+    positions: HashMap<i64, Vec<usize>>,
+    /// A tree of minima over `values`, its leaves in the second half.
+    minima: Vec<i64>,
+    /// Where each entry is in the chain, by its place in the ledger.
+    ranks: HashMap<usize, usize>,
+    /// The first position at which the value was there to be seen.
+    first: usize,
+}
+
+/// One *sold out*, and what it says.
+struct Claim {
+    place: usize,
+    requested: i64,
+    available: i64,
+}
+
+impl<'a> Moments<'a> {
+    fn of(ledger: &Ledger, chain: &'a Chain<'a>, findings: &mut Findings) -> Self {
+        let entries = chain.entries.iter().map(|place| &ledger.entries[*place]);
+        let values: Vec<i64> =
+            [chain.value.opening].into_iter().chain(entries.clone().map(|e| e.after)).collect();
+        let mut positions: HashMap<i64, Vec<usize>> = HashMap::new();
+        for (position, value) in values.iter().enumerate() {
+            findings.step();
+            positions.entry(*value).or_default().push(position);
+        }
+        let mut minima = vec![i64::MAX; values.len()];
+        minima.extend(&values);
+        for at in (1..values.len()).rev() {
+            findings.step();
+            minima[at] = minima[2 * at].min(minima[2 * at + 1]);
+        }
+        let ranks = chain.entries.iter().enumerate().map(|(rank, place)| (*place, rank)).collect();
+        let opened = entries.clone().next().is_some_and(|entry| entry.reason == "opening");
+        let seqs = entries.map(|entry| entry.seq).collect();
+        Self { chain, values, seqs, positions, minima, ranks, first: usize::from(opened) }
+    }
+
+    fn check(
+        &self,
+        places: &[usize],
+        observations: &[Observation],
+        own: &HashMap<usize, usize>,
+        findings: &mut Findings,
+    ) {
+        let mut asked = places.to_vec();
+        findings
+            .sort(&mut asked, |a, b| observations[*a].invoked_us.cmp(&observations[*b].invoked_us));
+        let mut answered = places.to_vec();
+        findings.sort(&mut answered, |a, b| {
+            observations[*a].completed_us.cmp(&observations[*b].completed_us)
+        });
+        let mut answered = answered.into_iter().peekable();
+        let mut taken: HashMap<usize, usize> = HashMap::new();
+        // The furthest position that somebody saw who had been answered by now, and who that was.
+        let mut floor: Option<(usize, usize)> = None;
+        for place in asked {
+            let seen = &observations[place];
+            let Outcome::Short { requested, available, .. } = seen.outcome else { continue };
+            while let Some(before) =
+                answered.next_if(|p| observations[*p].completed_us < seen.invoked_us)
+            {
+                findings.step();
+                if let Some(position) = taken.get(&before) {
+                    floor = floor.max(Some((*position, before)));
+                }
+            }
+            let claim = Claim { place, requested, available };
+            let (low, high) = self.bounds(seen, own.get(&place), findings);
+            match self.earliest(&claim, low, high, floor, findings) {
+                Some(position) => {
+                    taken.insert(place, position);
+                }
+                None => self.impossible(&claim, low, high, floor, observations, findings),
+            }
+        }
+    }
+
+    /// The first and the last position that a request can have seen.
+    fn bounds(
+        &self,
+        seen: &Observation,
+        own: Option<&usize>,
+        findings: &mut Findings,
+    ) -> (usize, usize) {
+        let (earliest, latest) = (&self.chain.earliest, &self.chain.latest);
+        let low = findings.first(latest.len(), |at| latest[at] >= seen.invoked_us);
+        let high = findings.first(earliest.len(), |at| earliest[at] > seen.completed_us);
+        let own = own.and_then(|place| self.ranks.get(place)).copied().unwrap_or(usize::MAX);
+        (low.max(self.first), high.min(own))
+    }
+
+    /// The first position from `low` (and from `floor`) to `high` that bears the claim out.
+    fn earliest(
+        &self,
+        claim: &Claim,
+        low: usize,
+        high: usize,
+        floor: Option<(usize, usize)>,
+        findings: &mut Findings,
+    ) -> Option<usize> {
+        if claim.available >= claim.requested {
+            return None;
+        }
+        let low = low.max(floor.map_or(0, |(position, _)| position));
+        let same = self.positions.get(&claim.available)?;
+        let next = findings.first(same.len(), |at| same[at] >= low);
+        same.get(next).copied().filter(|position| *position <= high)
+    }
+
+    fn impossible(
+        &self,
+        claim: &Claim,
+        low: usize,
+        high: usize,
+        floor: Option<(usize, usize)>,
+        observations: &[Observation],
+        findings: &mut Findings,
+    ) {
+        let Claim { place, requested, available } = *claim;
+        let key = self.chain.key;
+        let said = format!(
+            "{} was told that {key} has {available} where it asked for {requested}",
+            named(observations, place)
+        );
+        let after = |position: usize| match position.checked_sub(1) {
+            None => "its opening".to_owned(),
+            Some(rank) => format!("entry {}", self.seqs[rank]),
+        };
+        let mut requests = vec![place];
+        let text = if available >= requested {
+            format!("{said}: that is enough, and it should not have been refused")
+        } else if low > high {
+            format!(
+                "{said}: it should have seen {} and all before it, and must not have seen what \
+                 comes after {}",
+                after(low),
+                after(high)
+            )
+        } else {
+            let least = self.least(low, high, findings);
+            let span = format!("from {} to {}", after(low), after(high));
+            match floor.filter(|_| self.earliest(claim, low, high, None, findings).is_some()) {
+                Some((position, before)) => {
+                    requests.push(before);
+                    format!(
+                        "{said}: so it was once {span}, but not since {}, which {} had seen and \
+                         been answered before this one was sent",
+                        after(position),
+                        named(observations, before)
+                    )
+                }
+                None => format!(
+                    "{said}: at no moment of the request was that so; {span} it was {least} at \
+                     least"
+                ),
+            }
+        };
+        let edges = low.min(high)..=high;
+        let seqs = [*edges.start(), *edges.end()];
+        let mut seqs: Vec<i64> =
+            seqs.iter().filter_map(|p| self.seqs.get(p.checked_sub(1)?).copied()).collect();
+        seqs.dedup();
+        findings.add(Rule::SoldOut, seqs, requests, text);
+    }
+
+    /// The least value from one position to another.
+    fn least(&self, low: usize, high: usize, findings: &mut Findings) -> i64 {
+        let (mut from, mut to) = (low + self.values.len(), high + 1 + self.values.len());
+        let mut least = i64::MAX;
+        while from < to {
+            findings.step();
+            if from % 2 == 1 {
+                least = least.min(self.minima[from]);
+                from += 1;
+            }
+            if to % 2 == 1 {
+                to -= 1;
+                least = least.min(self.minima[to]);
+            }
+            from /= 2;
+            to /= 2;
+        }
+        least
+    }
+}

@@ -1,0 +1,138 @@
+//! What the checker found, in words.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use super::Observation;
+
+/// What was violated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// I1: a value below zero, or more given away than there ever was.
+    Negative,
+    /// I2: opening and deltas do not add up to the value.
+    Sum,
+    /// I3: an entry does not begin where the one before it ended, or does not add up.
+    Break,
+    /// I3: versions do not rise: two entries were computed from the same read.
+    Fork,
+    /// I4: acknowledged, and not in the books.
+    Lost,
+    /// I4: in the books with other values than answered, asked for or ordered.
+    Differs,
+    /// I5: refused, and in the books.
+    Refused,
+    /// I6: done more than once.
+    Twice,
+    /// I7: the ledger's order is not the order of time.
+    RealTime,
+    /// I8: a fence lower than one before it.
+    Fence,
+    /// I9: *sold out*, and there was no moment at which that was so.
+    SoldOut,
+    /// I10: an entry without its order, or an order without its entry or payment.
+    Unmatched,
+    /// I10: what was put in is not what is there and what was spent.
+    Money,
+}
+
+impl Rule {
+    /// Which of the invariants.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Rule::Negative => 1,
+            Rule::Sum => 2,
+            Rule::Break | Rule::Fork => 3,
+            Rule::Lost | Rule::Differs => 4,
+            Rule::Refused => 5,
+            Rule::Twice => 6,
+            Rule::RealTime => 7,
+            Rule::Fence => 8,
+            Rule::SoldOut => 9,
+            Rule::Unmatched | Rule::Money => 10,
+        }
+    }
+
+    /// In a word or two.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Negative => "negative",
+            Rule::Sum => "sum",
+            Rule::Break => "break",
+            Rule::Fork => "fork",
+            Rule::Lost => "lost",
+            Rule::Differs => "differs",
+            Rule::Refused => "refused",
+            Rule::Twice => "twice",
+            Rule::RealTime => "real-time",
+            Rule::Fence => "fence",
+            Rule::SoldOut => "sold-out",
+            Rule::Unmatched => "unmatched",
+            Rule::Money => "money",
+        }
+    }
+}
+
+/// One thing that can't be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// What was violated.
+    pub rule: Rule,
+    /// The entries it is about, by `seq`.
+    pub entries: Vec<i64>,
+    /// The requests it is about, by their place in the list of observations.
+    pub requests: Vec<usize>,
+    /// Which request, which entry, and what should have been.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "I{} {}: {}", self.rule.number(), self.rule.name(), self.text)
+    }
+}
+
+/// What was found so far, and how much work it was.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub violations: Vec<Violation>,
+    pub steps: u64,
+}
+
+impl Findings {
+    pub fn add(&mut self, rule: Rule, entries: Vec<i64>, requests: Vec<usize>, text: String) {
+        self.violations.push(Violation { rule, entries, requests, text });
+    }
+
+    /// Something was looked at.
+    pub fn step(&mut self) {
+        self.steps += 1;
+    }
+
+    /// Sorts, and counts the comparisons.
+    pub fn sort<T>(&mut self, list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
+        list.sort_by(|a, b| {
+            self.steps += 1;
+            compare(a, b)
+        });
+    }
+
+    /// The first place in `0..length` from which `holds` does (it holds for all after it).
+    pub fn first(&mut self, length: usize, holds: impl Fn(usize) -> bool) -> usize {
+        let (mut low, mut high) = (0, length);
+        while low < high {
+            self.steps += 1;
+            let middle = usize::midpoint(low, high);
+            if holds(middle) { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+}
+
+/// How a request is spoken of.
+pub(super) fn named(observations: &[Observation], place: usize) -> String {
+    let request = observations[place].request.map(|id| format!(", id {id}")).unwrap_or_default();
+    format!("request #{place} (key {}{request})", observations[place].key)
+}
