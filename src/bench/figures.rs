@@ -76,111 +76,81 @@ type Value = Result<Spread, String>;
 
 /// All of them, in the order of their numbers.
 pub(super) fn all(results: &Results) -> Vec<Figure> {
+    let mut all = of_throughput(results);
+    all.extend(of_fenced(results));
+    all.extend(of_locks(results));
+    all.extend(of_cost(results));
+    all
+}
+
+/// P1 to P7.
+fn of_throughput(results: &Results) -> Vec<Figure> {
     let n = results.method.connections;
-    let hot = |strategy| Run { strategy, task: Task::Hot(n) };
-    let one = |strategy| Run { strategy, task: Task::Hot(1) };
     let run = |strategy, task| Run { strategy, task };
-    let rate: Metric = |round| Some(round.per_second);
-    let over = |upper, lower| ratio(results, upper, lower, rate);
-    let noop = run(ANY, Task::Noop(n));
-    let (spread, pay) = (Task::Spread(n), Task::Pay(n));
-    let reads = each(results, hot(HERO), |round| Some(round.redis_reads));
-    let commits = results.commits().and_then(|commits| Spread::of([commits]));
-    let commits = commits.ok_or_else(|| why_not(results, hot(HERO), "script/bench counts them"));
-    let fair = |of: Metric| each(results, hot(HERO), of);
-    let mut all = vec![
-        more(
-            "P1",
-            format!("one hot item: {HERO} / {MEASURE}"),
-            "×",
-            [15.0, 25.0],
-            over(hot(HERO), hot(MEASURE)),
-        ),
-        more(
-            "P2",
-            format!("one hot item: {HERO} / {RIVAL}"),
-            "×",
-            [10.0, 15.0],
-            over(hot(HERO), hot(RIVAL)),
-        ),
-        more(
-            "P3",
-            format!("one hot item: {HERO} / atomic"),
-            "×",
-            [6.0, 10.0],
-            over(hot(HERO), hot("atomic")),
-        ),
-        more("P4", format!("{HERO} / no-op"), "×", [0.12, 0.20], over(hot(HERO), noop)),
-        more(
-            "P5",
-            format!("{HERO}: {CROWD} clients / {n}"),
-            "×",
-            [1.2, 1.5],
-            over(run(HERO, Task::Hot(CROWD)), hot(HERO)),
-        ),
-        less(
-            "P6",
-            format!("one client: p50 {HERO} / p50 {RIVAL}"),
-            "×",
-            [1.3, 1.0],
-            ratio(results, one(HERO), one(RIVAL), |r| r.p50_ms),
-        ),
+    let hot = |strategy| run(strategy, Task::Hot(n));
+    let one = |strategy| run(strategy, Task::Hot(1));
+    let spread = |strategy| run(strategy, Task::Spread(n));
+    let over = |upper, lower| ratio(results, upper, lower, RATE);
+    let crowd = over(run(HERO, Task::Hot(CROWD)), hot(HERO));
+    let waits = ratio(results, one(HERO), one(RIVAL), |round| round.p50_ms);
+    let hero = |than: &str| format!("one hot item: {HERO} / {than}");
+    let (atomic, noop) = (over(hot(HERO), hot("atomic")), over(hot(HERO), no_op(n)));
+    vec![
+        more("P1", hero(MEASURE), "×", [15.0, 25.0], over(hot(HERO), hot(MEASURE))),
+        more("P2", hero(RIVAL), "×", [10.0, 15.0], over(hot(HERO), hot(RIVAL))),
+        more("P3", hero("atomic"), "×", [6.0, 10.0], atomic),
+        more("P4", format!("{HERO} / no-op"), "×", [0.12, 0.20], noop),
+        more("P5", format!("{HERO}: {CROWD} clients / {n}"), "×", [1.2, 1.5], crowd),
+        less("P6", format!("one client: p50 {HERO} / p50 {RIVAL}"), "×", [1.3, 1.0], waits),
         more(
             "P7",
             format!("1,000 items evenly: {HERO} / {RIVAL}"),
             "×",
             [0.9, 1.1],
-            over(run(HERO, spread), run(RIVAL, spread)),
+            over(spread(HERO), spread(RIVAL)),
         ),
-        more(
-            "P8",
-            format!("one hot item: p99 {MEASURE} / p99 fenced"),
-            "×",
-            [8.0, 20.0],
-            ratio(results, hot(MEASURE), hot("fenced"), |r| r.p99_ms),
-        ),
-        more(
-            "P8",
-            format!("one hot item: fenced / {MEASURE}"),
-            "×",
-            [1.2, 2.0],
-            over(hot("fenced"), hot(MEASURE)),
-        ),
-    ];
-    all.extend(of_locks(results));
-    all.extend([
-        less("P12", format!("{HERO}: Redis' reads per order"), "", [0.1, 0.05], reads),
-        less("P12", format!("{HERO}: Postgres' commits per order"), "", [0.1, 0.05], commits),
-        more(
-            "P13",
-            format!("{HERO}: sold-out answers / no-op"),
-            "×",
-            [0.3, 0.5],
-            over(run(HERO, Task::SoldOut(n)), noop),
-        ),
-        more(
-            "P14",
-            format!("payments, {n} users: {HERO} / {RIVAL}"),
-            "×",
-            [0.9, 1.1],
-            over(run(HERO, pay), run(RIVAL, pay)),
-        ),
-        more(
-            "fair",
-            format!("{HERO}: Jain over clients"),
-            "",
-            [0.95, 0.95],
-            fair(|round| Some(round.jain_clients)),
-        ),
-        more(
-            "fair",
-            format!("{HERO}: Jain over replicas"),
-            "",
-            [0.95, 0.95],
-            fair(|round| Some(round.jain_replicas)),
-        ),
-    ]);
-    all
+    ]
+}
+
+/// P8: the lock of this project against the textbook's, before anything is combined.
+fn of_fenced(results: &Results) -> Vec<Figure> {
+    let hot = |strategy| Run { strategy, task: Task::Hot(results.method.connections) };
+    let waits = ratio(results, hot(MEASURE), hot("fenced"), |round| round.p99_ms);
+    let rate = ratio(results, hot("fenced"), hot(MEASURE), RATE);
+    let what = |what: String| format!("one hot item: {what}");
+    vec![
+        more("P8", what(format!("p99 {MEASURE} / p99 fenced")), "×", [8.0, 20.0], waits),
+        more("P8", what(format!("fenced / {MEASURE}")), "×", [1.2, 2.0], rate),
+    ]
+}
+
+/// P12 to P14, and fairness.
+fn of_cost(results: &Results) -> Vec<Figure> {
+    let n = results.method.connections;
+    let run = |strategy, task| Run { strategy, task };
+    let hot = run(HERO, Task::Hot(n));
+    let over = |upper, lower| ratio(results, upper, lower, RATE);
+    let reads = each(results, hot, |round| Some(round.redis_reads));
+    let commits = results.commits().and_then(|commits| Spread::of([commits]));
+    let commits = commits.ok_or_else(|| why_not(results, hot, "script/bench counts them"));
+    let sold_out = over(run(HERO, Task::SoldOut(n)), no_op(n));
+    let pay = over(run(HERO, Task::Pay(n)), run(RIVAL, Task::Pay(n)));
+    let what = |what: &str| format!("{HERO}: {what}");
+    let pays = format!("payments, {n} users: {HERO} / {RIVAL}");
+    let clients = each(results, hot, |round| Some(round.jain_clients));
+    let replicas = each(results, hot, |round| Some(round.jain_replicas));
+    vec![
+        less("P12", what("Redis' reads per order"), "", [0.1, 0.05], reads),
+        less("P12", what("Postgres' commits per order"), "", [0.1, 0.05], commits),
+        more("P13", what("sold-out answers / no-op"), "×", [0.3, 0.5], sold_out),
+        more("P14", pays, "×", [0.9, 1.1], pay),
+        more("fair", what("Jain over clients"), "", [0.95, 0.95], clients),
+        more("fair", what("Jain over replicas"), "", [0.95, 0.95], replicas),
+    ]
+}
+
+fn no_op(clients: usize) -> Run {
+    Run { strategy: ANY, task: Task::Noop(clients) }
 }
 
 /// What the locks' own benchmark says of ours.
@@ -255,6 +225,8 @@ impl Figure {
 }
 
 type Metric = fn(&Round) -> Option<f64>;
+
+const RATE: Metric = |round| Some(round.per_second);
 
 /// The median of the rounds' ratios.
 fn ratio(results: &Results, upper: Run, lower: Run, of: Metric) -> Value {

@@ -29,7 +29,7 @@ pub(super) struct Machine {
     pub(super) redis: String,
     /// Writing 8 KB and syncing them where Postgres has its data: the median.
     pub(super) fsync_us: u64,
-    /// What else the machine was at when this began: processes that ran or wanted to, over a minute.
+    /// Processes that ran or wanted to, over the minute before: was the machine at anything else?
     pub(super) load_average: Option<f64>,
 }
 

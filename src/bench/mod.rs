@@ -38,10 +38,12 @@ const MEASURE: &str = "owner";
 const HERO: &str = "batched";
 /// Whom the hero is compared with where only one other is run.
 const RIVAL: &str = "row-lock";
-/// A crowd of several for one round trip of calibration.
+/// How much of a run's length is enough to find the best pool.
 const CALIBRATION_PART: f64 = 0.2;
+/// Emptying and auditing, more or less.
+const AROUND: Duration = Duration::from_secs(1);
 
-/// What is to be measured, and where to it goes.
+/// What is to be measured, and where it goes to.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How many times everything is run.
@@ -75,6 +77,7 @@ pub async fn bench(options: &Options) -> anyhow::Result<()> {
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut house = House::start(&options.program, &options.pool_sizes)?;
+    // From here on there is something to stop, whatever happens.
     let measured = tokio::select! {
         measured = measure(options, &arms, &mut house) => measured,
         _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; nothing was written")),
@@ -131,6 +134,9 @@ async fn measure(
     let programme = runs::programme(&names, options.connections);
     let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();
     let length = Duration::from_secs_f64(options.seconds);
+    let all = options.rounds * programme.len() as u32;
+    let minutes = all as f64 * (length + stand::warm_up(length) + AROUND).as_secs_f64() / 60.0;
+    eprintln!("{all} runs, {:.0} minutes or so …", minutes.ceil());
     for number in 1..=options.rounds {
         let mut order = programme.clone();
         if number % 2 == 0 {

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::HERO;
 use super::results::{Arm, Results};
 use super::table::{complaint, count, how, short};
 
@@ -16,16 +17,19 @@ const RIGHT: f64 = 590.0;
 const TOP: f64 = 92.0;
 const ROW: f64 = 38.0;
 const BAR: f64 = 24.0;
-const FOOT: f64 = 84.0;
+const FOOT: f64 = 96.0;
 
 const STYLE: &str = "
-  .paper{fill:#fff;stroke:#d0d7de} .grid{stroke:#d8dee4} text{fill:#1f2328;font-family:system-ui,
-  -apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:15px} .title{font-size:19px;
-  font-weight:600} .small{font-size:13px;fill:#59636e} .end{text-anchor:end} .mid{text-anchor:middle}
-  .bar{fill:#0a6e5c} .ours{fill:#0a6e5c} .other{fill:#8c959f} .broken{fill:#b42318;font-weight:600}
+  .paper{fill:#fff;stroke:#d0d7de} .grid{stroke:#d8dee4} .ours{fill:#0a6e5c} .theirs{fill:#6b8299}
+  .nobody{fill:#c3cad2} text{fill:#1f2328;stroke:#fff;stroke-width:4px;paint-order:stroke;
+  font:15px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif} .small{font-size:13px;
+  fill:#59636e} .title{font-size:19px;font-weight:600} .broken{fill:#b42318;font-weight:600}
+  .end{text-anchor:end} .mid{text-anchor:middle}
   @media (prefers-color-scheme:dark){.paper{fill:#0d1117;stroke:#30363d} .grid{stroke:#262c36}
-  text{fill:#e6edf3} .small{fill:#9198a1} .ours{fill:#3fb994} .other{fill:#6e7681}
-  .broken{fill:#ff7b72}}";
+  .ours{fill:#3fb994} .theirs{fill:#6b8299} .nobody{fill:#3d444d} text{fill:#e6edf3;stroke:#0d1117}
+  .small{fill:#9198a1} .broken{fill:#ff7b72}}";
+/// What this project brings.
+const OURS: [&str; 2] = ["fenced", HERO];
 
 /// The picture as an SVG file.
 pub(super) fn draw(results: &Results) -> String {
@@ -59,18 +63,19 @@ pub(super) fn draw(results: &Results) -> String {
     }
     if let Some(noop) = results.noop_per_s {
         let y = TOP + ROW * results.arms.len() as f64;
-        bar(&mut svg, y, "no-op", "other", axis.x(noop.median));
+        bar(&mut svg, y, "no-op", "nobody", axis.x(noop.median));
         let words = format!("{} answers/s, nothing done", count(noop.median));
         text(&mut svg, axis.x(noop.median) + 10.0, y + 21.0, "small", &words);
     }
     let machine = &results.machine;
     let day = machine.date.split('T').next().unwrap_or_default();
-    let foot = format!(
-        "Logarithmic axis; medians. Clients, replicas, Postgres {} and {} share {} cores; one \
-         fsync takes {} µs. {day}",
+    let above = "Logarithmic axis; medians over the rounds, with the 99th percentile of waiting.";
+    let below = format!(
+        "Clients, replicas, Postgres {} and {} share {} cores; one fsync takes {} µs. {day}",
         machine.postgres, machine.redis, machine.cores, machine.fsync_us
     );
-    text(&mut svg, 24.0, height - 20.0, "small", &foot);
+    text(&mut svg, 24.0, height - 38.0, "small", above);
+    text(&mut svg, 24.0, height - 18.0, "small", &below);
     svg.push_str("</svg>\n");
     svg
 }
@@ -82,7 +87,8 @@ fn row(svg: &mut String, axis: &Axis, y: f64, arm: &Arm) {
         return;
     };
     let end = axis.x(orders.median);
-    bar(svg, y, arm.name, "ours", end);
+    let class = if OURS.contains(&arm.name) { "ours" } else { "theirs" };
+    bar(svg, y, arm.name, class, end);
     let p99 = arm.p99_ms.map_or(String::new(), |ms| format!(" · p99 {} ms", short(ms)));
     text(svg, end + 10.0, y + 21.0, "", &format!("{}{p99}", count(orders.median)));
 }
