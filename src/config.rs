@@ -54,8 +54,8 @@ pub struct Up {
     /// Start so many independent Redis for the lock `redlock`: 3 or 5
     #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=9))]
     pub redlock: u16,
-    /// Connections to Postgres per replica; several, separated by commas, go to the replicas in turn
-    /// [default: HOLDFAST_POOL_SIZE, or 16]
+    /// Connections to Postgres per replica; several, separated by commas, go to the replicas in
+    /// turn [default: HOLDFAST_POOL_SIZE, or 16]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=500))]
     pub pool_sizes: Vec<u32>,
     /// Serve the demo users (their passwords are their names) on an address that is not loopback

@@ -36,7 +36,7 @@ fn is_a_spread(value: &Value) -> bool {
 fn a_sound_arm_has_figures_and_an_oversold_one_has_none() {
     let files = tempfile::tempdir().unwrap();
     let (json, svg) = (files.path().join("b.json"), files.path().join("b.svg"));
-    let output = bench(&["--rounds", "1", "--seconds", "0.3", "--connections", "8"])
+    let output = bench(&["--rounds", "1", "--seconds", "0.5", "--connections", "8"])
         .args(["--only", "none,row-lock,owner", "--json"])
         .arg(&json)
         .arg("--svg")

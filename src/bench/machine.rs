@@ -69,7 +69,9 @@ fn field(path: &str, name: &str) -> Option<String> {
 
 fn system() -> String {
     let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let words = [std::env::consts::OS, release.trim(), std::env::consts::ARCH];
+    // What a distribution puts behind the version says nothing here.
+    let release = release.trim().split('-').next().unwrap_or_default();
+    let words = [std::env::consts::OS, release, std::env::consts::ARCH];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
