@@ -205,10 +205,12 @@ pub struct Bench {
     /// Also draw them
     #[arg(long, value_name = "FILE", overrides_with = "svg")]
     pub svg: Option<PathBuf>,
-    /// Put the goals beside the figures, and count Postgres' commits, which takes half a minute more
+    /// Put the goals beside the figures, and count Postgres' commits, which takes half a minute
+    /// more
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
-    /// What `cargo bench --bench lock` wrote to HOLDFAST_BENCH_JSON, for the goals of the lock alone
+    /// What `cargo bench --bench lock` wrote to HOLDFAST_BENCH_JSON, for the goals of the lock
+    /// alone
     #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
     pub lock_json: Option<PathBuf>,
 }
