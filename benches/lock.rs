@@ -7,7 +7,8 @@
 //! held, the 99th percentile of waiting against the ideal of first come, first served, the hand-off
 //! inside a process and between processes, Jain's index of fairness over the clients and over the
 //! processes, and per acquisition the commands that were sent to Redis and the round trips that
-//! this took: the times that Redis read from a client, less what looking costs.
+//! this took: the times that Redis read from a client, less what looking costs. The medians go as
+//! JSON to the file that `HOLDFAST_BENCH_JSON` names; `holdfast bench --lock-json` reads them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -66,7 +67,12 @@ fn main() -> anyhow::Result<()> {
             figures.entry(arm).or_default().push(round);
         }
     }
-    table(&arms, &figures, server.ping_p50_us()?);
+    let ping_us = server.ping_p50_us()?;
+    table(&arms, &figures, ping_us);
+    if let Some(path) = std::env::var_os("HOLDFAST_BENCH_JSON") {
+        std::fs::write(&path, json(&arms, &figures, ping_us).to_string())
+            .with_context(|| format!("can't write {}", path.display()))?;
+    }
     Ok(())
 }
 
@@ -393,6 +399,26 @@ fn percentile(values: &mut [f64], part: f64) -> f64 {
 
 fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
     percentile(&mut rounds.iter().map(of).collect::<Vec<_>>(), 0.5)
+}
+
+fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) -> serde_json::Value {
+    let medians = arms.iter().filter_map(|arm| {
+        let rounds = figures.get(arm)?;
+        let medians = serde_json::json!({
+            "held_share": median(rounds, |f| f.held_share),
+            "p99_wait_ms": median(rounds, |f| f.p99_wait_ms),
+            "p99_to_ideal": median(rounds, |f| f.p99_to_ideal),
+            "same_process_p50_us": median(rounds, |f| f.same_process_p50_us),
+            "between_p50_us": median(rounds, |f| f.between_p50_us),
+            "jain": median(rounds, |f| f.jain),
+            "jain_processes": median(rounds, |f| f.jain_processes),
+            "round_trips": median(rounds, |f| f.round_trips),
+            "commands": median(rounds, |f| f.commands),
+        });
+        Some(((*arm).to_owned(), medians))
+    });
+    let arms: serde_json::Map<String, serde_json::Value> = medians.collect();
+    serde_json::json!({ "ping_us": ping_us, "arms": arms })
 }
 
 fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) {

@@ -31,6 +31,8 @@ pub enum Command {
     User(User),
     /// Hold ledger, orders, accounts and Redis against each other; exit 0 sound, 1 not
     Audit(Audit),
+    /// What each strategy costs on this machine: a price list, in about a minute
+    Bench(Bench),
 }
 
 /// Options of `holdfast up`.
@@ -52,6 +54,10 @@ pub struct Up {
     /// Start so many independent Redis for the lock `redlock`: 3 or 5
     #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=9))]
     pub redlock: u16,
+    /// Connections to Postgres per replica; several, separated by commas, go to the replicas in
+    /// turn [default: HOLDFAST_POOL_SIZE, or 16]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub pool_sizes: Vec<u32>,
     /// Serve the demo users (their passwords are their names) on an address that is not loopback
     #[arg(long)]
     pub demo_users_on_network: bool,
@@ -167,6 +173,52 @@ pub struct Audit {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `holdfast bench`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "It starts a shop of its own on 127.0.0.1, with its data below /var/tmp, and \
+    removes it at the end. A strategy whose books are not sound after every run has no figure, only \
+    how far it oversold. Progress is on stderr, the table on stdout."
+)]
+pub struct Bench {
+    /// How many times everything is run, forth and back
+    #[arg(long, default_value_t = 2, overrides_with = "rounds", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// How long one run is, its warm-up not counted
+    #[arg(long, default_value_t = 1.0, overrides_with = "seconds", value_parser = seconds)]
+    pub seconds: f64,
+    /// How many clients crowd on the one item
+    #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub connections: u16,
+    /// Only these strategies, separated by commas [default: all there are]
+    #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..)]
+    pub only: Vec<String>,
+    /// Connections to Postgres per replica; of several, separated by commas, each strategy is run
+    /// with the one that it is fastest with
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub pool_sizes: Vec<u32>,
+    /// Also write the results as JSON
+    #[arg(long, value_name = "FILE", overrides_with = "json")]
+    pub json: Option<PathBuf>,
+    /// Also draw them
+    #[arg(long, value_name = "FILE", overrides_with = "svg")]
+    pub svg: Option<PathBuf>,
+    /// Put the goals beside the figures, and count Postgres' commits, which takes half a minute
+    /// more
+    #[arg(long, overrides_with = "goals")]
+    pub goals: bool,
+    /// What `cargo bench --bench lock` wrote to HOLDFAST_BENCH_JSON, for the goals of the lock
+    /// alone
+    #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
+    pub lock_json: Option<PathBuf>,
+}
+
+/// A span of time in seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "0.1 to 600 seconds".to_owned())
 }
 
 /// An address to listen on: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.

@@ -5,6 +5,7 @@
 //! The modules, in reading order. Each may use the ones above it; `tests/tidy.rs` holds the table.
 
 pub mod clock;
+pub mod load;
 pub mod probe;
 
 pub mod lock;
@@ -20,3 +21,5 @@ pub mod web;
 
 pub mod app;
 pub mod config;
+
+pub mod bench;

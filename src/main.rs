@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Parser as _;
 use holdfast::app::{self, Replica};
-use holdfast::config::{Audit, Cli, Command, Migrate, Serve, Switch, Up, User, UserAdd};
+use holdfast::bench;
+use holdfast::config::{Audit, Bench, Cli, Command, Migrate, Serve, Switch, Up, User, UserAdd};
 use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
 use holdfast::shop::users::Credentials;
@@ -47,6 +48,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Migrate(options) => migrate(&options).await?,
         Command::User(User::Add(options)) => add_user(options).await?,
         Command::Audit(options) => return audit_books(options).await,
+        Command::Bench(options) => price_list(options).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -62,6 +64,7 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
         listen: options.listen,
         data: options.data,
         redlock: options.redlock,
+        pool_sizes: options.pool_sizes,
         lab: options.lab == Switch::On,
         lock: options.lock,
         demo_users_on_network: options.demo_users_on_network,
@@ -144,6 +147,22 @@ async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
         print_audit(&audit);
     }
     Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn price_list(options: Bench) -> anyhow::Result<()> {
+    bench::bench(&bench::Options {
+        rounds: options.rounds,
+        seconds: options.seconds,
+        connections: usize::from(options.connections),
+        only: options.only,
+        pool_sizes: options.pool_sizes,
+        goals: options.goals,
+        lock_json: options.lock_json,
+        json: options.json,
+        svg: options.svg,
+        program: std::env::current_exe().context("can't find this very program")?,
+    })
+    .await
 }
 
 /// The addresses given, or those of the `holdfast up` that runs on that folder.

@@ -66,7 +66,12 @@ pub(super) fn base_url(address: SocketAddr) -> String {
 }
 
 /// How one is started.
-pub(super) fn spec(address: SocketAddr, shared: &Shared<'_>, log: PathBuf) -> Spec {
+pub(super) fn spec(
+    address: SocketAddr,
+    pool_size: Option<u32>,
+    shared: &Shared<'_>,
+    log: PathBuf,
+) -> Spec {
     let port = address.port();
     let set = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
     let mut changes = vec![
@@ -79,8 +84,12 @@ pub(super) fn spec(address: SocketAddr, shared: &Shared<'_>, log: PathBuf) -> Sp
         // One name for two replicas would be none: each is called by its port.
         ("HOLDFAST_REPLICA".to_owned(), None),
     ];
-    if std::env::var_os("HOLDFAST_POOL_SIZE").is_none() {
-        changes.push(set("HOLDFAST_POOL_SIZE", POOL_SIZE));
+    match pool_size {
+        Some(size) => changes.push(set("HOLDFAST_POOL_SIZE", &size.to_string())),
+        None if std::env::var_os("HOLDFAST_POOL_SIZE").is_none() => {
+            changes.push(set("HOLDFAST_POOL_SIZE", POOL_SIZE));
+        }
+        None => {}
     }
     // `PGSSLMODE`, `PGOPTIONS` and their kin are meant for the user's own Postgres.
     let theirs = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());

@@ -156,6 +156,21 @@ impl Spawner {
     }
 }
 
+/// A command whose process is asked to end when the thread that started it does (on Linux): for a
+/// whole `up` that must not outlive whoever started it, however that ends. To be started from the
+/// main thread.
+pub fn tied(program: &Path) -> Command {
+    let mut command = if can_setpriv() {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.process_group(0).kill_on_drop(true);
+    command
+}
+
 /// An environment that is the same on every machine, and a working folder open to everybody.
 pub(super) fn bare(command: &mut Command) {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -34,6 +34,8 @@ pub struct UpOptions {
     pub data: PathBuf,
     /// How many independent Redis to start for a quorum.
     pub redlock: u16,
+    /// Connections to Postgres, for the replicas in turn; none said, the usual number.
+    pub pool_sizes: Vec<u32>,
     /// Whether the lab is on.
     pub lab: bool,
     /// The replicas' strategy.
@@ -154,10 +156,12 @@ async fn start_replicas(
         lock: &options.lock,
         lab: options.lab,
     };
+    // None forever, or one size after the other.
+    let mut pool_sizes = options.pool_sizes.iter().cycle();
     for address in addresses {
         progress(&format!("starting replica {} …", address.port()));
         let log = folder.log(&format!("replica-{}", address.port()));
-        let spec = replicas::spec(*address, &shared, log);
+        let spec = replicas::spec(*address, pool_sizes.next().copied(), &shared, log);
         let ready = async || replicas::answers(*address).await;
         stack.start(spec, replicas::START_LIMIT, ready).await?;
     }

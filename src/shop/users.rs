@@ -147,6 +147,17 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
     let (id, hash) = user.map(|user| (user.id, user.password_hash)).unzip();
     let right = verify_apart(credentials.password, hash).await?;
     let (Some(id), true) = (id, right) else { return Ok(None) };
+    begin_session(&mut *shop.connection().await?, UserId(id)).await.map(Some)
+}
+
+/// Begins a session for a user, whoever asks: who may is the caller's to know.
+///
+/// # Errors
+/// Postgres's.
+pub async fn begin_session(
+    connection: &mut PgConnection,
+    user: UserId,
+) -> Result<SessionToken, Error> {
     let token = secret()?;
     let csrf = secret()?;
     let expires_at = sqlx::query_scalar!(
@@ -154,13 +165,13 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
          values ($1, $2, $3, now() + make_interval(days => $4))
          returning expires_at",
         &Sha256::digest(&token)[..],
-        id,
+        user.0,
         csrf,
         SESSION_DAYS,
     )
-    .fetch_one(&mut *shop.connection().await?)
+    .fetch_one(connection)
     .await?;
-    Ok(Some(SessionToken { token, expires_at }))
+    Ok(SessionToken { token, expires_at })
 }
 
 /// Whose session that is; `None` when it is unknown or over.

@@ -1,0 +1,262 @@
+//! The goals and their figures. Why these, and where they come from: `docs/PERFORMANCE.md`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use super::results::{Results, Spread};
+use super::runs::{ANY, CROWD, Round, Run, Task};
+use super::{HERO, MEASURE, RIVAL};
+
+/// One figure beside its goals.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Figure {
+    /// The goal's number.
+    pub(super) id: &'static str,
+    /// What is compared.
+    pub(super) what: String,
+    /// What it is counted in: `×`, `µs` …
+    pub(super) unit: &'static str,
+    /// Whether less is better.
+    pub(super) less_is_better: bool,
+    pub(super) at_least: f64,
+    pub(super) reach_for: f64,
+    pub(super) value: Option<Spread>,
+    pub(super) met: Met,
+    /// Why there is no value.
+    pub(super) missing: Option<String>,
+}
+
+/// How far a goal was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Met {
+    /// What was reached for.
+    Reached,
+    /// What was wanted at least.
+    AtLeast,
+    /// Neither.
+    No,
+    /// There is no value.
+    Unknown,
+}
+
+/// What `benches/lock.rs` writes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct LockBench {
+    /// One idle round trip to Redis.
+    pub(super) ping_us: f64,
+    /// By lock: the medians.
+    pub(super) arms: BTreeMap<String, LockArm>,
+}
+
+/// One lock, without a shop. What it did too seldom to be counted is missing.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct LockArm {
+    pub(super) held_share: Option<f64>,
+    pub(super) p99_wait_ms: Option<f64>,
+    pub(super) p99_to_ideal: Option<f64>,
+    pub(super) same_process_p50_us: Option<f64>,
+    pub(super) between_p50_us: Option<f64>,
+    pub(super) jain: Option<f64>,
+    pub(super) commands: Option<f64>,
+}
+
+/// Reads what it wrote.
+pub(super) fn read_lock(path: &Path) -> anyhow::Result<LockBench> {
+    let text = std::fs::read_to_string(path);
+    let text = text.with_context(|| format!("can't read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what benches/lock.rs writes", path.display()))
+}
+
+type Value = Result<Spread, String>;
+
+/// All of them, in the order of their numbers.
+pub(super) fn all(results: &Results) -> Vec<Figure> {
+    let mut all = of_throughput(results);
+    all.extend(of_fenced(results));
+    all.extend(of_locks(results));
+    all.extend(of_cost(results));
+    all
+}
+
+/// P1 to P7.
+fn of_throughput(results: &Results) -> Vec<Figure> {
+    let n = results.method.connections;
+    let run = |strategy, task| Run { strategy, task };
+    let hot = |strategy| run(strategy, Task::Hot(n));
+    let one = |strategy| run(strategy, Task::Hot(1));
+    let spread = |strategy| run(strategy, Task::Spread(n));
+    let over = |upper, lower| ratio(results, upper, lower, RATE);
+    let crowd = over(run(HERO, Task::Hot(CROWD)), hot(HERO));
+    let waits = ratio(results, one(HERO), one(RIVAL), |round| round.p50_ms);
+    let hero = |than: &str| format!("one hot item: {HERO} / {than}");
+    let (atomic, noop) = (over(hot(HERO), hot("atomic")), over(hot(HERO), no_op(n)));
+    vec![
+        more("P1", hero(MEASURE), "×", [15.0, 25.0], over(hot(HERO), hot(MEASURE))),
+        more("P2", hero(RIVAL), "×", [10.0, 15.0], over(hot(HERO), hot(RIVAL))),
+        more("P3", hero("atomic"), "×", [6.0, 10.0], atomic),
+        more("P4", format!("{HERO} / no-op"), "×", [0.12, 0.20], noop),
+        more("P5", format!("{HERO}: {CROWD} clients / {n}"), "×", [1.2, 1.5], crowd),
+        less("P6", format!("one client: p50 {HERO} / p50 {RIVAL}"), "×", [1.3, 1.0], waits),
+        more(
+            "P7",
+            format!("1,000 items evenly: {HERO} / {RIVAL}"),
+            "×",
+            [0.9, 1.1],
+            over(spread(HERO), spread(RIVAL)),
+        ),
+    ]
+}
+
+/// P8: the lock of this project against the textbook's, before anything is combined.
+fn of_fenced(results: &Results) -> Vec<Figure> {
+    let hot = |strategy| Run { strategy, task: Task::Hot(results.method.connections) };
+    let waits = ratio(results, hot(MEASURE), hot("fenced"), |round| round.p99_ms);
+    let rate = ratio(results, hot("fenced"), hot(MEASURE), RATE);
+    let what = |what: String| format!("one hot item: {what}");
+    vec![
+        more("P8", what(format!("p99 {MEASURE} / p99 fenced")), "×", [8.0, 20.0], waits),
+        more("P8", what(format!("fenced / {MEASURE}")), "×", [1.2, 2.0], rate),
+    ]
+}
+
+/// P12 to P14, and fairness.
+fn of_cost(results: &Results) -> Vec<Figure> {
+    let n = results.method.connections;
+    let run = |strategy, task| Run { strategy, task };
+    let hot = run(HERO, Task::Hot(n));
+    let over = |upper, lower| ratio(results, upper, lower, RATE);
+    let reads = each(results, hot, |round| Some(round.redis_reads));
+    let commits = results.commits().and_then(|commits| Spread::of([commits]));
+    let commits = commits.ok_or_else(|| why_not(results, hot, "script/bench counts them"));
+    let sold_out = over(run(HERO, Task::SoldOut(n)), no_op(n));
+    let pay = over(run(HERO, Task::Pay(n)), run(RIVAL, Task::Pay(n)));
+    let what = |what: &str| format!("{HERO}: {what}");
+    let pays = format!("payments, {n} users: {HERO} / {RIVAL}");
+    let clients = each(results, hot, |round| Some(round.jain_clients));
+    let replicas = each(results, hot, |round| Some(round.jain_replicas));
+    vec![
+        less("P12", what("Redis' reads per order"), "", [0.1, 0.05], reads),
+        less("P12", what("Postgres' commits per order"), "", [0.1, 0.05], commits),
+        more("P13", what("sold-out answers / no-op"), "×", [0.3, 0.5], sold_out),
+        more("P14", pays, "×", [0.9, 1.1], pay),
+        more("fair", what("Jain over clients"), "", [0.95, 0.95], clients),
+        more("fair", what("Jain over replicas"), "", [0.95, 0.95], replicas),
+    ]
+}
+
+fn no_op(clients: usize) -> Run {
+    Run { strategy: ANY, task: Task::Noop(clients) }
+}
+
+/// What the locks' own benchmark says of ours: P9 to P11.
+fn of_locks(results: &Results) -> Vec<Figure> {
+    let value = |of: fn(&LockBench, &LockArm) -> Option<f64>| -> Value {
+        let lock = results.lock.as_ref();
+        let lock = lock.ok_or("cargo bench --bench lock; script/bench runs it")?;
+        let arm = lock.arms.get("fenced").ok_or("the lock's benchmark lacks fenced")?;
+        Spread::of(of(lock, arm)).ok_or_else(|| "it happened too seldom".to_owned())
+    };
+    let what = |what: &str| format!("lock alone, fenced: {what}");
+    let held = value(|_, arm| Some(100.0 * arm.held_share?));
+    let waits = value(|_, arm| arm.p99_to_ideal);
+    let inside = value(|_, arm| arm.same_process_p50_us);
+    let between = value(|lock, arm| Some(arm.between_p50_us? / lock.ping_us));
+    vec![
+        more("P9", what("share of time held"), "%", [93.0, 97.0], held),
+        less("P10", what("p99 wait / ideal"), "×", [1.5, 1.2], waits),
+        less("P11", what("hand-off in a process"), "µs", [20.0, 5.0], inside),
+        less("P11", what("between processes"), "RTT", [2.5, 1.7], between),
+    ]
+}
+
+fn more(
+    id: &'static str,
+    what: String,
+    unit: &'static str,
+    goals: [f64; 2],
+    value: Value,
+) -> Figure {
+    Figure::new(id, what, unit, false, goals, value)
+}
+
+fn less(
+    id: &'static str,
+    what: String,
+    unit: &'static str,
+    goals: [f64; 2],
+    value: Value,
+) -> Figure {
+    Figure::new(id, what, unit, true, goals, value)
+}
+
+impl Figure {
+    fn new(
+        id: &'static str,
+        what: String,
+        unit: &'static str,
+        less_is_better: bool,
+        [at_least, reach_for]: [f64; 2],
+        value: Value,
+    ) -> Self {
+        let (value, missing) = match value {
+            Ok(value) => (Some(value), None),
+            Err(why) => (None, Some(why)),
+        };
+        let reaches = |goal: f64| {
+            value.map(|v| if less_is_better { v.median <= goal } else { v.median >= goal })
+        };
+        let met = match (reaches(reach_for), reaches(at_least)) {
+            (Some(true), _) => Met::Reached,
+            (_, Some(true)) => Met::AtLeast,
+            (_, Some(false)) => Met::No,
+            _ => Met::Unknown,
+        };
+        Self { id, what, unit, less_is_better, at_least, reach_for, value, met, missing }
+    }
+}
+
+type Metric = fn(&Round) -> Option<f64>;
+
+const RATE: Metric = |round| Some(round.per_second);
+
+/// The median of the rounds' ratios.
+fn ratio(results: &Results, upper: Run, lower: Run, of: Metric) -> Value {
+    let (upper, lower) = (results.sound(upper)?, results.sound(lower)?);
+    let ratios = upper.iter().zip(lower).filter_map(|(upper, lower)| {
+        let lower = of(lower).filter(|lower| *lower > 0.0)?;
+        Some(of(upper)? / lower)
+    });
+    Spread::of(ratios).ok_or_else(|| "nothing was counted".to_owned())
+}
+
+fn each(results: &Results, run: Run, of: Metric) -> Value {
+    let values = results.sound(run)?.iter().filter_map(of);
+    Spread::of(values).ok_or_else(|| "nothing was counted".to_owned())
+}
+
+fn why_not(results: &Results, run: Run, otherwise: &str) -> String {
+    results.sound(run).err().unwrap_or_else(|| otherwise.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_from_its_own_side() {
+        let met = |less_is_better, value: f64| {
+            let value = Spread::of([value]).ok_or_else(String::new);
+            let goals = if less_is_better { [1.3, 1.0] } else { [10.0, 15.0] };
+            Figure::new("P", String::new(), "×", less_is_better, goals, value).met
+        };
+        assert_eq!([9.0, 10.0, 16.0].map(|v| met(false, v)), [Met::No, Met::AtLeast, Met::Reached]);
+        assert_eq!([1.4, 1.2, 0.9].map(|v| met(true, v)), [Met::No, Met::AtLeast, Met::Reached]);
+        let none = Figure::new("P", String::new(), "×", false, [1.0, 2.0], Err("why".to_owned()));
+        assert_eq!((none.met, none.missing.as_deref()), (Met::Unknown, Some("why")));
+    }
+}

@@ -1,0 +1,142 @@
+//! The shop under test: a `holdfast up` of its own, in a folder of its own, ended by its own id.
+//!
+//! The folder is below `/var/tmp`, which is on a disk even where `/tmp` is in memory: what a commit
+//! costs is most of what is measured. It is removed at the end; when this process is killed, `up`
+//! ends by itself (on Linux) and the folder stays.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::stand::REPLICAS;
+use crate::embedded::{RunningUp, read_env, tied};
+
+/// A cluster is made, services and replicas are started.
+const START_LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(50);
+/// `up` ends its children within their own limits.
+const STOP_LIMIT: Duration = Duration::from_secs(40);
+/// How much of what it said is quoted when it failed.
+const QUOTED_LINES: usize = 15;
+/// The independent Redis for `redlock`.
+const NODES: &str = "3";
+/// Below the ephemeral ports.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+#[derive(Debug)]
+pub(super) struct House {
+    up: Child,
+    folder: PathBuf,
+    said: Arc<Mutex<Vec<String>>>,
+    pool_sizes: Vec<u32>,
+}
+
+impl House {
+    /// Begins to start it. To be called from the main thread, whose end ends it.
+    pub(super) fn start(program: &Path, pool_sizes: &[u32]) -> anyhow::Result<Self> {
+        let disk = Path::new("/var/tmp");
+        let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
+        let folder = below.join(format!("holdfast-bench-{}", std::process::id()));
+        let sizes: Vec<String> =
+            pool_sizes.iter().flat_map(|size| vec![size.to_string(); REPLICAS]).collect();
+        let replicas = u16::try_from(sizes.len())?;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
+        let mut command = tied(program);
+        // Settings of the user's own shop are not what is measured here.
+        for (name, _) in std::env::vars_os() {
+            let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
+            if ours && name != "HOLDFAST_PROGRAMS_PATH" {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(["up", "--lab", "on", "--redlock", NODES])
+            .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
+            .args(["--listen", &listen.to_string(), "--data"])
+            .arg(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        eprintln!("starting a shop of its own in {} …", folder.display());
+        let mut up = command.spawn().context("can't start `holdfast up`")?;
+        let said = Arc::new(Mutex::new(Vec::new()));
+        if let Some(stderr) = up.stderr.take() {
+            let said = Arc::clone(&said);
+            tokio::spawn(async move {
+                let mut lines = BufReader::new(stderr).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    said.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                }
+            });
+        }
+        Ok(Self { up, folder, said, pool_sizes: pool_sizes.to_vec() })
+    }
+
+    /// Waits until it is ready.
+    pub(super) async fn ready(&mut self) -> anyhow::Result<RunningUp> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(running) = read_env(&self.folder) {
+                return Ok(running);
+            }
+            if let Some(status) = self.up.try_wait()? {
+                bail!("`holdfast up` ended ({status}); it said:\n{}", self.last_words());
+            }
+            if Instant::now() > deadline {
+                bail!("`holdfast up` is not ready; it said:\n{}", self.last_words());
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The sizes of the replicas' pools, each for [`REPLICAS`] of them in turn.
+    pub(super) fn pool_sizes(&self) -> &[u32] {
+        &self.pool_sizes
+    }
+
+    /// Ends it, and removes its folder.
+    pub(super) async fn stop(mut self) {
+        if let Some(pid) =
+            self.up.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if timeout(STOP_LIMIT, self.up.wait()).await.is_err() {
+            let _ = self.up.kill().await;
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            eprintln!("holdfast: can't remove {}: {error}", self.folder.display());
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said[said.len().saturating_sub(QUOTED_LINES)..].join("\n")
+    }
+}
+
+/// The first of so many ports in a row that are free now.
+fn free_ports(count: u16) -> anyhow::Result<u16> {
+    let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    for _ in 0..100 {
+        let first = rand::random_range(PORTS.start..PORTS.end - count);
+        if (first..first + count).all(free) {
+            return Ok(first);
+        }
+    }
+    bail!("no {count} free ports in a row on 127.0.0.1")
+}

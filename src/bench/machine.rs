@@ -1,0 +1,100 @@
+//! What it was measured on.
+
+use std::fs::{File, read_to_string};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use time::format_description::well_known::Rfc3339;
+
+use super::stand::Stand;
+use crate::clock::monotonic_us;
+
+/// How often a block is written and synced.
+const SYNCS: usize = 100;
+
+/// A machine, and what runs on it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Machine {
+    pub(super) date: String,
+    pub(super) holdfast: &'static str,
+    /// Whether the program was built to be fast.
+    pub(super) optimised: bool,
+    pub(super) cores: usize,
+    pub(super) cpu: Option<String>,
+    pub(super) memory_mb: Option<u64>,
+    pub(super) system: String,
+    pub(super) postgres: String,
+    pub(super) redis: String,
+    /// Writing 8 KB and syncing them where Postgres has its data: the median.
+    pub(super) fsync_us: u64,
+    /// Processes that ran or wanted to, over the minute before: was the machine at anything else?
+    pub(super) load_average: Option<f64>,
+}
+
+pub(super) async fn look(folder: &Path, stand: &mut Stand) -> anyhow::Result<Machine> {
+    let load_average = read_to_string("/proc/loadavg").ok();
+    let postgres: String = {
+        let mut connection = stand.pool().acquire().await.map_err(|(_, error)| error)?;
+        sqlx::query_scalar("show server_version").fetch_one(&mut *connection).await?
+    };
+    let redis = stand.main_redis().context("there is a Redis")?;
+    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+    let folder = folder.to_owned();
+    let fsync_us = tokio::task::spawn_blocking(move || fsync_us(&folder)).await??;
+    Ok(Machine {
+        date: time::OffsetDateTime::now_utc().format(&Rfc3339)?,
+        holdfast: env!("CARGO_PKG_VERSION"),
+        optimised: !cfg!(debug_assertions),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        cpu: field("/proc/cpuinfo", "model name"),
+        memory_mb: field("/proc/meminfo", "MemTotal")
+            .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+            .map(|kb| kb / 1_024),
+        system: system(),
+        postgres: postgres.split(' ').next().unwrap_or_default().to_owned(),
+        redis: redis_version(&info),
+        fsync_us,
+        load_average: load_average.and_then(|text| text.split(' ').next()?.parse().ok()),
+    })
+}
+
+/// `name : value` of such a file; none where there is no such file.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn system() -> String {
+    let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    // What a distribution puts behind the version says nothing here.
+    let release = release.trim().split('-').next().unwrap_or_default();
+    let words = [std::env::consts::OS, release, std::env::consts::ARCH];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn redis_version(info: &str) -> String {
+    let value = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
+    match (value("valkey_version:"), value("redis_version:")) {
+        (Some(valkey), _) => format!("Valkey {valkey}"),
+        (None, redis) => format!("Redis {}", redis.unwrap_or("?")),
+    }
+}
+
+fn fsync_us(folder: &Path) -> anyhow::Result<u64> {
+    let path = folder.join("fsync");
+    let mut file = File::create(&path)?;
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let before = monotonic_us();
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&[b'x'; 8 << 10])?;
+        file.sync_data()?;
+        times.push(monotonic_us() - before);
+    }
+    std::fs::remove_file(&path)?;
+    times.sort_unstable();
+    Ok(times[SYNCS / 2])
+}

@@ -1,0 +1,191 @@
+//! The price list: what each strategy costs, side by side on one machine.
+//!
+//! It starts a shop of its own ([`stand`]): a private Postgres that syncs every commit, Redis, two
+//! replicas for every size of pool. Then it runs one thing after the other ([`runs`]): every
+//! strategy on one hot item, and what the other figures need; in rounds that go forth and back, so
+//! that a machine that gets slower harms all alike. Before each run the shop is emptied, after each
+//! the books are audited: a strategy that failed the audit once has no figure, only how far it
+//! oversold. What is compared is compared within one round; quoted is the median over the rounds.
+//!
+//! Does not say how fast a shop is: the clients run on the same cores. Only ratios travel.
+
+mod figures;
+mod house;
+mod machine;
+mod picture;
+mod results;
+mod runs;
+mod stand;
+mod table;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::shop::Strategy;
+use crate::shop::stock::STRATEGIES;
+use house::House;
+use results::{Method, Results};
+use runs::{Round, Run, Task};
+use stand::Stand;
+
+/// Everything is compared with the textbook's lock.
+const MEASURE: &str = "owner";
+/// What this project says is fastest.
+const HERO: &str = "batched";
+/// Whom the hero is compared with where only one other is run.
+const RIVAL: &str = "row-lock";
+/// How much of a run's length is enough to find the best pool.
+const CALIBRATION_PART: f64 = 0.2;
+/// Emptying and auditing, more or less.
+const AROUND: Duration = Duration::from_secs(1);
+
+/// What is to be measured, and where it goes to.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many times everything is run.
+    pub rounds: u32,
+    /// How long one run is, its warm-up not counted.
+    pub seconds: f64,
+    /// How many clients crowd on the hot item.
+    pub connections: usize,
+    /// Only those; all, when none is named.
+    pub only: Vec<String>,
+    /// Connections to Postgres per replica; each strategy is run with the one it is fastest with.
+    pub pool_sizes: Vec<u32>,
+    /// Whether the goals are told beside the figures, and what takes long is measured too.
+    pub goals: bool,
+    /// What the benchmark of the locks alone has written.
+    pub lock_json: Option<PathBuf>,
+    /// Where the results go as JSON.
+    pub json: Option<PathBuf>,
+    /// Where they go as a picture.
+    pub svg: Option<PathBuf>,
+    /// This very program.
+    pub program: PathBuf,
+}
+
+/// Measures, prints the table on stdout, writes the files.
+///
+/// # Errors
+/// What kept it from measuring. What it had started has been stopped by then.
+pub async fn bench(options: &Options) -> anyhow::Result<()> {
+    let arms = arms(&options.only)?;
+    let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
+    let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut house = House::start(&options.program, &options.pool_sizes)?;
+    // From here on there is something to stop, whatever happens.
+    let measured = tokio::select! {
+        measured = measure(options, &arms, &mut house) => measured,
+        _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; nothing was written")),
+        _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; nothing was written")),
+    };
+    // A second ^C waits as well: everything has a limit of its own by which it has ended.
+    house.stop().await;
+    let mut results = measured?;
+    results.add_figures(lock);
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&results)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    if let Some(path) = &options.svg {
+        std::fs::write(path, picture::draw(&results))
+            .with_context(|| format!("can't write {}", path.display()))?;
+    }
+    print!("{}", table::table(&results, options.goals));
+    Ok(())
+}
+
+/// The strategies asked for, and the one they are measured by.
+fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
+    if let Some(name) = only.iter().find(|name| Strategy::named(name).is_none()) {
+        bail!("there is no strategy “{name}”; there are {}", Strategy::names());
+    }
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    Ok(STRATEGIES.iter().filter(|strategy| wanted(strategy.name)).collect())
+}
+
+async fn measure(
+    options: &Options,
+    arms: &[&'static Strategy],
+    house: &mut House,
+) -> anyhow::Result<Results> {
+    let mut stand = Stand::open(house, options.connections).await?;
+    let machine = machine::look(house.folder(), &mut stand).await?;
+    let mut skipped = BTreeMap::new();
+    let mut pools = BTreeMap::new();
+    for arm in arms {
+        match stand.admits(arm.name).await? {
+            Ok(()) => {
+                let size = best_pool(options, &mut stand, arm.name).await?;
+                pools.insert(arm.name, size);
+            }
+            Err(why) => {
+                skipped.insert(arm.name, why);
+            }
+        }
+    }
+    // In teaching order.
+    let names: Vec<&'static str> =
+        arms.iter().map(|arm| arm.name).filter(|name| pools.contains_key(name)).collect();
+    let programme = runs::programme(&names, options.connections);
+    let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();
+    let length = Duration::from_secs_f64(options.seconds);
+    let all = options.rounds * programme.len() as u32;
+    let minutes = all as f64 * (length + stand::warm_up(length) + AROUND).as_secs_f64() / 60.0;
+    eprintln!("{all} runs, {:.0} minutes or so …", minutes.ceil());
+    for number in 1..=options.rounds {
+        let mut order = programme.clone();
+        if number % 2 == 0 {
+            order.reverse();
+        }
+        for (at, run) in order.iter().enumerate() {
+            let pool = pools.get(run.strategy).copied().unwrap_or(options.pool_sizes[0]);
+            let round = stand.run(*run, pool, length).await?;
+            let of = format!("round {number}/{}, {}/{}", options.rounds, at + 1, order.len());
+            eprintln!("{of}: {run}: {round}");
+            rounds.entry(*run).or_default().push(round);
+        }
+    }
+    let commits = match (options.goals, pools.get(HERO)) {
+        (true, Some(pool)) => {
+            eprintln!("counting Postgres' commits (about {} s of waiting) …", stand::COUNTING_S);
+            Some(stand.commits_per_order(HERO, *pool, length, options.connections).await?)
+        }
+        _ => None,
+    };
+    let method = Method {
+        rounds: options.rounds,
+        seconds: options.seconds,
+        warm_up_seconds: stand::warm_up(length).as_secs_f64(),
+        connections: options.connections,
+        replicas: stand::REPLICAS,
+        pool_sizes: options.pool_sizes.clone(),
+    };
+    Ok(Results::new(machine, method, skipped, &pools, &rounds, commits))
+}
+
+/// With how many connections to Postgres it is fastest.
+async fn best_pool(
+    options: &Options,
+    stand: &mut Stand,
+    strategy: &'static str,
+) -> anyhow::Result<u32> {
+    let mut best = (0.0, options.pool_sizes[0]);
+    if options.pool_sizes.len() == 1 {
+        return Ok(best.1);
+    }
+    let length = Duration::from_secs_f64((options.seconds * CALIBRATION_PART).max(0.5));
+    let run = Run { strategy, task: Task::Hot(options.connections) };
+    for size in &options.pool_sizes {
+        let round = stand.run(run, *size, length).await?;
+        eprintln!("calibrating: {strategy} with {size} connections to Postgres: {round}");
+        if round.per_second > best.0 {
+            best = (round.per_second, *size);
+        }
+    }
+    Ok(best.1)
+}

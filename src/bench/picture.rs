@@ -1,0 +1,151 @@
+//! The results as a picture: a bar for each strategy's orders per second on a logarithmic axis, its
+//! 99th percentile beside it; or how far it oversold.
+//!
+//! It brings its own paper, light or dark as the reader's system has it, so that it can be read on
+//! any page. Nothing in it is loaded from elsewhere.
+
+use std::fmt::Write as _;
+
+use super::HERO;
+use super::results::{Arm, Results};
+use super::table::{complaint, count, how, short};
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 130.0;
+/// Where the longest bar may end; behind it there is room for words.
+const RIGHT: f64 = 590.0;
+const TOP: f64 = 92.0;
+const ROW: f64 = 38.0;
+const BAR: f64 = 24.0;
+const FOOT: f64 = 96.0;
+
+const STYLE: &str = "
+  .paper{fill:#fff;stroke:#d0d7de} .grid{stroke:#d8dee4} .ours{fill:#0a6e5c} .theirs{fill:#6b8299}
+  .nobody{fill:#c3cad2} text{fill:#1f2328;stroke:#fff;stroke-width:4px;paint-order:stroke;
+  font:15px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif} .small{font-size:13px;
+  fill:#59636e} .title{font-size:19px;font-weight:600} .broken{fill:#b42318;font-weight:600}
+  .end{text-anchor:end} .mid{text-anchor:middle}
+  @media (prefers-color-scheme:dark){.paper{fill:#0d1117;stroke:#30363d} .grid{stroke:#262c36}
+  .ours{fill:#3fb994} .theirs{fill:#6b8299} .nobody{fill:#3d444d} text{fill:#e6edf3;stroke:#0d1117}
+  .small{fill:#9198a1} .broken{fill:#ff7b72}}";
+/// What this project brings.
+const OURS: [&str; 2] = ["fenced", HERO];
+
+/// The picture as an SVG file.
+pub(super) fn draw(results: &Results) -> String {
+    let rows = results.arms.len() + usize::from(results.noop_per_s.is_some());
+    let bottom = TOP + ROW * rows as f64;
+    let height = bottom + FOOT;
+    let rates = results.arms.iter().filter_map(|arm| arm.orders_per_s);
+    let rates: Vec<f64> = rates.chain(results.noop_per_s).map(|spread| spread.median).collect();
+    let axis = Axis::over(&rates);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<title>{}</title>\n\
+         <style>{STYLE}</style>\n<rect class=\"paper\" x=\"0.5\" y=\"0.5\" rx=\"8\" width=\"{}\" \
+         height=\"{}\"/>\n",
+        summary(results),
+        WIDTH - 1.0,
+        height - 1.0
+    );
+    text(&mut svg, 24.0, 36.0, "title", "One hot item: orders per second, by strategy");
+    text(&mut svg, 24.0, 60.0, "small", &how(&results.method));
+    for (decade, x) in axis.decades() {
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>",
+            TOP - 6.0
+        );
+        text(&mut svg, x, bottom + 20.0, "small mid", &count(decade));
+    }
+    for (at, arm) in results.arms.iter().enumerate() {
+        row(&mut svg, &axis, TOP + ROW * at as f64, arm);
+    }
+    if let Some(noop) = results.noop_per_s {
+        let y = TOP + ROW * results.arms.len() as f64;
+        bar(&mut svg, y, "no-op", "nobody", axis.x(noop.median));
+        let words = format!("{} answers/s, nothing done", count(noop.median));
+        text(&mut svg, axis.x(noop.median) + 10.0, y + 21.0, "small", &words);
+    }
+    let machine = &results.machine;
+    let day = machine.date.split('T').next().unwrap_or_default();
+    let above = "Logarithmic axis; medians over the rounds, with the 99th percentile of waiting.";
+    let below = format!(
+        "Clients, replicas, Postgres {} and {} share {} cores; one fsync takes {} µs. {day}",
+        machine.postgres, machine.redis, machine.cores, machine.fsync_us
+    );
+    text(&mut svg, 24.0, height - 38.0, "small", above);
+    text(&mut svg, 24.0, height - 18.0, "small", &below);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn row(svg: &mut String, axis: &Axis, y: f64, arm: &Arm) {
+    let Some(orders) = arm.orders_per_s else {
+        text(svg, LEFT - 12.0, y + 21.0, "end", arm.name);
+        text(svg, LEFT + 8.0, y + 21.0, "broken", &complaint(arm));
+        return;
+    };
+    let end = axis.x(orders.median);
+    let class = if OURS.contains(&arm.name) { "ours" } else { "theirs" };
+    bar(svg, y, arm.name, class, end);
+    let p99 = arm.p99_ms.map_or(String::new(), |ms| format!(" · p99 {} ms", short(ms)));
+    text(svg, end + 10.0, y + 21.0, "", &format!("{}{p99}", count(orders.median)));
+}
+
+fn bar(svg: &mut String, y: f64, name: &str, class: &str, end: f64) {
+    text(svg, LEFT - 12.0, y + 21.0, "end", name);
+    let _ = writeln!(
+        svg,
+        "<rect class=\"{class}\" x=\"{LEFT}\" y=\"{}\" rx=\"3\" width=\"{:.1}\" height=\"{BAR}\"/>",
+        y + 4.0,
+        (end - LEFT).max(1.0)
+    );
+}
+
+fn text(svg: &mut String, x: f64, y: f64, class: &str, words: &str) {
+    let words = escaped(words);
+    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{words}</text>");
+}
+
+fn escaped(words: &str) -> String {
+    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// For whoever can't see it.
+fn summary(results: &Results) -> String {
+    let words = results.arms.iter().map(|arm| match arm.orders_per_s {
+        Some(orders) => format!("{} {}", arm.name, count(orders.median)),
+        None => format!("{} {}", arm.name, complaint(arm)),
+    });
+    escaped(&format!("Orders per second on one hot item: {}", words.collect::<Vec<_>>().join(", ")))
+}
+
+/// Whole decades around what is shown.
+struct Axis {
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    fn over(rates: &[f64]) -> Self {
+        let least = rates.iter().copied().fold(f64::INFINITY, f64::min).max(1.0);
+        let most = rates.iter().copied().fold(1.0, f64::max);
+        // Half a decade of bar for the slowest, so that it is seen.
+        let from = if least.is_finite() { (least.log10() - 0.5).floor() } else { 0.0 };
+        Self { from, to: most.log10().ceil().max(from + 1.0) }
+    }
+
+    fn x(&self, rate: f64) -> f64 {
+        let part = (rate.max(1e-9).log10() - self.from) / (self.to - self.from);
+        LEFT + (RIGHT - LEFT) * part.clamp(0.0, 1.0)
+    }
+
+    fn decades(&self) -> impl Iterator<Item = (f64, f64)> {
+        let (first, last) = (self.from as i32, self.to as i32);
+        (first..=last).map(|decade| {
+            let rate = 10_f64.powi(decade);
+            (rate, self.x(rate))
+        })
+    }
+}

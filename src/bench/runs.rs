@@ -1,0 +1,191 @@
+//! What is run, and what came of it once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{HERO, RIVAL};
+use crate::load::{Report, jain};
+use crate::shop::audit::ItemAudit;
+
+/// One strategy at one task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Run {
+    /// Its name; what it is for a task that needs none is [`ANY`].
+    pub(super) strategy: &'static str,
+    pub(super) task: Task,
+}
+
+/// The strategy of a task that needs none.
+pub(super) const ANY: &str = "-";
+/// How many items "many items" are.
+pub(super) const MANY: usize = 1_000;
+/// How many clients a large crowd has.
+pub(super) const CROWD: usize = 256;
+
+/// What the clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Task {
+    /// So many clients order one item.
+    Hot(usize),
+    /// The same requests, taken, checked and answered, but not placed.
+    Noop(usize),
+    /// The clients order [`MANY`] items in turn.
+    Spread(usize),
+    /// They order what is sold out, and are told so.
+    SoldOut(usize),
+    /// Each pays for orders that it made before, a fixed number.
+    Pay(usize),
+}
+
+impl Task {
+    /// In one word.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Task::Hot(_) => "hot",
+            Task::Noop(_) => "no-op",
+            Task::Spread(_) => "spread",
+            Task::SoldOut(_) => "sold-out",
+            Task::Pay(_) => "payments",
+        }
+    }
+
+    /// How many clients.
+    pub(super) fn clients(self) -> usize {
+        match self {
+            Task::Hot(n) | Task::Noop(n) | Task::Spread(n) | Task::SoldOut(n) | Task::Pay(n) => n,
+        }
+    }
+
+    /// Which answers count.
+    pub(super) fn wanted(self) -> fn(u16) -> bool {
+        match self {
+            Task::SoldOut(_) => |status| status == 409,
+            _ => |status| (200..300).contains(&status),
+        }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { strategy, task } = self;
+        let n = task.clients();
+        match task {
+            Task::Noop(_) => write!(f, "no-op, {n} clients"),
+            Task::Hot(_) => {
+                write!(f, "{strategy}, one item, {n} client{}", if n == 1 { "" } else { "s" })
+            }
+            Task::Spread(_) => write!(f, "{strategy}, {MANY} items, {n} clients"),
+            Task::SoldOut(_) => write!(f, "{strategy}, sold out, {n} clients"),
+            Task::Pay(_) => write!(f, "{strategy}, payments, {n} users"),
+        }
+    }
+}
+
+/// Everything that one round runs: each strategy on the hot item, the no-op, and what else the
+/// figures need of the hero and its rival, as far as they are there.
+pub(super) fn programme(strategies: &[&'static str], clients: usize) -> Vec<Run> {
+    let run = |strategy, task| Run { strategy, task };
+    let mut all = vec![run(ANY, Task::Noop(clients))];
+    let hot = |strategy: &&'static str| run(strategy, Task::Hot(clients));
+    all.extend(strategies.iter().map(hot));
+    for strategy in [HERO, RIVAL].into_iter().filter(|name| strategies.contains(name)) {
+        for task in [Task::Hot(1), Task::Spread(clients), Task::Pay(clients)] {
+            all.push(run(strategy, task));
+        }
+        if strategy == HERO {
+            all.extend([Task::Hot(CROWD), Task::SoldOut(clients)].map(|task| run(strategy, task)));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|run| seen.insert(*run));
+    all
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Round {
+    /// Wanted answers per second.
+    pub(super) per_second: f64,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+    /// Wanted answers in all, the warm-up's too.
+    pub(super) answers: u64,
+    /// Jain's index over the clients.
+    pub(super) jain_clients: f64,
+    /// Jain's index over the replicas.
+    pub(super) jain_replicas: f64,
+    /// Reads from clients' sockets that Redis processed, per wanted answer.
+    pub(super) redis_reads: f64,
+    /// Answers that were not wanted, by status.
+    pub(super) refused: BTreeMap<u16, u64>,
+    /// Connections that broke.
+    pub(super) lost: u64,
+    pub(super) audit: Verdict,
+}
+
+/// What the audit said after a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Verdict {
+    pub(super) ok: bool,
+    /// Units that were sold and never left the shelf, or never were on it.
+    pub(super) oversold: i64,
+    /// Entries that read what another had read, too.
+    pub(super) forks: usize,
+    /// Entries that do not follow from the one before.
+    pub(super) breaks: i64,
+    /// Checks of the whole shop that failed.
+    pub(super) failed: Vec<String>,
+}
+
+impl Verdict {
+    /// Adds what the audit of one item says.
+    pub(super) fn add(&mut self, item: &ItemAudit) {
+        self.ok &= item.ok && item.forks.is_empty() && item.unaccounted() == 0;
+        self.oversold += (-item.unaccounted()).max(item.oversold).max(0);
+        self.forks += item.forks.len();
+        self.breaks += item.breaks;
+    }
+}
+
+impl Round {
+    pub(super) fn new(report: &Report, task: Task, redis_reads: f64, audit: Verdict) -> Self {
+        let wanted = task.wanted();
+        let refused = report.statuses.iter().filter(|(status, _)| !wanted(**status));
+        Self {
+            per_second: report.per_second(),
+            p50_ms: report.latency_ms(0.5),
+            p99_ms: report.latency_ms(0.99),
+            answers: report.wanted_in_all,
+            jain_clients: jain(&report.by_client),
+            jain_replicas: jain(&report.by_target),
+            redis_reads: redis_reads / report.wanted_in_all.max(1) as f64,
+            refused: refused.map(|(status, count)| (*status, *count)).collect(),
+            lost: report.lost,
+            audit,
+        }
+    }
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.audit.ok {
+            let Verdict { oversold, forks, breaks, failed, .. } = &self.audit;
+            return write!(
+                f,
+                "NOT sound: oversold by {oversold}, {forks} forks, {breaks} breaks {}",
+                failed.join("; ")
+            );
+        }
+        let ms = |value: Option<f64>| value.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
+        write!(f, "{:.0}/s, p50 {}, p99 {}", self.per_second, ms(self.p50_ms), ms(self.p99_ms))?;
+        for (status, count) in &self.refused {
+            write!(f, ", {count} × {status}")?;
+        }
+        if self.lost > 0 {
+            write!(f, ", {} lost", self.lost)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,370 @@
+//! The stand: a shop that is emptied before each run and audited after it, and its counters.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use futures_util::StreamExt as _;
+use redis::aio::MultiplexedConnection;
+use serde::Deserialize;
+use sqlx::Connection as _;
+use tokio::time::{Instant, sleep};
+
+use super::MEASURE;
+use super::house::House;
+use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Verdict};
+use crate::db::{self, Pool};
+use crate::load::script::{Posts, Visits};
+use crate::load::{self, Client, Plan, Report, Script};
+use crate::shop::{LARGEST, Sku, audit, users};
+
+/// How many replicas serve one run.
+pub(super) const REPLICAS: usize = 2;
+/// Postgres' sessions tell their counters at most this late.
+const FLUSH: Duration = Duration::from_secs(11);
+/// How long counting commits takes besides the run: three times the above.
+pub(super) const COUNTING_S: u64 = 33;
+/// How long Redis is watched doing nothing.
+const IDLE: Duration = Duration::from_secs(1);
+/// Each waits for a lock as long as Postgres lets it.
+const EMPTYING_ATTEMPTS: u32 = 4;
+/// Connections for setting up and auditing.
+const OWN_CONNECTIONS: u32 = 8;
+/// What an order in the lab costs: a lab item's usual price.
+const PRICE_CENTS: u64 = 100;
+/// Payments that one user makes per second of a run, more or less.
+const PAYMENTS_PER_SECOND: f64 = 12.0;
+/// By which strategy the orders are made that will be paid.
+const PREPARED_BY: &str = "atomic";
+
+/// The part of a run that is not counted.
+pub(super) fn warm_up(length: Duration) -> Duration {
+    length.mul_f64(0.3).min(Duration::from_secs(3))
+}
+
+#[derive(Debug)]
+pub(super) struct Stand {
+    pool: Pool,
+    redis: Vec<MultiplexedConnection>,
+    /// What Redis reads per second while nothing happens.
+    idle_reads: f64,
+    replicas: Vec<SocketAddr>,
+    pool_sizes: Vec<u32>,
+    /// The tokens of users who have signed in.
+    crowd: Vec<String>,
+    admin: String,
+}
+
+impl Stand {
+    /// Waits for the shop, and signs the crowd in.
+    pub(super) async fn open(house: &mut House, clients: usize) -> anyhow::Result<Self> {
+        let running = house.ready().await?;
+        let replicas: Result<Vec<SocketAddr>, _> =
+            running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
+        let mut redis = Vec::new();
+        for url in [&running.redis_url].into_iter().chain(&running.redlock_urls) {
+            redis
+                .push(redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?);
+        }
+        let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
+        let mut tokens = sign_in(&pool, clients.max(CROWD) + 1).await?;
+        let admin = tokens.pop().context("an admin")?;
+        let (replicas, pool_sizes) = (replicas?, house.pool_sizes().to_vec());
+        let (redis, crowd) = (redis, tokens);
+        let mut stand = Self { pool, redis, idle_reads: 0.0, replicas, pool_sizes, crowd, admin };
+        stand.empty().await?;
+        let before = stand.redis_reads().await?;
+        sleep(IDLE).await;
+        stand.idle_reads = (stand.redis_reads().await? - before) / IDLE.as_secs_f64();
+        Ok(stand)
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(super) fn main_redis(&mut self) -> Option<&mut MultiplexedConnection> {
+        self.redis.first_mut()
+    }
+
+    /// Whether a strategy is configured here: it is asked for one order.
+    pub(super) async fn admits(&mut self, strategy: &str) -> anyhow::Result<Result<(), String>> {
+        let replicas = self.replicas_of(self.pool_sizes[0])?;
+        let skus = self.items(1, LARGEST).await?;
+        let (body, lock) = (order(&skus[0]), lock(strategy));
+        let mut request = Vec::new();
+        let mut script = Posts::new("/api/orders", &self.crowd[0], &[lock], &[body], 0);
+        Script::next(&mut script, &mut request).context("a request")?;
+        let (status, body) = load::ask(replicas[0], &request).await?;
+        let said = String::from_utf8_lossy(&body).into_owned();
+        Ok(match status {
+            201 => Ok(()),
+            422 => Err("not configured here".to_owned()),
+            _ => Err(format!("it answers {status}: {said}")),
+        })
+    }
+
+    /// Empties the shop, lets the crowd do it, and audits.
+    pub(super) async fn run(
+        &mut self,
+        run: Run,
+        pool_size: u32,
+        length: Duration,
+    ) -> anyhow::Result<Round> {
+        self.empty().await?;
+        let (plan, skus) = self.plan(run, pool_size, length).await?;
+        let (report, redis_reads) = self.let_loose(plan).await?;
+        let verdict = self.audit(&skus).await?;
+        Ok(Round::new(&report, run.task, redis_reads, verdict))
+    }
+
+    /// How many commits Postgres counts per order of one hot item, less what it counts anyway.
+    pub(super) async fn commits_per_order(
+        &mut self,
+        strategy: &'static str,
+        pool_size: u32,
+        length: Duration,
+        clients: usize,
+    ) -> anyhow::Result<f64> {
+        self.empty().await?;
+        let run = Run { strategy, task: Task::Hot(clients) };
+        let (plan, skus) = self.plan(run, pool_size, length).await?;
+        sleep(FLUSH).await;
+        let (first, since) = (self.commits().await?, Instant::now());
+        sleep(FLUSH).await;
+        let before = self.commits().await?;
+        let idle = (before - first) / since.elapsed().as_secs_f64();
+        let since = Instant::now();
+        let (report, _) = self.let_loose(plan).await?;
+        sleep(FLUSH).await;
+        let commits = self.commits().await? - before - idle * since.elapsed().as_secs_f64();
+        let verdict = self.audit(&skus).await?;
+        ensure!(verdict.ok, "{run}: not sound: {verdict:?}");
+        Ok(commits.max(0.0) / report.wanted_in_all.max(1) as f64)
+    }
+
+    async fn let_loose(&mut self, plan: Plan) -> anyhow::Result<(Report, f64)> {
+        let (before, since) = (self.redis_reads().await?, Instant::now());
+        let report = load::run(plan).await?;
+        let idle = self.idle_reads * since.elapsed().as_secs_f64();
+        let reads = self.redis_reads().await? - before - idle;
+        Ok((report, reads.max(0.0)))
+    }
+
+    /// What each client will do, and the items it is about.
+    async fn plan(
+        &mut self,
+        Run { strategy, task }: Run,
+        pool_size: u32,
+        length: Duration,
+    ) -> anyhow::Result<(Plan, Vec<String>)> {
+        let replicas = self.replicas_of(pool_size)?;
+        let (items, stock) = match task {
+            Task::Hot(_) | Task::Noop(_) => (1, LARGEST),
+            Task::SoldOut(_) => (1, 0),
+            Task::Spread(_) => (MANY, LARGEST),
+            Task::Pay(users) => (users, LARGEST),
+        };
+        let skus = self.items(items, stock).await?;
+        // The no-op takes no lock, but reads the header like all others.
+        let headers = [lock(if strategy == ANY { MEASURE } else { strategy })];
+        let clients = if let Task::Pay(users) = task {
+            self.payers(&skus, users, &replicas, &headers, length).await?
+        } else {
+            let path = if strategy == ANY { "/api/lab/noop" } else { "/api/orders" };
+            let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
+            let first = Posts::new(path, "", &headers, &bodies, 0);
+            let n = task.clients();
+            let script = |i: usize, token| first.also(path, token, &headers, i * bodies.len() / n);
+            let crowd = self.crowd.iter().take(n).enumerate();
+            crowd.map(|(i, token)| client(replicas[i % replicas.len()], script(i, token))).collect()
+        };
+        let fixed = matches!(task, Task::Pay(_));
+        let warm_up = if fixed { Duration::ZERO } else { warm_up(length) };
+        let window = (!fixed).then_some(length);
+        Ok((Plan { clients, warm_up, window, wanted: task.wanted(), observe: false }, skus))
+    }
+
+    /// Users with money and orders, who will pay for them.
+    async fn payers(
+        &self,
+        skus: &[String],
+        users: usize,
+        replicas: &[SocketAddr],
+        headers: &[String],
+        length: Duration,
+    ) -> anyhow::Result<Vec<Client>> {
+        let each = (PAYMENTS_PER_SECOND * length.as_secs_f64()).clamp(3.0, 1_000.0) as u64;
+        let money = format!("{{\"amount_cents\":{}}}", each * PRICE_CENTS);
+        let by = [lock(PREPARED_BY)];
+        let (mut rich, mut buyers) = (Vec::new(), Vec::new());
+        for (i, token) in self.crowd.iter().take(users).enumerate() {
+            let target = replicas[i % replicas.len()];
+            let bodies = std::slice::from_ref(&money);
+            rich.push(client(
+                target,
+                Posts::new("/api/me/top-ups", token, &[], bodies, 0).times(1),
+            ));
+            let bodies = [order(&skus[i % skus.len()])];
+            buyers.push(client(
+                target,
+                Posts::new("/api/orders", token, &by, &bodies, 0).times(each),
+            ));
+        }
+        all_well(rich).await?;
+        let mut orders = vec![Vec::new(); users];
+        for (buyer, id) in all_well(buyers).await? {
+            orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
+        }
+        let paying = self.crowd.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
+            client(replicas[i % replicas.len()], Visits::new(paths, token, headers))
+        });
+        Ok(paying.collect())
+    }
+
+    /// So many lab items, just made.
+    async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
+        let body = [format!("{{\"stock\":{stock}}}")];
+        let hands = count.min(OWN_CONNECTIONS as usize);
+        let hand = |i: usize| {
+            let times = (count / hands + usize::from(i < count % hands)) as u64;
+            let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).times(times);
+            client(self.replicas[i % self.replicas.len()], script)
+        };
+        let made = all_well((0..hands).map(hand).collect()).await?;
+        made.into_iter().map(|(_, item)| item.sku.context("an item has a sku")).collect()
+    }
+
+    /// The replicas with pools of that size.
+    fn replicas_of(&self, pool_size: u32) -> anyhow::Result<Vec<SocketAddr>> {
+        let at = self.pool_sizes.iter().position(|size| *size == pool_size);
+        let at = at.context("no replica has a pool of that size")?;
+        Ok(self.replicas[at * REPLICAS..][..REPLICAS].to_vec())
+    }
+
+    /// As if nobody had ever bought anything: every run begins with the same small tables. The
+    /// users stay, with nothing on their accounts, and so do their sessions.
+    async fn empty(&self) -> anyhow::Result<()> {
+        let mut attempt = 1;
+        while let Err(error) = self.try_to_empty().await {
+            // A transaction whose client has long been told that it took too long.
+            if attempt == EMPTYING_ATTEMPTS {
+                return Err(error.context("can't empty the shop"));
+            }
+            attempt += 1;
+        }
+        Ok(())
+    }
+
+    async fn try_to_empty(&self) -> anyhow::Result<()> {
+        let mut connection = self.connection().await?;
+        let mut tx = connection.begin().await?;
+        sqlx::raw_sql(
+            "truncate items, orders, idempotency, top_ups, stock_ledger, balance_ledger cascade;
+             update accounts set balance_cents = 0, kind = 'shop'
+              where balance_cents <> 0 or kind <> 'shop'",
+        )
+        .execute(&mut *tx)
+        .await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// The items' ledgers, and everything that `holdfast audit` looks at.
+    async fn audit(&self, skus: &[String]) -> anyhow::Result<Verdict> {
+        let whole = audit::everything(&self.pool, None).await?;
+        let failed = whole.checks.iter().filter(|check| !check.ok);
+        let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
+        let mut verdict = Verdict { ok: whole.ok, failed, ..Verdict::default() };
+        let skus: Vec<Sku> =
+            skus.iter().filter_map(|sku| Sku::try_from(sku.clone()).ok()).collect();
+        let audits = skus.iter().map(|sku| audit::of_item(&self.pool, sku));
+        let mut audits =
+            futures_util::stream::iter(audits).buffer_unordered(OWN_CONNECTIONS as usize);
+        while let Some(item) = audits.next().await {
+            verdict.add(&item?.context("the item has gone")?);
+        }
+        Ok(verdict)
+    }
+
+    async fn connection(&self) -> anyhow::Result<sqlx::pool::PoolConnection<sqlx::Postgres>> {
+        Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
+    }
+
+    /// Transactions that Postgres has committed in this database so far.
+    async fn commits(&self) -> anyhow::Result<f64> {
+        let commits: i64 = sqlx::query_scalar(
+            "select xact_commit from pg_stat_database where datname = current_database()",
+        )
+        .fetch_one(&mut *self.connection().await?)
+        .await?;
+        Ok(commits as f64)
+    }
+
+    /// Reads from clients' sockets that all Redis have processed so far.
+    async fn redis_reads(&mut self) -> anyhow::Result<f64> {
+        let mut sum = 0.0;
+        for redis in &mut self.redis {
+            let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await?;
+            let line = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+            let reads = line.context("Redis does not count its reads")?;
+            sum += reads.trim().parse::<f64>()?;
+        }
+        Ok(sum)
+    }
+}
+
+/// As many users, the last of them an admin: made and signed in beside the front door, because a
+/// password is slow on purpose.
+async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
+    let hash = users::hash_apart("a password that nobody uses".to_owned()).await?;
+    let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+    let mut tx = connection.begin().await?;
+    let mut tokens = Vec::with_capacity(count);
+    for i in 1..=count {
+        let name = format!("bench-{i}");
+        let id = users::insert(&mut tx, &name, &hash, i == count).await?;
+        let id = id.context("the shop is not new")?;
+        tokens.push(users::begin_session(&mut tx, id).await?.token);
+    }
+    tx.commit().await?;
+    Ok(tokens)
+}
+
+/// What an answer is read for.
+#[derive(Debug, Deserialize)]
+struct Made {
+    id: Option<uuid::Uuid>,
+    sku: Option<String>,
+}
+
+/// Lets clients do what can't fail, and gives what they got.
+async fn all_well(clients: Vec<Client>) -> anyhow::Result<Vec<(usize, Made)>> {
+    let wanted = |status| (200..300).contains(&status);
+    let warm_up = Duration::ZERO;
+    let report = load::run(Plan { clients, warm_up, window: None, wanted, observe: true }).await?;
+    let mut made = Vec::with_capacity(report.observations.len());
+    for seen in report.observations {
+        match seen.answer {
+            Some(answer) if wanted(answer.status) => {
+                made.push((seen.client, serde_json::from_slice(&answer.body)?));
+            }
+            Some(answer) => {
+                bail!("preparing: {}: {}", answer.status, String::from_utf8_lossy(&answer.body))
+            }
+            None => bail!("preparing: a connection broke"),
+        }
+    }
+    Ok(made)
+}
+
+fn client(target: SocketAddr, script: impl Script + 'static) -> Client {
+    Client { target, script: Box::new(script) }
+}
+
+fn order(sku: &str) -> String {
+    format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}")
+}
+
+fn lock(strategy: &str) -> String {
+    format!("Holdfast-Lock: {strategy}")
+}

@@ -1,0 +1,202 @@
+//! The results as text for a terminal.
+
+use std::fmt::Write as _;
+
+use super::figures::{Figure, Met};
+use super::machine::Machine;
+use super::results::{Arm, Method, Results, Spread};
+
+/// The price list; with `goals`, every figure beside its goals.
+pub(super) fn table(results: &Results, goals: bool) -> String {
+    let mut text = String::new();
+    let Results { machine, method, .. } = results;
+    let _ = writeln!(text, "\n{}\n{}\n", on_what(machine), how(method));
+    let _ = writeln!(
+        text,
+        "{:<10}{:>6}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  audit",
+        "one item", "pool", "orders/s", "(min–max)", "p50 ms", "p99 ms", "/ owner", "fair", "reads"
+    );
+    for arm in &results.arms {
+        let _ = writeln!(text, "{}", line(arm));
+    }
+    if let Some(noop) = results.noop_per_s {
+        let _ = writeln!(
+            text,
+            "{:<10}{:>6}{:>10}{:>17}   (the same requests, taken and answered, nothing done)",
+            "no-op",
+            "",
+            count(noop.median),
+            range(noop)
+        );
+    }
+    for (name, why) in &results.skipped {
+        let _ = writeln!(text, "{name:<10}{:>6}  left out: {why}", "");
+    }
+    let _ = writeln!(
+        text,
+        "\nfair: Jain's index over the clients. reads: what Redis read per order. Ratios are medians\n\
+         of the rounds' ratios. The clients ran on the same cores: only ratios travel."
+    );
+    if goals {
+        text.push_str(&goals_table(&results.figures));
+    }
+    text
+}
+
+fn line(arm: &Arm) -> String {
+    let mut line = format!("{:<10}{:>6}", arm.name, arm.pool_size);
+    let Some(orders) = arm.orders_per_s.filter(|_| arm.sound) else {
+        let _ = write!(line, "{:>10}  {}", "–", complaint(arm));
+        return line;
+    };
+    let _ = write!(
+        line,
+        "{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  sound",
+        count(orders.median),
+        range(orders),
+        maybe(arm.p50_ms, short),
+        maybe(arm.p99_ms, short),
+        maybe(arm.ratio_to_owner.map(|ratio| ratio.median), |ratio| format!("{}×", short(ratio))),
+        maybe(arm.jain_clients, |jain| format!("{jain:.2}")),
+        maybe(arm.redis_reads_per_order, |reads| format!("{reads:.2}")),
+    );
+    for (status, count) in &arm.refused {
+        let _ = write!(line, ", {count} × {status}");
+    }
+    if arm.lost > 0 {
+        let _ = write!(line, ", {} connections broke", arm.lost);
+    }
+    line
+}
+
+/// Why an arm has no figure.
+pub(super) fn complaint(arm: &Arm) -> String {
+    let audit = &arm.audit;
+    let forks = count(audit.forks as f64);
+    match audit.oversold {
+        0 if audit.failed.is_empty() => {
+            format!("not sound: {} breaks, {forks} forks", audit.breaks)
+        }
+        0 => format!("not sound: {}", audit.failed.join("; ")),
+        oversold => format!("oversold by {} ({forks} forks)", count(oversold as f64)),
+    }
+}
+
+fn goals_table(figures: &[Figure]) -> String {
+    let mut text = format!(
+        "\n{:<6}{:<48}{:>10}{:>17}{:>10}{:>11}\n",
+        "goal", "", "median", "(min–max)", "at least", "reach for"
+    );
+    for figure in figures {
+        let unit = if matches!(figure.unit, "µs" | "RTT") {
+            format!(" {}", figure.unit)
+        } else {
+            figure.unit.to_owned()
+        };
+        let sign = if figure.less_is_better { "≤" } else { "≥" };
+        let goal = |goal: f64| format!("{sign} {}", trimmed(goal));
+        let (value, spread, met) = match (&figure.value, figure.met) {
+            (Some(value), met) => {
+                let spread = if value.min < value.max { range(*value) } else { String::new() };
+                let met = match met {
+                    Met::Reached => "reached",
+                    Met::AtLeast => "met",
+                    Met::No | Met::Unknown => "NOT met",
+                };
+                (format!("{}{unit}", short(value.median)), spread, met.to_owned())
+            }
+            (None, _) => {
+                let why = figure.missing.as_deref().unwrap_or("not measured");
+                ("–".to_owned(), String::new(), why.to_owned())
+            }
+        };
+        let (least, reach) = (goal(figure.at_least), goal(figure.reach_for));
+        let _ = writeln!(
+            text,
+            "{:<6}{:<48}{value:>10}{spread:>17}{least:>10}{reach:>11}  {met}",
+            figure.id, figure.what
+        );
+    }
+    text
+}
+
+/// One or two lines about the machine.
+pub(super) fn on_what(machine: &Machine) -> String {
+    let Machine { date, holdfast, cores, cpu, memory_mb, system, postgres, redis, .. } = machine;
+    let cpu = cpu.as_deref().unwrap_or("unknown processor");
+    let memory = memory_mb.map_or(String::new(), |mb| format!(", {} GB", (mb + 512) / 1_024));
+    let day = date.split('T').next().unwrap_or(date);
+    let load = machine.load_average.map_or(String::new(), |load| format!(", load {load:.1}"));
+    let debug = if machine.optimised { "" } else { " (NOT optimised: figures mean nothing)" };
+    format!(
+        "Holdfast {holdfast}{debug}, {day}. {cores} cores ({cpu}){memory}, {system}{load}.\n\
+         Postgres {postgres} (fsync and synchronous_commit on; one sync takes {} µs), {redis}.",
+        machine.fsync_us
+    )
+}
+
+/// One line about the method.
+pub(super) fn how(method: &Method) -> String {
+    let Method { rounds, seconds, connections, replicas, .. } = method;
+    format!(
+        "{connections} clients, {replicas} replicas, {rounds} round{} of {seconds} s, forth and back; the books \
+         audited after every run.",
+        if *rounds == 1 { "" } else { "s" }
+    )
+}
+
+fn range(spread: Spread) -> String {
+    format!("({}–{})", short(spread.min), short(spread.max))
+}
+
+fn maybe(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or("–".to_owned(), show)
+}
+
+/// Three digits or so: 12,300, 850, 12.3, 0.052.
+pub(super) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => count(value),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A whole number, its thousands apart.
+pub(super) fn count(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        let left = digits.len() - at;
+        if at > 0 && left.is_multiple_of(3) && !text.ends_with('-') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A goal, without digits that say nothing.
+fn trimmed(goal: f64) -> String {
+    let text = format!("{goal:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(
+            [0.0, 999.4, 1_000.0, 1_234_567.0].map(count),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [12_345.6, 12.34, 1.234, 0.0521].map(short),
+            ["12,346", "12.3", "1.23", "0.052"]
+        );
+        assert_eq!([15.0, 0.12, 1.5].map(trimmed), ["15", "0.12", "1.5"]);
+    }
+}

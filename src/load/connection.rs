@@ -1,0 +1,110 @@
+//! One kept connection that speaks as much HTTP/1.1 as a client of a known server needs.
+//!
+//! Prebuilt bytes out, and of an answer its status and as many bytes as it says it has. The head is
+//! read by `httparse`, the parser under hyper and actix. Not hyper's client itself: it puts every
+//! request together anew from a map of headers and parses every answer into one, which on the
+//! cores of the server under test costs about as much as the server's own share of a small request.
+//!
+//! Does not understand chunked answers; the shop sends none. One is an error, not a wrong figure.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The shop's answers have a dozen headers.
+const MOST_HEADERS: usize = 48;
+const CHUNK: usize = 4 << 10;
+const LONGEST_ANSWER: usize = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// The last answer, whole.
+    answer: Vec<u8>,
+    /// Where its body begins.
+    body_at: usize,
+}
+
+impl Connection {
+    pub(super) async fn open(target: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(target).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, answer: Vec::with_capacity(CHUNK), body_at: 0 })
+    }
+
+    /// Sends a request and reads its whole answer; its status. After an error the connection is of
+    /// no use any more.
+    pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
+        self.stream.write_all(request).await?;
+        self.answer.clear();
+        self.body_at = 0;
+        loop {
+            self.read_some().await?;
+            if let Some(head) = head(&self.answer)? {
+                self.body_at = head.length;
+                while self.answer.len() < head.length + head.body {
+                    self.read_some().await?;
+                }
+                return Ok(head.status);
+            }
+        }
+    }
+
+    /// The body of the last answer.
+    pub(super) fn body(&self) -> &[u8] {
+        self.answer.get(self.body_at..).unwrap_or_default()
+    }
+
+    async fn read_some(&mut self) -> io::Result<()> {
+        if self.answer.len() > LONGEST_ANSWER {
+            return Err(io::Error::other("an answer without end"));
+        }
+        self.answer.reserve(CHUNK);
+        match self.stream.read_buf(&mut self.answer).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    length: usize,
+    body: usize,
+}
+
+/// The head of an answer, once it is there.
+fn head(bytes: &[u8]) -> io::Result<Option<Head>> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut answer = httparse::Response::new(&mut headers);
+    let parsed = answer.parse(bytes).map_err(io::Error::other)?;
+    let (httparse::Status::Complete(length), Some(status)) = (parsed, answer.code) else {
+        return Ok(None);
+    };
+    let body = answer
+        .headers
+        .iter()
+        .find(|header| header.name.eq_ignore_ascii_case("content-length"))
+        .and_then(|header| std::str::from_utf8(header.value).ok()?.parse().ok())
+        .or(if status == 204 { Some(0) } else { None })
+        .ok_or_else(|| io::Error::other("an answer that does not say how long it is"))?;
+    Ok(Some(Head { status, length, body }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_once_it_is_whole() {
+        let text = b"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\nx: y\r\n\r\nhello";
+        assert_eq!(head(&text[..40]).expect("so far so good"), None);
+        let whole = head(text).expect("it is whole");
+        assert_eq!(whole, Some(Head { status: 409, length: text.len() - 5, body: 5 }));
+        assert!(head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+        assert!(head(b"SSH-2.0-nothing for us\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! `holdfast bench` as a person meets it: a table, its JSON, and nothing left behind. What the
+//! figures are is nobody's business here, only that they are there, and that an arm whose books are
+//! not sound has none.
+//!
+//! Needs Postgres and Redis installed (script/test sees to it).
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.arg("bench").args(arguments).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The folder that it says its shop is in.
+fn folder(said: &str) -> &Path {
+    let rest = said.split_once("a shop of its own in ").expect("it says where").1;
+    Path::new(rest.split_once(" …").expect("it says where").0)
+}
+
+fn is_a_number(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number >= 0.0)
+}
+
+fn is_a_spread(value: &Value) -> bool {
+    ["min", "median", "max"].iter().all(|part| is_a_number(&value[part]))
+}
+
+#[test]
+fn a_sound_arm_has_figures_and_an_oversold_one_has_none() {
+    let files = tempfile::tempdir().unwrap();
+    let (json, svg) = (files.path().join("b.json"), files.path().join("b.svg"));
+    let output = bench(&["--rounds", "1", "--seconds", "0.5", "--connections", "8"])
+        .args(["--only", "none,row-lock,owner", "--json"])
+        .arg(&json)
+        .arg("--svg")
+        .arg(&svg)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(!folder(&said).exists(), "its shop is gone");
+
+    let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let names = |list: &Value, field: &str| -> Vec<String> {
+        let all = list.as_array().unwrap().iter();
+        all.map(|one| one[field].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&results["arms"], "name"), ["none", "owner", "row-lock"]);
+    let none = &results["arms"][0];
+    assert_eq!(none["sound"], false, "{none:#}");
+    assert!(none["audit"]["oversold"].as_i64().unwrap() > 0, "{none:#}");
+    for figure in ["orders_per_s", "p50_ms", "p99_ms", "ratio_to_owner", "jain_clients"] {
+        assert!(none[figure].is_null(), "{figure} of an arm that oversold: {none:#}");
+    }
+    for arm in [&results["arms"][1], &results["arms"][2]] {
+        assert_eq!(arm["sound"], true, "{arm:#}");
+        assert!(
+            is_a_spread(&arm["orders_per_s"]) && is_a_spread(&arm["ratio_to_owner"]),
+            "{arm:#}"
+        );
+        for figure in ["p50_ms", "p99_ms", "jain_clients", "jain_replicas", "redis_reads_per_order"]
+        {
+            assert!(is_a_number(&arm[figure]), "{figure}: {arm:#}");
+        }
+    }
+    assert!(is_a_spread(&results["noop_per_s"]));
+    for field in ["date", "cores", "system", "postgres", "redis", "fsync_us"] {
+        assert!(!results["machine"][field].is_null(), "{field}");
+    }
+    assert_eq!(results["method"]["connections"], 8);
+
+    // Every goal is there, with a value or the reason why not; what is not sound has no rounds.
+    let ids = names(&results["figures"], "id");
+    let all = (1..=14).map(|number| format!("P{number}"));
+    assert!(all.into_iter().all(|id| ids.contains(&id)), "{ids:?}");
+    for figure in results["figures"].as_array().unwrap() {
+        assert_eq!(figure["value"].is_null(), figure["missing"].is_string(), "{figure:#}");
+    }
+    for run in results["runs"].as_array().unwrap() {
+        assert_eq!(run["rounds"].is_null(), run["strategy"] == "none", "{run:#}");
+    }
+
+    let table = String::from_utf8(output.stdout).unwrap();
+    let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(line("none").contains("oversold by"), "{table}");
+    assert!(line("row-lock").ends_with("sound"), "{table}");
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("oversold by"), "{picture}");
+}
+
+#[test]
+fn interrupted_it_leaves_nothing_behind() {
+    let mut child: Child =
+        bench(&["--rounds", "50", "--seconds", "0.2", "--connections", "4", "--only", "atomic"])
+            .spawn()
+            .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let folder = folder(&first);
+    assert!(lines.any(|line| line.unwrap().starts_with("round 1/")), "it gets to work");
+    let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let status = child.wait().unwrap();
+    let mut table = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut table).unwrap();
+    assert!(!status.success() && table.is_empty(), "{status}: {table}");
+    assert!(!folder.exists(), "{}", folder.display());
+    let children = pids.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok());
+    let children: Vec<Pid> = children.filter_map(Pid::from_raw).collect();
+    assert!(children.len() >= 4, "Postgres, Redis and two replicas: {pids}");
+    for pid in children {
+        assert!(test_kill_process(pid).is_err(), "{pid:?} still runs: {pids}");
+    }
+}
+
+#[test]
+fn a_strategy_that_there_is_not_is_told_before_anything_starts() {
+    let output = bench(&["--only", "owner,padlock"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(said.contains("padlock") && said.contains("row-lock"), "{said}");
+    assert!(!said.contains("a shop of its own"), "{said}");
+}
