@@ -59,9 +59,9 @@ impl Locks {
 }
 
 impl Tokens {
-    /// Takes the locks of many tokens: each by what follows `holdfast:token:` and the fingerprint of
-    /// its request (no `@` in it). What is done is given back on the way. What came of each, in their
-    /// order.
+    /// Takes the locks of many tokens: each by what follows `holdfast:token:` and the fingerprint
+    /// of its request (no `@` in it). What is done is given back on the way. What came of each, in
+    /// their order.
     ///
     /// It does not wait, and does not promise that the work was not done before: that is looked up
     /// in Postgres.

@@ -1,4 +1,8 @@
 //! The keys of a batch: claimed, looked up, stored and settled together, with the rules of one.
+//!
+//! Each key is looked for by itself (`lateral … limit 1`), which is always a look into the index. A
+//! plain join leaves the planner free to read the whole table, and it does, when its statistics are
+//! old: that was 27 ms for a batch of one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -43,8 +47,9 @@ fn scope(claim: &Claim) -> (Uuid, &str, &str) {
     (claim.user.0, &claim.path, claim.key.as_str())
 }
 
-/// Claims all keys inside the transaction that does the work, sorted, so that two batches never wait
-/// for each other. Waits for whoever is claiming one of them at the moment to commit or roll back.
+/// Claims all keys inside the transaction that does the work, sorted, so that two batches never
+/// wait for each other. Waits for whoever is claiming one of them at the moment to commit or roll
+/// back.
 ///
 /// # Errors
 /// Postgres's; among them that somebody else took too long.
@@ -90,9 +95,11 @@ pub async fn unclaim(tx: &mut PgConnection, claims: &[&Claim]) -> Result<(), Err
     let columns = Columns::of(claims);
     sqlx::query!(
         "delete from idempotency i
-          using unnest($2::uuid[], $3::text[], $4::text[]) as old (user_id, path, key)
-          where i.user_id = old.user_id and i.method = $1 and i.path = old.path
-            and i.key = old.key",
+          using unnest($2::uuid[], $3::text[], $4::text[]) as old (user_id, path, key),
+                lateral (select ctid from idempotency
+                          where user_id = old.user_id and method = $1 and path = old.path
+                            and key = old.key limit 1) as claim
+          where i.ctid = claim.ctid",
         METHOD,
         &columns.users,
         &columns.paths,
@@ -116,9 +123,11 @@ pub async fn store_all(tx: &mut PgConnection, answers: &[(&Claim, &Answer)]) -> 
     sqlx::query!(
         "update idempotency i set status = new.status, body = new.body
            from unnest($2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bytea[])
-                as new (user_id, path, key, status, body)
-          where i.user_id = new.user_id and i.method = $1 and i.path = new.path
-            and i.key = new.key",
+                as new (user_id, path, key, status, body),
+                lateral (select ctid from idempotency
+                          where user_id = new.user_id and method = $1 and path = new.path
+                            and key = new.key limit 1) as claim
+          where i.ctid = claim.ctid",
         METHOD,
         &columns.users,
         &columns.paths,
@@ -142,9 +151,10 @@ pub async fn look_up_all(
     let columns = Columns::of(claims);
     let known = sqlx::query!(
         r#"select asked.user_id as "user_id!", asked.path as "path!", asked.key as "key!"
-             from unnest($2::uuid[], $3::text[], $4::text[]) as asked (user_id, path, key)
-             join idempotency i on i.user_id = asked.user_id and i.method = $1
-                               and i.path = asked.path and i.key = asked.key"#,
+             from unnest($2::uuid[], $3::text[], $4::text[]) as asked (user_id, path, key),
+                  lateral (select 1 from idempotency
+                            where user_id = asked.user_id and method = $1 and path = asked.path
+                              and key = asked.key limit 1) as known"#,
         METHOD,
         &columns.users,
         &columns.paths,
