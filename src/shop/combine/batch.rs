@@ -10,7 +10,7 @@ use super::{Member, Work, pass};
 use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
 use crate::shop::errand::{ATTEMPTS, COMMIT_LIMIT, heal};
-use crate::shop::idempotency::{self, Claim, Claimed, Stored};
+use crate::shop::idempotency::{self, Claim, Claimed, Place, Stored};
 use crate::shop::stock::BATCHED;
 use crate::shop::{Answer, Error, Outcome, Refusal, Shop};
 
@@ -166,7 +166,7 @@ async fn attempt_until_done<W: Work>(
     let all = |error: &Error| members.iter().map(|_| Err(error.clone())).collect();
     let (mut attempt, mut healings) = (1, 0);
     loop {
-        match in_one_transaction(shop, guards, members).await {
+        match in_one_transaction(shop, guards, members, attempt > 1).await {
             Step::Over(told) => return (told, End::Held),
             Step::Failed(Error::Conflict(_)) if attempt < ATTEMPTS => {
                 let pause = rand::rng().random_range(2..=20 * attempt);
@@ -201,14 +201,19 @@ enum Step {
     Unacknowledged(Error),
 }
 
-async fn in_one_transaction<W: Work>(shop: &Shop, guards: &Guards, members: &[Member<W>]) -> Step {
+async fn in_one_transaction<W: Work>(
+    shop: &Shop,
+    guards: &Guards,
+    members: &[Member<W>],
+    thorough: bool,
+) -> Step {
     let mut connection = match shop.connection().await {
         Ok(connection) => connection,
         Err(error) => return Step::Failed(error),
     };
     let deadline = members.iter().map(|member| member.conditions.deadline).max();
     let deadline = deadline.unwrap_or_else(Instant::now);
-    let step = transaction(&mut connection, guards, members, deadline).await;
+    let step = transaction(&mut connection, guards, members, deadline, thorough).await;
     match step {
         Ok(step @ (Step::Over(_) | Step::Failed(_))) => step,
         Ok(step @ Step::Unacknowledged(_)) => {
@@ -231,10 +236,11 @@ async fn transaction<W: Work>(
     guards: &Guards,
     members: &[Member<W>],
     deadline: Instant,
+    thorough: bool,
 ) -> Result<Step, TimeUp> {
     let statements = async {
         let mut tx = connection.begin().await?;
-        let told = body(&mut tx, guards, members).await?;
+        let told = body(&mut tx, guards, members, thorough).await?;
         if told.iter().any(|told| matches!(told, Outcome::Done(_))) {
             pass(members, Point::Commit, |_| None).await;
             Ok((Some(tx), told))
@@ -265,15 +271,22 @@ async fn body<W: Work>(
     tx: &mut PgConnection,
     guards: &Guards,
     members: &[Member<W>],
+    thorough: bool,
 ) -> Result<Vec<Outcome>, Error> {
     let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
-    let claimed = idempotency::claim_all(tx, &claims).await?;
-    let which = |wanted: fn(&Claimed) -> bool| {
-        let at = claimed.iter().enumerate().filter(move |(_, claimed)| wanted(claimed));
-        at.map(|(at, _)| at).collect::<Vec<usize>>()
-    };
+    let claimed = idempotency::claim_all(tx, &claims, thorough).await?;
     let mut told: Vec<Option<Outcome>> = members.iter().map(|_| None).collect();
-    let theirs = which(|claimed| *claimed == Claimed::Theirs);
+    let (mut ours, mut theirs, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, claimed) in claimed.into_iter().enumerate() {
+        match claimed {
+            Claimed::Ours(place) => ours.push((at, place)),
+            Claimed::Theirs => theirs.push(at),
+            Claimed::Used(order) => {
+                given_up.push(claims[at]);
+                told[at] = Some(Outcome::Refused(Refusal::KeyUsed { order_id: Some(order) }));
+            }
+        }
+    }
     if !theirs.is_empty() {
         let asked: Vec<&Claim> = theirs.iter().map(|at| claims[*at]).collect();
         for (at, stored) in theirs.into_iter().zip(idempotency::look_up_all(tx, &asked).await?) {
@@ -283,22 +296,14 @@ async fn body<W: Work>(
             told[at] = Some(outcome_of(stored));
         }
     }
-    let ours = which(|claimed| *claimed == Claimed::Ours);
-    let working: Vec<&Member<W>> = ours.iter().map(|at| &members[*at]).collect();
-    let mut answers: Vec<(&Claim, Answer)> = Vec::with_capacity(working.len());
-    let mut given_up: Vec<&Claim> = Vec::new();
-    for (at, claimed) in claimed.iter().enumerate() {
-        if let Claimed::Used(order) = claimed {
-            given_up.push(claims[at]);
-            told[at] = Some(Outcome::Refused(Refusal::KeyUsed { order_id: Some(*order) }));
-        }
-    }
-    if !working.is_empty() {
+    let mut answers: Vec<(Place, Answer)> = Vec::with_capacity(ours.len());
+    if !ours.is_empty() {
+        let working: Vec<&Member<W>> = ours.iter().map(|(at, _)| &members[*at]).collect();
         let performed = W::perform(tx, &BATCHED.exclusion(guards), &working).await?;
-        for (at, performed) in ours.into_iter().zip(performed) {
+        for ((at, place), performed) in ours.into_iter().zip(performed) {
             told[at] = Some(match performed {
                 Ok(answer) => {
-                    answers.push((claims[at], answer.clone()));
+                    answers.push((place, answer.clone()));
                     Outcome::Done(answer)
                 }
                 Err(refusal) => {
@@ -312,8 +317,6 @@ async fn body<W: Work>(
         if !given_up.is_empty() {
             idempotency::unclaim(tx, &given_up).await?;
         }
-        let answers: Vec<(&Claim, &Answer)> =
-            answers.iter().map(|(claim, answer)| (*claim, answer)).collect();
         idempotency::store_all(tx, &answers).await?;
     }
     let missing = || Error::Bug("a member of a batch was told nothing".to_owned());

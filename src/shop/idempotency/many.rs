@@ -13,15 +13,19 @@ use super::{Claim, METHOD, ORDERS_PATH, Stored, look_up};
 use crate::shop::{Answer, Error, OrderId, Shop};
 
 /// How one claim of several came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// It is ours.
-    Ours,
+    /// It is ours, at that place of the table.
+    Ours(Place),
     /// It is ours, because its answer was forgotten: long ago it made this order.
     Used(OrderId),
     /// Somebody else has it, and has committed.
     Theirs,
 }
+
+/// Where a claim's row lies (its `ctid`), for the transaction that made it: nobody else moves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place(String);
 
 /// The columns of several claims.
 struct Columns {
@@ -51,9 +55,16 @@ fn scope(claim: &Claim) -> (Uuid, &str, &str) {
 /// wait for each other. Waits for whoever is claiming one of them at the moment to commit or roll
 /// back.
 ///
+/// Orders of long ago, whose answers are forgotten, are looked for only if it is `thorough`: who is
+/// not must expect the orders' own constraint to find one.
+///
 /// # Errors
 /// Postgres's; among them that somebody else took too long.
-pub async fn claim_all(tx: &mut PgConnection, claims: &[&Claim]) -> Result<Vec<Claimed>, Error> {
+pub async fn claim_all(
+    tx: &mut PgConnection,
+    claims: &[&Claim],
+    thorough: bool,
+) -> Result<Vec<Claimed>, Error> {
     let columns = Columns::of(claims);
     let rows = sqlx::query!(
         r#"insert into idempotency (user_id, method, path, key, fingerprint)
@@ -62,9 +73,10 @@ pub async fn claim_all(tx: &mut PgConnection, claims: &[&Claim]) -> Result<Vec<C
                   as new (user_id, path, key, fingerprint)
             order by user_id, path, key
            on conflict do nothing
-           returning user_id, path, key,
+           returning user_id, path, key, ctid::text as "place!",
                      (select id from orders
-                       where idempotency.path = $6 and orders.user_id = idempotency.user_id
+                       where $7 and idempotency.path = $6
+                         and orders.user_id = idempotency.user_id
                          and token = idempotency.key) as "order_id?""#,
         METHOD,
         &columns.users,
@@ -72,16 +84,17 @@ pub async fn claim_all(tx: &mut PgConnection, claims: &[&Claim]) -> Result<Vec<C
         &columns.keys,
         &columns.fingerprints,
         ORDERS_PATH,
+        thorough,
     )
     .fetch_all(tx)
     .await?;
-    let ours: HashMap<(Uuid, &str, &str), Option<Uuid>> = rows
+    let ours: HashMap<(Uuid, &str, &str), (Option<Uuid>, &String)> = rows
         .iter()
-        .map(|row| ((row.user_id, row.path.as_str(), row.key.as_str()), row.order_id))
+        .map(|row| ((row.user_id, row.path.as_str(), row.key.as_str()), (row.order_id, &row.place)))
         .collect();
     let claimed = claims.iter().map(|claim| match ours.get(&scope(claim)) {
-        Some(Some(order)) => Claimed::Used(OrderId(*order)),
-        Some(None) => Claimed::Ours,
+        Some((Some(order), _)) => Claimed::Used(OrderId(*order)),
+        Some((None, place)) => Claimed::Ours(Place((*place).clone())),
         None => Claimed::Theirs,
     });
     Ok(claimed.collect())
@@ -114,30 +127,26 @@ pub async fn unclaim(tx: &mut PgConnection, claims: &[&Claim]) -> Result<(), Err
 ///
 /// # Errors
 /// Postgres's.
-pub async fn store_all(tx: &mut PgConnection, answers: &[(&Claim, &Answer)]) -> Result<(), Error> {
-    let claims: Vec<&Claim> = answers.iter().map(|(claim, _)| *claim).collect();
-    let columns = Columns::of(&claims);
+pub async fn store_all(tx: &mut PgConnection, answers: &[(Place, Answer)]) -> Result<(), Error> {
+    let places: Vec<String> = answers.iter().map(|(place, _)| place.0.clone()).collect();
     let statuses: Vec<i16> =
         answers.iter().map(|(_, answer)| i16::try_from(answer.status).unwrap_or(200)).collect();
-    let bodies: Vec<Vec<u8>> = answers.iter().map(|(_, answer)| answer.body.clone()).collect();
-    sqlx::query!(
+    let bodies: Vec<&[u8]> = answers.iter().map(|(_, answer)| answer.body.as_slice()).collect();
+    let stored = sqlx::query!(
         "update idempotency i set status = new.status, body = new.body
-           from unnest($2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bytea[])
-                as new (user_id, path, key, status, body),
-                lateral (select ctid from idempotency
-                          where user_id = new.user_id and method = $1 and path = new.path
-                            and key = new.key limit 1) as claim
-          where i.ctid = claim.ctid",
-        METHOD,
-        &columns.users,
-        &columns.paths,
-        &columns.keys,
+           from unnest($1::text[], $2::smallint[], $3::bytea[]) as new (place, status, body)
+          where i.ctid = new.place::tid",
+        &places,
         &statuses,
-        &bodies,
+        &bodies as &[&[u8]],
     )
     .execute(tx)
     .await?;
-    Ok(())
+    if stored.rows_affected() == answers.len() as u64 {
+        Ok(())
+    } else {
+        Err(Error::Bug("an answer found no claim to be stored with".to_owned()))
+    }
 }
 
 /// What is stored under each key, if anything.
@@ -181,7 +190,7 @@ pub async fn look_up_all(
 pub async fn settle_all(shop: &Shop, claims: &[&Claim]) -> Result<Vec<Option<Stored>>, Error> {
     let mut connection = shop.connection().await?;
     let mut tx = Connection::begin(&mut *connection).await?;
-    claim_all(&mut tx, claims).await?;
+    claim_all(&mut tx, claims, false).await?;
     tx.rollback().await?;
     look_up_all(&mut connection, claims).await
 }

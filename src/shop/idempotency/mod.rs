@@ -17,7 +17,7 @@ use sqlx::PgConnection;
 use super::{Answer, Error, Key, OrderId, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
-pub use many::{Claimed, claim_all, look_up_all, settle_all, store_all, unclaim};
+pub use many::{Claimed, Place, claim_all, look_up_all, settle_all, store_all, unclaim};
 
 /// How long answers are kept.
 pub const KEPT_HOURS: i64 = 24;

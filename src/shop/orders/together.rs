@@ -214,6 +214,17 @@ async fn insert(
         shelf.price_cents,
     )
     .execute(tx)
-    .await?;
+    .await
+    .map_err(used_long_ago)?;
     Ok(())
+}
+
+/// A token that was used so long ago that its answer is forgotten: it is looked for, and only then,
+/// when the batch is tried again.
+fn used_long_ago(error: sqlx::Error) -> Error {
+    let constraint = error.as_database_error().and_then(|error| error.constraint());
+    match constraint {
+        Some("orders_token_key") => Error::Conflict("a token was used long ago".to_owned()),
+        _ => error.into(),
+    }
 }
