@@ -203,6 +203,7 @@ fn describe_metrics() {
         ("holdfast_http_request_seconds", "From a request's arrival to its answer"),
         ("holdfast_lock_wait_seconds", "From asking for locks to getting them, or to a no"),
         ("holdfast_lock_hold_seconds", "From getting locks to having given them back"),
+        ("holdfast_batch_requests", "batched: how many requests were carried out together"),
         ("holdfast_lock_line_requests", "fenced: how many of this process were in line before"),
     ] {
         metrics::describe_histogram!(name, help);

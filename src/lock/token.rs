@@ -41,7 +41,7 @@ pub struct TokenGuard {
 
 impl Locks {
     /// Takes the lock of a token. `name` is what follows `holdfast:token:`, `fingerprint` what the
-    /// request is (no `@` in it).
+    /// request is (no `/` in it).
     ///
     /// It does not wait, and does not promise that the work was not done before: that is looked up
     /// in Postgres.

@@ -16,6 +16,9 @@ use super::{Error, Locks, Redis};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tokens.lua")));
 
+/// More is not given back late to a Redis that was away: it has ended by then.
+const MOST_OWED: usize = 10_000;
+
 /// What came of asking for one token of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenTaken {
@@ -60,7 +63,7 @@ impl Locks {
 
 impl Tokens {
     /// Takes the locks of many tokens: each by what follows `holdfast:token:` and the fingerprint
-    /// of its request (no `@` in it). What is done is given back on the way. What came of each, in
+    /// of its request (no `/` in it). What is done is given back on the way. What came of each, in
     /// their order.
     ///
     /// It does not wait, and does not promise that the work was not done before: that is looked up
@@ -119,7 +122,8 @@ impl Tokens {
     /// # Cancel safety
     /// Safe: what is not given back yet is so by the next call, or when this is dropped.
     pub async fn flush(&mut self) {
-        if exchange(&self.redis, &self.done, &[]).await.is_ok() {
+        let given_back = exchange(&self.redis, &self.done, &[]).await.is_ok();
+        if given_back || self.done.len() > MOST_OWED {
             self.done.clear();
         }
     }

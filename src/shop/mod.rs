@@ -109,6 +109,11 @@ impl Conditions {
         }
     }
 
+    /// Whether nothing was wished for that a batch could not give each of its members.
+    pub(crate) fn suits_a_batch(&self) -> bool {
+        self.strategy.batches && self.wait.is_none() && self.ttl.is_none()
+    }
+
     /// Whether what is changed may come out wrong by design: then only lab items may be touched.
     ///
     /// A strategy holds among requests of the same strategy. Two different ones hold beside each

@@ -144,6 +144,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Postgres did not answer a look in time. Nothing was to be changed.
+    pub(super) fn silence() -> Self {
+        Error::Unavailable {
+            what: "Postgres",
+            cause: "it did not answer in time".to_owned(),
+            outcome_unknown: false,
+        }
+    }
+
     fn of(trouble: Trouble, cause: String) -> Self {
         match trouble {
             Trouble::Conflict => Error::Conflict(cause),

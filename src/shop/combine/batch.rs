@@ -15,7 +15,7 @@ use crate::shop::stock::BATCHED;
 use crate::shop::{Answer, Error, Outcome, Refusal, Shop};
 
 /// How the lock stands after a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum End {
     /// As before.
     Held,
@@ -23,6 +23,8 @@ pub(super) enum End {
     Lost,
     /// A commit may still be on its way, so nobody else may have it before the lease ends.
     MayStillRun,
+    /// As before, but Postgres can't be reached: nobody who waits need wait for that again.
+    Away(Error),
 }
 
 /// What came of one member.
@@ -63,10 +65,44 @@ pub(super) async fn carry_out<W: Work>(
     end
 }
 
-fn answer_all<W>(members: Vec<Member<W>>, error: &Error) {
-    for member in members {
-        member.answer(Err(error.clone()));
+/// Tells members why they are not served; their tokens are free by then.
+pub(super) async fn dismiss<W: Work>(
+    members: Vec<Member<W>>,
+    why: &Result<Refusal, Error>,
+    tokens: &mut Tokens,
+) {
+    let mut any = false;
+    for member in members.iter().filter(|member| member.has_token) {
+        tokens.finish(&member.work.claim().token_name());
+        any = true;
     }
+    if any {
+        tokens.flush().await;
+    }
+    for member in members {
+        member.answer(why.clone().map(Outcome::Refused));
+    }
+}
+
+/// Answers those whose keys are finished; the others. When Postgres does not tell, all.
+pub(super) async fn replay<W: Work>(
+    shop: &Shop,
+    members: Vec<Member<W>>,
+    tokens: &mut Tokens,
+) -> Vec<Member<W>> {
+    let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
+    let Ok(stored) = shop.look(&claims).await else { return members };
+    let mut rest = Vec::with_capacity(members.len());
+    for (member, stored) in members.into_iter().zip(stored) {
+        match stored {
+            Some(stored) => {
+                tokens.finish(&member.work.claim().token_name());
+                member.answer(Ok(stored.into()));
+            }
+            None => rest.push(member),
+        }
+    }
+    rest
 }
 
 /// Takes the tokens' locks of those who have none yet, all in one round trip. Whoever's token
@@ -88,7 +124,7 @@ pub(super) async fn open<W: Work>(
     let taken = match tokens.take(&names).await {
         Ok(taken) => taken,
         Err(error) => {
-            answer_all(fresh, &error.into());
+            dismiss(fresh, &Err(error.into()), tokens).await;
             return ours;
         }
     };
@@ -104,7 +140,9 @@ pub(super) async fn open<W: Work>(
         }
     }
     if !theirs.is_empty() {
-        answer_taken(shop, theirs).await;
+        // By a task of its own: those who have their tokens don't wait for it.
+        let (shop_there, runtime) = (shop.clone(), shop.runtime.clone());
+        shop.running.spawn_on(async move { answer_taken(&shop_there, theirs).await }, &runtime);
     }
     ours
 }
@@ -112,21 +150,18 @@ pub(super) async fn open<W: Work>(
 /// Somebody else has their tokens: what was done with them by now, or that it is being done.
 async fn answer_taken<W: Work>(shop: &Shop, theirs: Vec<(Member<W>, Refusal)>) {
     let claims: Vec<&Claim> = theirs.iter().map(|(member, _)| member.work.claim()).collect();
-    let stored = async { idempotency::look_up_all(&mut *shop.connection().await?, &claims).await };
-    match stored.await {
+    match shop.look(&claims).await {
         Ok(stored) => {
             for ((member, refusal), stored) in theirs.into_iter().zip(stored) {
-                member.answer(Ok(outcome_of(stored.unwrap_or(Stored::Refused(refusal)))));
+                let told = stored.map_or(Outcome::Refused(refusal), Outcome::from);
+                member.answer(Ok(told));
             }
         }
-        Err(error) => answer_all(theirs.into_iter().map(|(member, _)| member).collect(), &error),
-    }
-}
-
-fn outcome_of(stored: Stored) -> Outcome {
-    match stored {
-        Stored::Finished(answer) => Outcome::Replayed(answer),
-        Stored::Refused(refusal) => Outcome::Refused(refusal),
+        Err(error) => {
+            for (member, _) in theirs {
+                member.answer(Err(error.clone()));
+            }
+        }
     }
 }
 
@@ -137,37 +172,44 @@ async fn in_parts<W: Work>(
     guards: &mut Guards,
     members: &[Member<W>],
 ) -> (Vec<Told>, End) {
-    if members.is_empty() {
-        return (Vec::new(), End::Held);
-    }
-    let (told, end) = attempt_until_done(shop, guards, members).await;
-    let bug = matches!(told.first(), Some(Err(Error::Bug(_))));
-    if !bug || members.len() == 1 {
-        return (told, end);
-    }
-    tracing::warn!(members = members.len(), "a batch failed; its halves are tried");
+    let error = match attempt_until_done(shop, guards, members).await {
+        Ok(ended) => return ended,
+        Err(error) if members.len() > 1 => error,
+        Err(error) => return (all(members, &error), End::Held),
+    };
+    tracing::warn!(%error, members = members.len(), "a batch failed; its halves are tried");
     let (front, back) = members.split_at(members.len() / 2);
-    let (mut told, first) = Box::pin(in_parts(shop, guards, front)).await;
-    if first != End::Held {
-        let lost = || Err(Error::LockLost(members[0].work.key()));
-        told.extend(back.iter().map(|_| lost()));
-        return (told, first);
+    let (mut told, end) = Box::pin(in_parts(shop, guards, front)).await;
+    if !matches!(end, End::Held) {
+        told.extend(all(back, &Error::Overloaded("the batch before it failed".to_owned())));
+        return (told, end);
     }
     let (more, end) = Box::pin(in_parts(shop, guards, back)).await;
     told.extend(more);
     (told, end)
 }
 
+fn all<W>(members: &[Member<W>], error: &Error) -> Vec<Told> {
+    members.iter().map(|_| Err(error.clone())).collect()
+}
+
+/// An error is a mistake of ours, in one of the members at least; nothing was done then.
 async fn attempt_until_done<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: &[Member<W>],
-) -> (Vec<Told>, End) {
-    let all = |error: &Error| members.iter().map(|_| Err(error.clone())).collect();
+) -> Result<(Vec<Told>, End), Error> {
+    if members.is_empty() {
+        return Ok((Vec::new(), End::Held));
+    }
     let (mut attempt, mut healings) = (1, 0);
-    loop {
+    let (error, end) = loop {
         match in_one_transaction(shop, guards, members, attempt > 1).await {
-            Step::Over(told) => return (told, End::Held),
+            Step::Over(told) => return Ok((told, End::Held)),
+            Step::Unacknowledged(error, told) => {
+                return Ok(settle(shop, members, error, told).await);
+            }
+            Step::Away(error) => break (error.clone(), End::Away(error)),
             Step::Failed(Error::Conflict(_)) if attempt < ATTEMPTS => {
                 let pause = rand::rng().random_range(2..=20 * attempt);
                 sleep(Duration::from_millis(pause.into())).await;
@@ -175,30 +217,33 @@ async fn attempt_until_done<W: Work>(
             }
             Step::Failed(Error::Conflict(cause)) => {
                 let cause = format!("given up after {ATTEMPTS} attempts: {cause}");
-                return (all(&Error::Overloaded(cause)), End::Held);
+                break (Error::Overloaded(cause), End::Held);
             }
             Step::Failed(Error::Stale(stale)) => {
                 healings += 1;
                 match heal(guards, stale, healings).await {
                     Ok(()) => {}
-                    Err(error @ Error::LockLost(_)) => return (all(&error), End::Lost),
-                    Err(error) => return (all(&error), End::Held),
+                    Err(error @ Error::LockLost(_)) => break (error, End::Lost),
+                    Err(error) => break (error, End::Held),
                 }
             }
-            Step::Failed(error) => return (all(&error), End::Held),
-            Step::Unacknowledged(error) => return settle(shop, members, error).await,
+            Step::Failed(error @ Error::Bug(_)) => return Err(error),
+            Step::Failed(error) => break (error, End::Held),
         }
-    }
+    };
+    Ok((all(members, &error), end))
 }
 
 /// How one transaction ended.
 enum Step {
     /// It is over, and this came of each member.
     Over(Vec<Told>),
-    /// It was rolled back, or never began.
+    /// It was rolled back.
     Failed(Error),
-    /// The commit was sent, and nobody said that it was done.
-    Unacknowledged(Error),
+    /// It never began: there was no connection.
+    Away(Error),
+    /// The commit was sent, and nobody said that it was done. What each would have been told.
+    Unacknowledged(Error, Vec<Told>),
 }
 
 async fn in_one_transaction<W: Work>(
@@ -209,17 +254,17 @@ async fn in_one_transaction<W: Work>(
 ) -> Step {
     let mut connection = match shop.connection().await {
         Ok(connection) => connection,
-        Err(error) => return Step::Failed(error),
+        Err(error) => return Step::Away(error),
     };
     let deadline = members.iter().map(|member| member.conditions.deadline).max();
     let deadline = deadline.unwrap_or_else(Instant::now);
     let step = transaction(&mut connection, guards, members, deadline, thorough).await;
     match step {
-        Ok(step @ (Step::Over(_) | Step::Failed(_))) => step,
-        Ok(step @ Step::Unacknowledged(_)) => {
+        Ok(step @ Step::Unacknowledged(..)) => {
             drop(connection.detach());
             step
         }
+        Ok(step) => step,
         Err(TimeUp) => {
             // Whatever it was doing, Postgres undoes it when the connection ends.
             drop(connection.detach());
@@ -256,13 +301,14 @@ async fn transaction<W: Work>(
     };
     let told = told.into_iter().map(Ok).collect();
     let Some(tx) = tx else { return Ok(Step::Over(told)) };
-    Ok(match timeout(COMMIT_LIMIT, tx.commit()).await {
-        Ok(Ok(())) => Step::Over(told),
-        Ok(Err(error)) => match error.into() {
-            error @ Error::Conflict(_) => Step::Failed(error),
-            error => Step::Unacknowledged(error),
-        },
-        Err(_) => Step::Unacknowledged(Error::Overloaded("the commit took too long".to_owned())),
+    let error = match timeout(COMMIT_LIMIT, tx.commit()).await {
+        Ok(Ok(())) => return Ok(Step::Over(told)),
+        Ok(Err(error)) => error.into(),
+        Err(_) => Error::Overloaded("the commit took too long".to_owned()),
+    };
+    Ok(match error {
+        error @ Error::Conflict(_) => Step::Failed(error),
+        error => Step::Unacknowledged(error, told),
     })
 }
 
@@ -293,7 +339,7 @@ async fn body<W: Work>(
             // Not claimed and not there: forgotten in this moment, and tried again.
             let stored =
                 stored.ok_or_else(|| Error::Conflict("a key was forgotten just now".to_owned()))?;
-            told[at] = Some(outcome_of(stored));
+            told[at] = Some(stored.into());
         }
     }
     let mut answers: Vec<(Place, Answer)> = Vec::with_capacity(ours.len());
@@ -323,27 +369,38 @@ async fn body<W: Work>(
     told.into_iter().map(|told| told.ok_or_else(missing)).collect()
 }
 
-/// The commit was sent and no answer came: each member's key tells what became of it.
-async fn settle<W: Work>(shop: &Shop, members: &[Member<W>], error: Error) -> (Vec<Told>, End) {
-    let failed = |error: &Error| members.iter().map(|_| Err(error.clone())).collect();
+/// The commit was sent and no answer came: the key of each whose work was in it tells what became
+/// of it. What was found out before it, stands.
+async fn settle<W: Work>(
+    shop: &Shop,
+    members: &[Member<W>],
+    error: Error,
+    mut told: Vec<Told>,
+) -> (Vec<Told>, End) {
     tracing::warn!(%error, members = members.len(), "a commit was not acknowledged");
-    let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
-    match idempotency::settle_all(shop, &claims).await {
-        Ok(settled) => {
-            let told = settled.into_iter().map(|stored| match stored {
-                Some(Stored::Finished(answer)) => Ok(Outcome::Done(answer)),
-                Some(Stored::Refused(refusal)) => Ok(Outcome::Refused(refusal)),
-                None => Err(error.clone()),
-            });
-            (told.collect(), End::Held)
-        }
-        Err(_) => {
-            let unknown = Error::Unavailable {
+    let asked: Vec<usize> = told
+        .iter()
+        .enumerate()
+        .filter(|(_, told)| matches!(told, Ok(Outcome::Done(_))))
+        .map(|(at, _)| at)
+        .collect();
+    let claims: Vec<&Claim> = asked.iter().map(|at| members[*at].work.claim()).collect();
+    let (settled, end) = match timeout(COMMIT_LIMIT, idempotency::settle_all(shop, &claims)).await {
+        Ok(Ok(settled)) => (settled, End::Held),
+        Ok(Err(_)) | Err(_) => (Vec::new(), End::MayStillRun),
+    };
+    let mut settled = settled.into_iter();
+    for at in asked {
+        told[at] = match settled.next() {
+            Some(Some(Stored::Finished(answer))) => Ok(Outcome::Done(answer)),
+            Some(Some(Stored::Refused(refusal))) => Ok(Outcome::Refused(refusal)),
+            Some(None) => Err(error.clone()),
+            None => Err(Error::Unavailable {
                 what: "Postgres",
                 cause: error.to_string(),
                 outcome_unknown: true,
-            };
-            (failed(&unknown), End::MayStillRun)
-        }
+            }),
+        };
     }
+    (told, end)
 }

@@ -9,8 +9,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::shop::idempotency::{self, Claim, Stored};
+use super::MOST_WAITING;
+use super::line::Joined;
+use crate::shop::idempotency::{self, Claim, LOOK_LIMIT, Stored};
 use crate::shop::{Error, Shop, Sku};
 
 /// More items are not remembered; then all are forgotten, which costs each one refusal under lock.
@@ -65,34 +68,44 @@ impl Gate {
     /// Safe: nothing is changed.
     pub async fn look(&self, shop: &Shop, sku: &Sku, claim: &Claim) -> Result<Seen, Error> {
         let (reply, answer) = oneshot::channel();
-        if self.ask(sku, Asking { claim: claim.clone(), reply }) {
-            let (gate, shop_there, sku) = (self.clone(), shop.clone(), sku.clone());
-            shop.running
-                .spawn_on(async move { gate.serve(&shop_there, &sku).await }, &shop.runtime);
+        match self.ask(sku, Asking { claim: claim.clone(), reply }) {
+            Joined::First => {
+                let (gate, there, sku) = (self.clone(), shop.clone(), sku.clone());
+                shop.running.spawn_on(async move { gate.serve(&there, &sku).await }, &shop.runtime);
+            }
+            Joined::Behind => {}
+            Joined::Full => {
+                return Err(Error::Overloaded(format!("{MOST_WAITING} requests ask for {sku}")));
+            }
         }
         answer
             .await
             .unwrap_or_else(|_| Err(Error::Bug("a look ended without an answer".to_owned())))
     }
 
-    /// Whether somebody must begin to look.
-    fn ask(&self, sku: &Sku, asking: Asking) -> bool {
-        let mut all = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<Sku, Vec<Asking>>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, sku: &Sku, asking: Asking) -> Joined {
+        let mut all = self.all();
         match all.get_mut(sku) {
+            Some(line) if line.len() >= MOST_WAITING => Joined::Full,
             Some(line) => {
                 line.push(asking);
-                false
+                Joined::Behind
             }
             None => {
                 all.insert(sku.clone(), vec![asking]);
-                true
+                Joined::First
             }
         }
     }
 
     fn take(&self, sku: &Sku) -> Option<Vec<Asking>> {
-        let mut all = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all();
         let line = all.get_mut(sku)?;
+        line.retain(|asking| !asking.reply.is_closed());
         if line.is_empty() {
             all.remove(sku);
             return None;
@@ -102,6 +115,7 @@ impl Gate {
     }
 
     async fn serve(&self, shop: &Shop, sku: &Sku) {
+        let _closing = Closing { gate: self, sku };
         while let Some(asking) = self.take(sku) {
             let claims: Vec<&Claim> = asking.iter().map(|asking| &asking.claim).collect();
             match look(shop, sku, &claims).await {
@@ -124,17 +138,40 @@ impl Gate {
     }
 }
 
+/// Lets whoever comes next begin anew when a look ends by a panic.
+struct Closing<'g> {
+    gate: &'g Gate,
+    sku: &'g Sku,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.gate.all().remove(self.sku);
+        }
+    }
+}
+
 async fn look(
     shop: &Shop,
     sku: &Sku,
     claims: &[&Claim],
 ) -> Result<(Vec<Option<Stored>>, Option<i64>), Error> {
     let mut connection = shop.connection().await?;
-    // In this order: what made the shelf short has been committed by then, and if it was done under
-    // one of these keys, the key is found.
-    let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
-        .fetch_optional(&mut *connection)
-        .await?;
-    let stored = idempotency::look_up_all(&mut connection, claims).await?;
-    Ok((stored, stock))
+    let looking = async {
+        // In this order: what made the shelf short has been committed by then, and if it was done
+        // under one of these keys, the key is found.
+        let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
+            .fetch_optional(&mut *connection)
+            .await?;
+        let stored = idempotency::look_up_all(&mut connection, claims).await?;
+        Ok((stored, stock))
+    };
+    match timeout(LOOK_LIMIT, looking).await {
+        Ok(seen) => seen,
+        Err(_) => {
+            drop(connection.detach());
+            Err(Error::silence())
+        }
+    }
 }

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::PgConnection;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::idempotency::Claim;
 use super::orders::place::Place;
@@ -40,7 +41,7 @@ pub use gate::{Gate, Seen as Looked};
 use line::Joined;
 pub use line::Lines;
 
-/// More wait for one value in one process at no time: about a second's worth.
+/// So many may wait for one value in one process: about a second's worth.
 pub const MOST_WAITING: usize = 4_096;
 /// The largest batch.
 pub const MOST_AT_ONCE: usize = 256;
@@ -84,6 +85,7 @@ pub struct Member<W> {
     pub work: W,
     /// Under which conditions.
     pub conditions: Conditions,
+    joined: Instant,
     /// Whether this process has its token's lock.
     has_token: bool,
     announced: Announced,
@@ -108,23 +110,46 @@ impl<W> Member<W> {
 pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Result<Outcome, Error> {
     let announced = match shop.combiner.pending.announce(work.claim()) {
         Ok(announced) => announced,
-        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+        Err(refusal) => return finished_or(shop, work.claim(), Ok(refusal)).await,
     };
+    let claim = work.claim().clone();
     let key = work.key();
     conditions.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
     let (reply, answer) = oneshot::channel();
     let conditions = conditions.clone();
-    let member = Member { work, conditions, has_token: false, announced, reply };
+    let joined = Instant::now();
+    let member = Member { work, conditions, joined, has_token: false, announced, reply };
     match W::lines(&shop.combiner).join(&key, member) {
         Joined::First => {
             shop.running.spawn_on(line::serve::<W>(shop.clone(), key), &shop.runtime);
         }
         Joined::Behind => {}
         Joined::Full => {
-            return Err(Error::Overloaded(format!("{MOST_WAITING} requests wait for {key}")));
+            let full = Error::Overloaded(format!("{MOST_WAITING} requests wait for {key}"));
+            return finished_or(shop, &claim, Err(full)).await;
         }
     }
-    answer.await.unwrap_or_else(|_| Err(Error::Bug("a batch ended without an answer".to_owned())))
+    answer.await.unwrap_or_else(|_| {
+        Err(Error::Unavailable {
+            what: "the batch's task",
+            cause: "it ended without an answer".to_owned(),
+            outcome_unknown: true,
+        })
+    })
+}
+
+/// What is stored under the key, or else why nothing can be done with it now: a finished key is
+/// looked up before anything is refused.
+async fn finished_or(
+    shop: &Shop,
+    claim: &Claim,
+    why: Result<Refusal, Error>,
+) -> Result<Outcome, Error> {
+    let stored = shop.look(&[claim]).await;
+    match stored.map(|mut stored| stored.pop().flatten()) {
+        Ok(Some(stored)) => Ok(stored.into()),
+        Ok(None) | Err(_) => why.map(Outcome::Refused),
+    }
 }
 
 /// Passes a point for all members on whom the lab keeps an eye, at once.

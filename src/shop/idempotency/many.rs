@@ -5,12 +5,17 @@
 //! old: that was 27 ms for a batch of one.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{Claim, METHOD, ORDERS_PATH, Stored, look_up};
 use crate::shop::{Answer, Error, OrderId, Shop};
+
+/// A look-up takes well under a millisecond.
+pub(in crate::shop) const LOOK_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// How one claim of several came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,6 +185,33 @@ pub async fn look_up_all(
         stored.push(if there { look_up(db, claim).await? } else { None });
     }
     Ok(stored)
+}
+
+impl Shop {
+    /// What is stored under each key, if anything, on a connection of its own and in bounded time.
+    ///
+    /// # Errors
+    /// Postgres's; [`Error::Unavailable`] when it does not answer within [`LOOK_LIMIT`].
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
+    pub(in crate::shop) async fn look(
+        &self,
+        claims: &[&Claim],
+    ) -> Result<Vec<Option<Stored>>, Error> {
+        if claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut connection = self.connection().await?;
+        match timeout(LOOK_LIMIT, look_up_all(&mut connection, claims)).await {
+            Ok(stored) => stored,
+            Err(_) => {
+                // Whatever it waits for, nobody else shall get this connection.
+                drop(connection.detach());
+                Err(Error::silence())
+            }
+        }
+    }
 }
 
 /// Finds out which of several transactions' worth of claims have happened: see

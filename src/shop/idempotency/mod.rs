@@ -14,9 +14,10 @@ mod many;
 
 use sqlx::PgConnection;
 
-use super::{Answer, Error, Key, OrderId, Refusal, Shop, UserId};
+use super::{Answer, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
+pub(super) use many::LOOK_LIMIT;
 pub use many::{Claimed, Place, claim_all, look_up_all, settle_all, store_all, unclaim};
 
 /// How long answers are kept.
@@ -60,6 +61,15 @@ pub enum Stored {
     Finished(Answer),
     /// A reason not to give it.
     Refused(Refusal),
+}
+
+impl From<Stored> for Outcome {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::Finished(answer) => Outcome::Replayed(answer),
+            Stored::Refused(refusal) => Outcome::Refused(refusal),
+        }
+    }
 }
 
 /// What a request with a key may do.

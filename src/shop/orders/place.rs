@@ -38,9 +38,8 @@ pub async fn place(
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
     // Who wants several items, or a way of waiting of its own, takes its turn like a batch does.
-    let plain = conditions.wait.is_none() && conditions.ttl.is_none();
     match place.only_sku().cloned() {
-        Some(sku) if conditions.strategy.batches && plain => {
+        Some(sku) if conditions.suits_a_batch() => {
             together::place(shop, conditions, sku, place).await
         }
         _ => errand::run(shop, conditions, place).await,

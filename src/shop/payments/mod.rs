@@ -62,8 +62,7 @@ pub async fn pay(
         fingerprint: Sha256::digest(b"").into(),
     };
     let pay = Pay { claim, found };
-    let plain = conditions.wait.is_none() && conditions.ttl.is_none();
-    if conditions.strategy.batches && plain {
+    if conditions.suits_a_batch() {
         return match pay.admit(shop, conditions).await? {
             Ok(()) => combine::run(shop, conditions, pay).await,
             Err(refusal) => Ok(Outcome::Refused(refusal)),

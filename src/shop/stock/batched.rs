@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Exclusion, Moved};
+use super::Exclusion;
 use crate::shop::{Error, OrderId, Sku, UserId};
 
 /// A row that is locked until the transaction ends.
@@ -96,9 +96,9 @@ pub async fn write_shelf(
     shelf: Shelf,
     reason: &str,
     parts: &[Part],
-) -> Result<Vec<Moved>, Error> {
+) -> Result<(), Error> {
     let entries = Entries::of(shelf.stock, shelf.version, parts);
-    let seqs = sqlx::query_scalar!(
+    let written = sqlx::query!(
         "with shelf as (
              update items set stock = $2, version = $3, fence = $4 where sku = $1 returning sku)
          insert into stock_ledger
@@ -107,8 +107,7 @@ pub async fn write_shelf(
            from shelf,
                 unnest($6::bigint[], $7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[])
                 with ordinality as new (before, delta, version, order_id, request_id, place)
-          order by place
-         returning seq",
+          order by place",
         sku.as_str(),
         entries.after,
         entries.next_version,
@@ -120,9 +119,9 @@ pub async fn write_shelf(
         &entries.orders,
         &entries.requests,
     )
-    .fetch_all(tx)
+    .execute(tx)
     .await?;
-    entries.moved(seqs)
+    entries.written(written.rows_affected())
 }
 
 /// Locks the account's row and reads it; `None` when there is none.
@@ -162,9 +161,9 @@ pub async fn write_purse(
     purse: Purse,
     reason: &str,
     parts: &[Part],
-) -> Result<Vec<Moved>, Error> {
+) -> Result<(), Error> {
     let entries = Entries::of(purse.balance_cents, purse.version, parts);
-    let seqs = sqlx::query_scalar!(
+    let written = sqlx::query!(
         "with purse as (
              update accounts set balance_cents = $2, version = $3, fence = $4
               where user_id = $1 returning user_id)
@@ -175,8 +174,7 @@ pub async fn write_purse(
            from purse,
                 unnest($6::bigint[], $7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[])
                 with ordinality as new (before, delta, version, order_id, request_id, place)
-          order by place
-         returning seq",
+          order by place",
         user.0,
         entries.after,
         entries.next_version,
@@ -188,9 +186,9 @@ pub async fn write_purse(
         &entries.orders,
         &entries.requests,
     )
-    .fetch_all(tx)
+    .execute(tx)
     .await?;
-    entries.moved(seqs)
+    entries.written(written.rows_affected())
 }
 
 /// The entries of a batch, column by column.
@@ -224,20 +222,12 @@ impl Entries {
         entries
     }
 
-    fn moved(self, seqs: Vec<i64>) -> Result<Vec<Moved>, Error> {
-        if seqs.len() != self.deltas.len() {
-            return Err(Error::Bug("a batch wrote another number of entries".to_owned()));
+    /// Whether each part has its entry.
+    fn written(&self, entries: u64) -> Result<(), Error> {
+        if entries == self.deltas.len() as u64 {
+            Ok(())
+        } else {
+            Err(Error::Bug("a batch wrote another number of entries".to_owned()))
         }
-        let rows =
-            seqs.into_iter().zip(self.befores).zip(self.deltas.into_iter().zip(self.versions));
-        Ok(rows
-            .map(|((seq, before), (delta, version))| Moved {
-                seq,
-                before,
-                delta,
-                after: before + delta,
-                version,
-            })
-            .collect())
     }
 }
