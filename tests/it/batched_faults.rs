@@ -1,0 +1,1 @@
+//! `batched` while something breaks.
