@@ -9,6 +9,7 @@ mod topology;
 
 mod audit;
 mod batched;
+mod batched_deaths;
 mod batched_faults;
 mod batched_money;
 mod batched_price;

@@ -55,11 +55,31 @@ pub async fn told(response: Response) -> (u16, String, Value) {
     (status, kind.unwrap_or_default().to_owned(), body)
 }
 
+/// The requests of a shop that are being worked on or wait to be, by their tokens in Redis.
+pub struct Line {
+    redis: redis::aio::MultiplexedConnection,
+    tokens: String,
+}
+
+impl Line {
+    pub async fn of(shop: &Shop) -> Self {
+        let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
+        let redis = client.get_multiplexed_async_connection().await.unwrap();
+        Self { redis, tokens: format!("{}token:*", shop.prefix) }
+    }
+
+    pub async fn length(&mut self) -> usize {
+        let mut keys = redis::cmd("KEYS");
+        let tokens: Vec<String> =
+            keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap();
+        tokens.len()
+    }
+}
+
 /// A barrier before one key.
 pub struct Barrier {
     guards: Guards,
-    redis: redis::aio::MultiplexedConnection,
-    tokens: String,
+    line: Line,
 }
 
 impl Barrier {
@@ -83,21 +103,13 @@ impl Barrier {
         let Outcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
             panic!("{key} is taken");
         };
-        let client = redis::Client::open(url).unwrap();
-        let redis = client.get_multiplexed_async_connection().await.unwrap();
-        Self { guards, redis, tokens: format!("{}token:*", shop.prefix) }
+        Self { guards, line: Line::of(shop).await }
     }
 
-    /// Waits until so many requests are in line: then their tokens are taken.
+    /// Waits until so many requests are in line.
     pub async fn until_queued(&mut self, requests: usize) {
-        until(&format!("{requests} requests are in line"), async || {
-            let mut keys = redis::cmd("KEYS");
-            let tokens: Vec<String> =
-                keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap();
-            assert!(tokens.len() <= requests, "{tokens:?}");
-            tokens.len() == requests
-        })
-        .await;
+        let what = format!("{requests} requests are in line");
+        until(&what, async || self.line.length().await == requests).await;
     }
 
     /// Lets them go.
