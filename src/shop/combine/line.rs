@@ -23,7 +23,21 @@ const LONGEST_TENURE: Duration = Duration::from_secs(1);
 
 /// The lines of all keys. A key has one while somebody serves it.
 #[derive(Debug)]
-pub struct Lines<W>(Arc<Mutex<HashMap<LockKey, VecDeque<Member<W>>>>>);
+pub struct Lines<W>(Arc<Mutex<HashMap<LockKey, Line<W>>>>);
+
+/// Who waits for one key.
+#[derive(Debug)]
+struct Line<W> {
+    members: VecDeque<Member<W>>,
+    /// Out of line for a moment, to be put back. They wait too.
+    away: usize,
+}
+
+impl<W> Line<W> {
+    fn waiting(&self) -> usize {
+        self.members.len() + self.away
+    }
+}
 
 impl<W> Clone for Lines<W> {
     fn clone(&self) -> Self {
@@ -48,20 +62,21 @@ pub(super) enum Joined {
 }
 
 impl<W> Lines<W> {
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, VecDeque<Member<W>>>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, Line<W>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn join(&self, key: &LockKey, member: Member<W>) -> Joined {
         let mut lines = self.all();
         match lines.get_mut(key) {
-            Some(line) if line.len() >= MOST_WAITING => Joined::Full,
+            Some(line) if line.waiting() >= MOST_WAITING => Joined::Full,
             Some(line) => {
-                line.push_back(member);
+                line.members.push_back(member);
                 Joined::Behind
             }
             None => {
-                lines.insert(key.clone(), VecDeque::from([member]));
+                let line = Line { members: VecDeque::from([member]), away: 0 };
+                lines.insert(key.clone(), line);
                 Joined::First
             }
         }
@@ -74,7 +89,7 @@ impl<W> Lines<W> {
         let now = Instant::now();
         if let Some(line) = self.all().get_mut(key) {
             while batch.len() < MOST_AT_ONCE
-                && let Some(member) = line.pop_front()
+                && let Some(member) = line.members.pop_front()
             {
                 if member.conditions.deadline <= now {
                     late.push(member);
@@ -90,26 +105,35 @@ impl<W> Lines<W> {
     }
 
     fn take_all(&self, key: &LockKey) -> VecDeque<Member<W>> {
-        self.all().get_mut(key).map(std::mem::take).unwrap_or_default()
+        self.all().get_mut(key).map(|line| std::mem::take(&mut line.members)).unwrap_or_default()
     }
 
-    /// In front of those who came meanwhile.
+    /// All who are in line, until they are put back. They keep their places.
+    fn borrow_all(&self, key: &LockKey) -> Vec<Member<W>> {
+        let mut lines = self.all();
+        let Some(line) = lines.get_mut(key) else { return Vec::new() };
+        line.away = line.members.len();
+        std::mem::take(&mut line.members).into()
+    }
+
+    /// In front of those who came meanwhile; not necessarily all who were borrowed.
     fn put_back(&self, key: &LockKey, members: Vec<Member<W>>) {
         if let Some(line) = self.all().get_mut(key) {
+            line.away = 0;
             for member in members.into_iter().rev() {
-                line.push_front(member);
+                line.members.push_front(member);
             }
         }
     }
 
     fn waiting(&self, key: &LockKey) -> usize {
-        self.all().get(key).map_or(0, VecDeque::len)
+        self.all().get(key).map_or(0, Line::waiting)
     }
 
     /// Whether nobody is in line any more; then the line is closed.
     fn is_over(&self, key: &LockKey) -> bool {
         let mut lines = self.all();
-        let over = lines.get(key).is_none_or(VecDeque::is_empty);
+        let over = lines.get(key).is_none_or(|line| line.waiting() == 0);
         if over {
             lines.remove(key);
         }
@@ -218,7 +242,7 @@ async fn acquire<W: Work>(
         match timeout(A_WHILE, &mut asking).await {
             Ok(outcome) => break outcome,
             Err(_) => {
-                let waiting = lines.take_all(key).into();
+                let waiting = lines.borrow_all(key);
                 lines.put_back(key, batch::open(shop, waiting, tokens).await);
             }
         }
@@ -248,4 +272,89 @@ async fn acquire<W: Work>(
         member.answer(answer.clone().map(Outcome::Refused));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use uuid::Uuid;
+
+    use super::super::Pending;
+    use super::*;
+    use crate::probe::Probe;
+    use crate::shop::idempotency::{Claim, ORDERS_PATH};
+    use crate::shop::{Conditions, Key, UserId};
+
+    /// Somebody who wants that, and the end of the line that hears the answer.
+    fn member(work: usize) -> (Member<usize>, oneshot::Receiver<Result<Outcome, Error>>) {
+        let user = UserId(Uuid::nil());
+        let path = ORDERS_PATH.to_owned();
+        let claim = Claim { user, path, key: Key::mint(), fingerprint: [0; 32] };
+        let conditions = Conditions {
+            strategy: &BATCHED,
+            wait: None,
+            ttl: None,
+            probe: Probe::Off,
+            deadline: Instant::now() + Duration::from_secs(60),
+            request_id: Uuid::nil(),
+        };
+        let announced = Pending::default().announce(&claim).unwrap_or_else(|_| unreachable!());
+        let (reply, answer) = oneshot::channel();
+        (Member { work, conditions, has_token: false, announced, reply }, answer)
+    }
+
+    fn key() -> LockKey {
+        LockKey::new("{sku:tea}").unwrap_or_else(|_| unreachable!())
+    }
+
+    fn works(members: impl IntoIterator<Item = Member<usize>>) -> Vec<usize> {
+        members.into_iter().map(|member| member.work).collect()
+    }
+
+    #[test]
+    fn a_full_line_takes_nobody_though_its_members_are_out_for_a_moment() {
+        let lines = Lines::default();
+        let mut answers = Vec::new();
+        let mut join = |work| {
+            let (member, answer) = member(work);
+            answers.push(answer);
+            lines.join(&key(), member)
+        };
+        assert!(matches!(join(0), Joined::First));
+        for work in 1..MOST_WAITING {
+            assert!(matches!(join(work), Joined::Behind), "{work}");
+        }
+        assert!(matches!(join(MOST_WAITING), Joined::Full));
+        let mut all = lines.borrow_all(&key());
+        assert_eq!(all.len(), MOST_WAITING);
+        assert!(matches!(join(MOST_WAITING), Joined::Full), "they still wait");
+        assert!(!lines.is_over(&key()));
+        // Who is answered on the way leaves room.
+        all.truncate(MOST_WAITING - 2);
+        lines.put_back(&key(), all);
+        assert!(matches!(join(MOST_WAITING), Joined::Behind));
+        assert!(matches!(join(MOST_WAITING + 1), Joined::Behind));
+        assert!(matches!(join(MOST_WAITING + 2), Joined::Full));
+    }
+
+    #[test]
+    fn whoever_came_first_is_in_the_first_batch() {
+        let lines = Lines::default();
+        let mut answers = Vec::new();
+        let mut join = |work| {
+            let (member, answer) = member(work);
+            answers.push(answer);
+            lines.join(&key(), member);
+        };
+        (0..MOST_AT_ONCE).for_each(&mut join);
+        let early = lines.borrow_all(&key());
+        join(MOST_AT_ONCE);
+        lines.put_back(&key(), early);
+        assert_eq!(works(lines.take(&key())), (0..MOST_AT_ONCE).collect::<Vec<_>>());
+        // Who has gone is left out.
+        join(MOST_AT_ONCE + 1);
+        answers.remove(MOST_AT_ONCE);
+        assert_eq!(works(lines.take(&key())), [MOST_AT_ONCE + 1]);
+        assert!(lines.take(&key()).is_empty() && lines.is_over(&key()));
+    }
 }
