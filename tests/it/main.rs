@@ -11,6 +11,7 @@ mod audit;
 mod batched;
 mod batched_deaths;
 mod batched_faults;
+mod batched_full;
 mod batched_money;
 mod batched_price;
 mod cancelled;
