@@ -110,8 +110,9 @@ async fn batch_at<'a>(
     }
 }
 
-/// Stops replica 0 in the middle of a batch and lets the other go on. Wakes it up when somebody waits
-/// for its row; or, if `long`, when Postgres has ended its session and the others have all theirs.
+/// Stops replica 0 in the middle of a batch and lets the other go on. Wakes it up when somebody
+/// waits for its row; or, if `long`, when Postgres has ended its session and the others have all
+/// theirs.
 async fn stopped_at(point: &'static str, statement: &str, long: bool) {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;

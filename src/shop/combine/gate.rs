@@ -1,9 +1,9 @@
 //! What is sold out is said without a lock and without a write.
 //!
 //! Once somebody was told that an item is short, whoever wants as many asks here first: finished
-//! keys are looked up, then the shelf. One look serves all who wait for one, and it begins after the
-//! last of them has come, so every answer was true at a moment of its request. Whoever finds enough
-//! on the shelf gets in line like everybody else.
+//! keys are looked up, then the shelf. One look serves all who wait for one, and it begins after
+//! the last of them has come, so every answer was true at a moment of its request. Whoever finds
+//! enough on the shelf gets in line like everybody else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -187,8 +187,8 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
     }
 }
 
-/// Whether the next batch may follow at once. Others wait for as little as possible: a batch that is
-/// not full yet is the better for being collected while it is their turn.
+/// Whether the next batch may follow at once. Others wait for as little as possible: a batch that
+/// is not full yet is the better for being collected while it is their turn.
 fn goes_on<W>(lines: &Lines<W>, key: &LockKey, held: &Tenure) -> bool {
     let guard = held.guards.guard(key).and_then(lock::Guard::as_fenced);
     let wanted = guard.is_none_or(lock::fenced::FencedGuard::is_wanted);

@@ -2,13 +2,14 @@
 //!
 //! Whoever wants to change a value joins the line of its key. One task per key and process (the
 //! combiner) takes the key's lock, takes all who are in line, and carries them out in one
-//! transaction; whoever comes meanwhile is in the next batch. There is no timer: a batch is what has
-//! queued up while the last one was in flight, and a request that comes alone is a batch of one.
+//! transaction; whoever comes meanwhile is in the next batch. There is no timer: a batch is what
+//! has queued up while the last one was in flight, and a request that comes alone is a batch of
+//! one.
 //!
 //! Guarantees:
 //! - first come, first served, within a process;
-//! - each member is answered for itself: one that is refused holds nobody up, and when a batch fails
-//!   each of its members is told what became of *it*: done, not done, or unknown;
+//! - each member is answered for itself: one that is refused holds nobody up, and when a batch
+//!   fails each of its members is told what became of *it*: done, not done, or unknown;
 //! - the line is bounded ([`MOST_WAITING`]): who finds it full is told so at once;
 //! - the lock is kept over a few batches at most while others wait for it, in this process (an
 //!   order with several items, a refund, a restock) or in another.

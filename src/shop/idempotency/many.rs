@@ -43,8 +43,9 @@ fn scope(claim: &Claim) -> (Uuid, &str, &str) {
     (claim.user.0, &claim.path, claim.key.as_str())
 }
 
-/// Claims all keys inside the transaction that does the work, sorted, so that two batches never wait
-/// for each other. Waits for whoever is claiming one of them at the moment to commit or roll back.
+/// Claims all keys inside the transaction that does the work, sorted, so that two batches never
+/// wait for each other. Waits for whoever is claiming one of them at the moment to commit or roll
+/// back.
 ///
 /// # Errors
 /// Postgres's; among them that somebody else took too long.
