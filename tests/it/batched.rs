@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::common::{Shop, body, problem};
+use crate::common::{Shop, body, problem, until};
 use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send, told};
 
 #[tokio::test]
@@ -98,6 +98,30 @@ async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
     // Two before, one batch at the first replica, one at the second.
     assert_eq!(shop.order_transactions().await, 4);
     shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn the_keys_of_those_who_wait_stay_taken() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(50, 100).await;
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let sent: Vec<_> = (0..20).map(|_| send(shop.order(&alice, 0, &sku, 1))).collect();
+    barrier.until_queued(20).await;
+    // Their time goes by, and then all of them have theirs again.
+    for renewed in [false, true] {
+        until(&format!("renewed: {renewed}"), async || {
+            let left = barrier.line.times_left().await;
+            assert_eq!(left.len(), 20);
+            left.iter().all(|left| if renewed { *left > 2_500 } else { *left < 2_400 })
+        })
+        .await;
+    }
+    barrier.open().await;
+    for sent in sent {
+        body(answer(sent).await, StatusCode::CREATED).await;
+    }
+    shop.until_nothing_is_locked(0).await;
 }
 
 #[tokio::test]

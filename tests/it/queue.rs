@@ -69,17 +69,29 @@ impl Line {
     }
 
     pub async fn length(&mut self) -> usize {
+        self.tokens().await.len()
+    }
+
+    async fn tokens(&mut self) -> Vec<String> {
         let mut keys = redis::cmd("KEYS");
-        let tokens: Vec<String> =
-            keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap();
-        tokens.len()
+        keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap()
+    }
+
+    /// How many milliseconds each token has left.
+    pub async fn times_left(&mut self) -> Vec<i64> {
+        let mut times = Vec::new();
+        for token in self.tokens().await {
+            let mut left = redis::cmd("PTTL");
+            times.push(left.arg(token).query_async(&mut self.redis).await.unwrap());
+        }
+        times
     }
 }
 
 /// A barrier before one key.
 pub struct Barrier {
     guards: Guards,
-    line: Line,
+    pub line: Line,
 }
 
 impl Barrier {
