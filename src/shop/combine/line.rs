@@ -158,11 +158,10 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
     loop {
         let Some(mut held) = (match tenure.take() {
             Some(held) => Some(held),
+            // Whoever has given the lock to others does not want it again for nobody.
+            None if lines.is_over(&key) => return,
             None => acquire(&shop, &lines, &key, &mut tokens).await,
         }) else {
-            if lines.is_over(&key) {
-                return;
-            }
             continue;
         };
         let members = lines.take(&key);
