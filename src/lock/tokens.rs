@@ -15,6 +15,10 @@ use super::token::{RENEW_EVERY, TTL};
 use super::{Error, Locks, Redis};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tokens.lua")));
+static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tokens_renew.lua")));
+
+/// So many are renewed in one call: it keeps Redis from all others meanwhile.
+const RENEWED_AT_ONCE: usize = 512;
 
 /// More is not given back late to a Redis that was away: it has ended by then.
 const MOST_OWED: usize = 10_000;
@@ -181,6 +185,17 @@ async fn renew_all(redis: Redis, held: Weak<Mutex<HashMap<String, String>>>) {
         ticks.tick().await;
         let Some(held) = held.upgrade() else { return };
         let held = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        join_all(held.iter().map(|(key, value)| redis.renew_if(key, value, TTL))).await;
+        let held: Vec<(String, String)> = held.into_iter().collect();
+        let most = if redis.is_cluster() { 1 } else { RENEWED_AT_ONCE };
+        join_all(held.chunks(most).map(|some| renew(&redis, some))).await;
     }
+}
+
+async fn renew(redis: &Redis, some: &[(String, String)]) -> Result<(), redis::RedisError> {
+    let mut call = RENEW.prepare_invoke();
+    call.arg(u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX));
+    for (key, value) in some {
+        call.key(key).arg(value);
+    }
+    redis.invoke(call).await
 }

@@ -157,9 +157,14 @@ impl Shop {
 
     /// Signs in; the password is the name.
     pub async fn sign_in(&self, name: &str) -> User {
+        self.sign_in_at(0, name).await
+    }
+
+    /// The same at that replica.
+    pub async fn sign_in_at(&self, replica: usize, name: &str) -> User {
         let response = self
             .http
-            .post(self.url(0, "/api/sessions"))
+            .post(self.url(replica, "/api/sessions"))
             .json(&json!({ "user": name, "password": name }))
             .send()
             .await

@@ -55,6 +55,26 @@ impl Replica {
         self.signal(Signal::CONT);
     }
 
+    /// SIGTERM: it is asked to finish and go.
+    pub fn ask_to_stop(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGKILL, while others use the value.
+    pub fn strike(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Waits until it has gone by itself; whether it says that all went well.
+    pub async fn gone(&mut self) -> bool {
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.success();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();

@@ -2,129 +2,19 @@
 //! ledger that they left.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::clock;
-use holdfast::shop::audit::history::{self, Asked, Observation, Outcome, Rule};
-use holdfast::shop::{OrderId, Sku, UserId};
+use holdfast::shop::audit::history::{self, Observation, Outcome, Rule};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::{Shop, User, body};
+use crate::common::{Shop, body};
+use crate::observer::Observer;
 
 const ORDERS: usize = 300;
 const AT_ONCE: usize = 32;
-
-/// Somebody who writes down what happens.
-struct Observer<'a> {
-    shop: &'a Shop,
-    users: Vec<(User, UserId)>,
-    seen: Mutex<Vec<Observation>>,
-}
-
-impl<'a> Observer<'a> {
-    async fn of(shop: &'a Shop) -> Self {
-        let mut users = Vec::new();
-        for name in ["alice", "bob", "carol"] {
-            let id = sqlx::query_scalar("select id from users where name = $1")
-                .bind(name)
-                .fetch_one(&shop.pool)
-                .await
-                .unwrap();
-            users.push((shop.sign_in(name).await, UserId(id)));
-        }
-        Self { shop, users, seen: Mutex::default() }
-    }
-
-    /// Sends a request and waits for its answer, for as long as it is willing to.
-    async fn ask(
-        &self,
-        user: usize,
-        key: &str,
-        asked: Asked,
-        request: RequestBuilder,
-        patience: Option<Duration>,
-    ) -> Outcome {
-        let user = self.users[user].1;
-        let id = Uuid::new_v4();
-        let mut request =
-            request.header("Idempotency-Key", key).header("X-Request-Id", id.to_string());
-        if let Some(patience) = patience {
-            request = request.timeout(patience);
-        }
-        let invoked_us = clock::monotonic_us();
-        let answer = async {
-            let response = request.send().await.ok()?;
-            let status = response.status().as_u16();
-            let replayed = response.headers().contains_key("idempotent-replayed");
-            let body = response.bytes().await.ok()?;
-            Some(Outcome::read(user, &asked, status, replayed, &body))
-        };
-        let outcome = answer.await.unwrap_or(Outcome::Unknown);
-        let completed_us = clock::monotonic_us();
-        self.seen.lock().unwrap().push(Observation {
-            user,
-            key: key.to_owned(),
-            request: Some(id),
-            asked,
-            invoked_us,
-            completed_us,
-            outcome: outcome.clone(),
-        });
-        outcome
-    }
-
-    async fn place(
-        &self,
-        n: usize,
-        key: &str,
-        lines: &[(&str, i64)],
-        dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
-        patience: Option<Duration>,
-    ) -> Outcome {
-        let wanted: Vec<_> =
-            lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
-        let replica = n % self.shop.replicas.len();
-        let who = &self.users[n % 3].0;
-        let request = self
-            .shop
-            .request(who, Method::POST, replica, "/api/orders")
-            .json(&json!({ "lines": wanted }));
-        let asked =
-            Asked::Place(lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect());
-        self.ask(n % 3, key, asked, dress(request), patience).await
-    }
-
-    async fn pay(&self, n: usize, order: OrderId) -> Outcome {
-        let path = format!("/api/orders/{order}/pay");
-        let replica = (n + 1) % self.shop.replicas.len();
-        let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
-        let key = Uuid::new_v4().to_string();
-        self.ask(n % 3, &key, Asked::Pay(order), request, None).await
-    }
-
-    /// Something that is done and not written down.
-    async fn unobserved(&self, n: usize, order: OrderId, what: &str) {
-        let path = format!("/api/orders/{order}/{what}");
-        let replica = n % self.shop.replicas.len();
-        let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
-        let status = request.send().await.unwrap().status().as_u16();
-        assert!([200, 409, 503].contains(&status), "{what}: {status}");
-    }
-
-    /// The books now, and what was seen.
-    async fn history(self, skus: &[&String]) -> (history::Books, Vec<Observation>) {
-        let skus: Vec<Sku> =
-            skus.iter().map(|sku| Sku::try_from((*sku).clone()).unwrap()).collect();
-        let users: Vec<UserId> = self.users.iter().map(|(_, id)| *id).collect();
-        let pool = self.shop.pool.clone().into();
-        let books = history::load(&pool, &skus, &users).await.unwrap();
-        (books, self.seen.into_inner().unwrap())
-    }
-}
 
 /// One customer: an order, perhaps a client without patience who asks again, perhaps a payment,
 /// perhaps a change of mind.

@@ -13,7 +13,7 @@ use crate::common::{Shop, body, options, problem, services, until};
 /// What "within two seconds" may take on a busy machine.
 const TOLD_WITHIN: Duration = Duration::from_millis(2_500);
 
-async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
+pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
     let mut shop = Shop::bare().await;
     let mut env = Vec::new();
     if let Some(proxy) = postgres {
@@ -28,7 +28,7 @@ async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
     shop
 }
 
-async fn postgres() -> Proxy {
+pub async fn postgres() -> Proxy {
     let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
     Proxy::to(socket).await
 }

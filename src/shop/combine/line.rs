@@ -25,7 +25,21 @@ const LONGEST_TENURE: Duration = Duration::from_secs(1);
 
 /// The lines of all keys. A key has one while somebody serves it.
 #[derive(Debug)]
-pub struct Lines<W>(Arc<Mutex<HashMap<LockKey, VecDeque<Member<W>>>>>);
+pub struct Lines<W>(Arc<Mutex<HashMap<LockKey, Line<W>>>>);
+
+/// Who waits for one key.
+#[derive(Debug)]
+struct Line<W> {
+    members: VecDeque<Member<W>>,
+    /// Out of line for a moment, to be put back. They wait too.
+    away: usize,
+}
+
+impl<W> Line<W> {
+    fn waiting(&self) -> usize {
+        self.members.len() + self.away
+    }
+}
 
 impl<W> Clone for Lines<W> {
     fn clone(&self) -> Self {
@@ -50,20 +64,21 @@ pub(super) enum Joined {
 }
 
 impl<W> Lines<W> {
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, VecDeque<Member<W>>>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<LockKey, Line<W>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn join(&self, key: &LockKey, member: Member<W>) -> Joined {
         let mut lines = self.all();
         match lines.get_mut(key) {
-            Some(line) if line.len() >= MOST_WAITING => Joined::Full,
+            Some(line) if line.waiting() >= MOST_WAITING => Joined::Full,
             Some(line) => {
-                line.push_back(member);
+                line.members.push_back(member);
                 Joined::Behind
             }
             None => {
-                lines.insert(key.clone(), VecDeque::from([member]));
+                let line = Line { members: VecDeque::from([member]), away: 0 };
+                lines.insert(key.clone(), line);
                 Joined::First
             }
         }
@@ -76,35 +91,44 @@ impl<W> Lines<W> {
         let now = Instant::now();
         if let Some(line) = self.all().get_mut(key) {
             while taken.batch.len() < most
-                && let Some(member) = line.pop_front()
+                && let Some(member) = line.members.pop_front()
             {
-                if member.conditions.deadline <= now || member.reply.is_closed() {
-                    taken.out.push(member);
-                } else {
+                if member.is_there(now) {
                     taken.batch.push(member);
+                } else {
+                    taken.out.push(member);
                 }
             }
         }
         taken
     }
 
+    /// All who are in line, until some or all are put back. They keep their places.
+    fn borrow(&self, key: &LockKey) -> Vec<Member<W>> {
+        let mut lines = self.all();
+        let Some(line) = lines.get_mut(key) else { return Vec::new() };
+        line.away = line.members.len();
+        std::mem::take(&mut line.members).into()
+    }
+
     /// In front of those who came meanwhile.
     fn put_back(&self, key: &LockKey, members: Vec<Member<W>>) {
         if let Some(line) = self.all().get_mut(key) {
+            line.away = 0;
             for member in members.into_iter().rev() {
-                line.push_front(member);
+                line.members.push_front(member);
             }
         }
     }
 
     fn waiting(&self, key: &LockKey) -> usize {
-        self.all().get(key).map_or(0, VecDeque::len)
+        self.all().get(key).map_or(0, Line::waiting)
     }
 
     /// Whether nobody is in line any more; then the line is closed.
     fn is_over(&self, key: &LockKey) -> bool {
         let mut lines = self.all();
-        let over = lines.get(key).is_none_or(VecDeque::is_empty);
+        let over = lines.get(key).is_none_or(|line| line.waiting() == 0);
         if over {
             lines.remove(key);
         }
@@ -191,11 +215,15 @@ impl<W: Work> Server<W> {
     /// The next in line. Who is out of time is told so; who has gone leaves its token.
     async fn take(&mut self, most: usize) -> Vec<Member<W>> {
         let Taken { batch, out } = self.lines.take(&self.key, most);
-        if !out.is_empty() {
-            let late = Err(Error::Overloaded("the request's time is up".to_owned()));
-            batch::dismiss(out, &late, &mut self.tokens).await;
-        }
+        self.let_go(out).await;
         batch
+    }
+
+    async fn let_go(&mut self, members: Vec<Member<W>>) {
+        if !members.is_empty() {
+            let late = Err(Error::Overloaded("the request's time is up".to_owned()));
+            batch::dismiss(members, &late, &mut self.tokens).await;
+        }
     }
 
     /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
@@ -272,9 +300,12 @@ impl<W: Work> Server<W> {
     /// up, so that a request that is done is answered, and the second one with a token is told so,
     /// here or elsewhere, instead of waiting behind the first.
     async fn tend(&mut self) {
-        let members = self.take(MOST_WAITING).await;
+        let now = Instant::now();
+        let (there, out): (Vec<_>, Vec<_>) =
+            self.lines.borrow(&self.key).into_iter().partition(|member| member.is_there(now));
+        self.let_go(out).await;
         let (known, fresh): (Vec<_>, Vec<_>) =
-            members.into_iter().partition(|member| member.has_token);
+            there.into_iter().partition(|member| member.has_token);
         let fresh = batch::open(&self.shop, fresh, &mut self.tokens).await;
         let fresh = batch::replay(&self.shop, fresh, &mut self.tokens).await;
         self.lines.put_back(&self.key, known.into_iter().chain(fresh).collect());
@@ -283,11 +314,99 @@ impl<W: Work> Server<W> {
     /// Tells those who joined until then why they can't be served. Whose key is finished gets its
     /// answer all the same.
     async fn turn_away(&mut self, why: &Result<Refusal, Error>, until: Instant) {
-        let members = self.take(usize::MAX).await;
         let (early, later): (Vec<_>, Vec<_>) =
-            members.into_iter().partition(|member| member.joined <= until);
+            self.lines.borrow(&self.key).into_iter().partition(|member| member.joined <= until);
         self.lines.put_back(&self.key, later);
         let early = batch::replay(&self.shop, early, &mut self.tokens).await;
         batch::dismiss(early, why, &mut self.tokens).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use uuid::Uuid;
+
+    use super::super::Pending;
+    use super::*;
+    use crate::probe::Probe;
+    use crate::shop::idempotency::{Claim, ORDERS_PATH};
+    use crate::shop::{Conditions, Key, Outcome, UserId};
+
+    /// Somebody who wants that, and the end of the line that hears the answer.
+    fn member(work: usize) -> (Member<usize>, oneshot::Receiver<Result<Outcome, Error>>) {
+        let user = UserId(Uuid::nil());
+        let path = ORDERS_PATH.to_owned();
+        let claim = Claim { user, path, key: Key::mint(), fingerprint: [0; 32] };
+        let conditions = Conditions {
+            strategy: &BATCHED,
+            wait: None,
+            ttl: None,
+            probe: Probe::Off,
+            deadline: Instant::now() + Duration::from_secs(60),
+            request_id: Uuid::nil(),
+        };
+        let announced = Pending::default().announce(&claim).unwrap_or_else(|_| unreachable!());
+        let (reply, answer) = oneshot::channel();
+        let joined = Instant::now();
+        (Member { work, conditions, joined, has_token: false, announced, reply }, answer)
+    }
+
+    fn key() -> LockKey {
+        LockKey::new("{sku:tea}").unwrap_or_else(|_| unreachable!())
+    }
+
+    fn works(members: impl IntoIterator<Item = Member<usize>>) -> Vec<usize> {
+        members.into_iter().map(|member| member.work).collect()
+    }
+
+    #[test]
+    fn a_full_line_takes_nobody_though_its_members_are_out_for_a_moment() {
+        let lines = Lines::default();
+        let mut answers = Vec::new();
+        let mut join = |work| {
+            let (member, answer) = member(work);
+            answers.push(answer);
+            lines.join(&key(), member)
+        };
+        assert!(matches!(join(0), Joined::First));
+        for work in 1..MOST_WAITING {
+            assert!(matches!(join(work), Joined::Behind), "{work}");
+        }
+        assert!(matches!(join(MOST_WAITING), Joined::Full));
+        let mut all = lines.borrow(&key());
+        assert_eq!(all.len(), MOST_WAITING);
+        assert!(matches!(join(MOST_WAITING), Joined::Full), "they still wait");
+        assert!(!lines.is_over(&key()));
+        // Who is answered on the way leaves room.
+        all.truncate(MOST_WAITING - 2);
+        lines.put_back(&key(), all);
+        assert!(matches!(join(MOST_WAITING), Joined::Behind));
+        assert!(matches!(join(MOST_WAITING + 1), Joined::Behind));
+        assert!(matches!(join(MOST_WAITING + 2), Joined::Full));
+    }
+
+    #[test]
+    fn whoever_came_first_is_in_the_first_batch() {
+        let lines = Lines::default();
+        let mut answers = Vec::new();
+        let mut join = |work| {
+            let (member, answer) = member(work);
+            answers.push(answer);
+            lines.join(&key(), member);
+        };
+        (0..MOST_AT_ONCE).for_each(&mut join);
+        let early = lines.borrow(&key());
+        join(MOST_AT_ONCE);
+        lines.put_back(&key(), early);
+        assert_eq!(
+            works(lines.take(&key(), MOST_AT_ONCE).batch),
+            (0..MOST_AT_ONCE).collect::<Vec<_>>()
+        );
+        // Who has gone is left out.
+        join(MOST_AT_ONCE + 1);
+        answers.remove(MOST_AT_ONCE);
+        assert_eq!(works(lines.take(&key(), MOST_AT_ONCE).batch), [MOST_AT_ONCE + 1]);
+        assert!(lines.take(&key(), MOST_AT_ONCE).batch.is_empty() && lines.is_over(&key()));
     }
 }

@@ -93,6 +93,11 @@ pub struct Member<W> {
 }
 
 impl<W> Member<W> {
+    /// Whether it still waits, and has time to.
+    fn is_there(&self, now: Instant) -> bool {
+        now < self.conditions.deadline && !self.reply.is_closed()
+    }
+
     fn answer(self, answer: Result<Outcome, Error>) {
         // Whoever hears the answer may use the key again at once.
         drop(self.announced);

@@ -1,0 +1,314 @@
+//! `batched`: many orders for one item in one transaction, each answered for itself.
+
+use futures_util::future::join_all;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::common::{Shop, body, problem, until};
+use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send, told};
+
+#[tokio::test]
+async fn of_a_hundred_at_once_with_one_key_one_is_done_and_the_others_hear_of_it() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(500, 100).await;
+    let key = fresh_key();
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let first = send(keyed(&shop, &alice, 0, &key, &sku, 2));
+    barrier.until_queued(1).await;
+    // While the first one is in line, its duplicates need not be.
+    let others = (1..100).map(|n| keyed(&shop, &alice, n % 2, &key, &sku, 2).send());
+    for other in join_all(others).await {
+        let other = other.unwrap();
+        assert_eq!(other.headers()["retry-after"], "1");
+        assert_eq!(problem(other, 409).await, "idempotency-key-in-flight");
+    }
+    for at in 0..2 {
+        let mismatch = keyed(&shop, &alice, at, &key, &sku, 3).send().await.unwrap();
+        assert_eq!(problem(mismatch, 422).await, "idempotency-key-mismatch");
+    }
+    barrier.open().await;
+    let first = answer(first).await;
+    assert!(!is_replayed(&first));
+    assert_eq!(first.status(), StatusCode::CREATED);
+    let bytes = first.bytes().await.unwrap();
+    let again = (0..100).map(|n| keyed(&shop, &alice, n % 2, &key, &sku, 2).send());
+    let mut replayed = 0;
+    for again in join_all(again).await {
+        let again = again.unwrap();
+        if again.status() == StatusCode::CREATED {
+            assert!(is_replayed(&again));
+            assert_eq!(again.bytes().await.unwrap(), bytes);
+            replayed += 1;
+        } else {
+            assert_eq!(problem(again, 409).await, "idempotency-key-in-flight");
+        }
+    }
+    assert!(replayed > 0);
+    for at in 0..2 {
+        let again = keyed(&shop, &alice, at, &key, &sku, 2).send().await.unwrap();
+        assert!(is_replayed(&again));
+        assert_eq!(again.bytes().await.unwrap(), bytes);
+        let mismatch = keyed(&shop, &alice, at, &key, &sku, 3).send().await.unwrap();
+        assert_eq!(problem(mismatch, 422).await, "idempotency-key-mismatch");
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(50, 100).await;
+    let (done, other) = (fresh_key(), fresh_key());
+    let place = |key: &str| keyed(&shop, &alice, 1, key, &sku, 1).send();
+    let bytes = place(&done).await.unwrap().bytes().await.unwrap();
+    place(&other).await.unwrap();
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let mut queued = 0;
+    let mut sent = Vec::new();
+    for (at, key, many) in [
+        (0, &fresh_key(), 1),
+        (0, &done, 1),
+        (0, &other, 5),
+        (0, &fresh_key(), 1),
+        (1, &fresh_key(), 1),
+    ] {
+        sent.push(send(keyed(&shop, &alice, at, key, &sku, many)));
+        queued += 1;
+        barrier.until_queued(queued).await;
+    }
+    barrier.open().await;
+    let mut sent = sent.into_iter();
+    for expected in ["fresh", "replay", "mismatch", "fresh", "fresh"] {
+        let answer = answer(sent.next().unwrap()).await;
+        match expected {
+            "mismatch" => assert_eq!(problem(answer, 422).await, "idempotency-key-mismatch"),
+            _ => {
+                assert_eq!(answer.status(), StatusCode::CREATED);
+                assert_eq!(is_replayed(&answer), expected == "replay");
+                if expected == "replay" {
+                    assert_eq!(answer.bytes().await.unwrap(), bytes);
+                }
+            }
+        }
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], 5);
+    // Two before, one batch at the first replica, one at the second.
+    assert_eq!(shop.order_transactions().await, 4);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn the_keys_of_those_who_wait_stay_taken() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(50, 100).await;
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let sent: Vec<_> = (0..20).map(|_| send(shop.order(&alice, 0, &sku, 1))).collect();
+    barrier.until_queued(20).await;
+    // Their time goes by, and then all of them have theirs again.
+    for renewed in [false, true] {
+        until(&format!("renewed: {renewed}"), async || {
+            let left = barrier.line.times_left().await;
+            assert_eq!(left.len(), 20);
+            left.iter().all(|left| if renewed { *left > 2_500 } else { *left < 2_400 })
+        })
+        .await;
+    }
+    barrier.open().await;
+    for sent in sent {
+        body(answer(sent).await, StatusCode::CREATED).await;
+    }
+    shop.until_nothing_is_locked(0).await;
+}
+
+#[tokio::test]
+async fn keys_that_were_refused_are_free_at_once_everywhere() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(3, 100).await;
+    shop.placed(&alice, &sku, 3).await;
+    let keys: Vec<String> = (0..20).map(|_| fresh_key()).collect();
+    let refused = keys.iter().map(|key| async {
+        // Both at once: which is first does not matter. Neither leaves its key taken.
+        for at in [0, 1, 0, 1] {
+            let refused = keyed(&shop, &alice, at, key, &sku, 1).send().await.unwrap();
+            let (status, kind, body) = told(refused).await;
+            assert_eq!((status, kind.as_str()), (409, "sold-out"), "{body}");
+            assert_eq!(body["available"], 0);
+        }
+    });
+    join_all(refused).await;
+    assert_eq!(shop.number("select count(*) from idempotency").await, 1);
+    shop.restock(&sku, 20).await;
+    let placed = keys.iter().enumerate();
+    let placed = placed.map(|(n, key)| keyed(&shop, &alice, n % 2, key, &sku, 1).send());
+    for placed in join_all(placed).await {
+        body(placed.unwrap(), StatusCode::CREATED).await;
+    }
+    assert_eq!(shop.item_audit(&sku).await["stock"], 0);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_batch_sells_in_its_order_of_arrival_to_whom_there_is_enough_for() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(10, 100).await;
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    // Each with what is there when its turn comes.
+    let wanted = [(4, 10), (7, 6), (3, 6), (5, 3), (2, 3), (1, 1), (1, 0)];
+    let mut sent = Vec::new();
+    for (many, _) in wanted {
+        sent.push(send(shop.order(&alice, 0, &sku, many)));
+        barrier.until_queued(sent.len()).await;
+    }
+    barrier.open().await;
+    for ((many, there), sent) in wanted.into_iter().zip(sent) {
+        let (status, kind, body) = told(answer(sent).await).await;
+        if many <= there {
+            let change = json!({ "before": there, "delta": -many, "after": there - many });
+            assert_eq!((status, &body["lines"][0]["stock"]), (201, &change), "{body}");
+        } else {
+            assert_eq!((status, kind.as_str()), (409, "sold-out"), "{body}");
+            assert_eq!((&body["requested"], &body["available"]), (&json!(many), &json!(there)));
+        }
+    }
+    assert_eq!(shop.order_transactions().await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn keys_of_yesterday_are_refused_alone() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(30, 100).await;
+    let (aged, forgotten) = (fresh_key(), fresh_key());
+    let place = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
+    let mut orders = Vec::new();
+    for key in [&aged, &forgotten] {
+        let order = body(place(key).send().await.unwrap(), StatusCode::CREATED).await;
+        orders.push(order["id"].clone());
+    }
+    for (what, key) in [
+        ("update idempotency set created_at = now() - interval '25 hours' where key = $1", &aged),
+        ("delete from idempotency where key = $1", &forgotten),
+    ] {
+        let done = sqlx::query(what).bind(key).execute(&shop.pool).await.unwrap();
+        assert_eq!(done.rows_affected(), 1);
+    }
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let mut sent = Vec::new();
+    for n in 0..12 {
+        let key = match n {
+            3 => &aged,
+            7 => &forgotten,
+            _ => &fresh_key(),
+        };
+        sent.push(send(place(key)));
+        barrier.until_queued(sent.len()).await;
+    }
+    barrier.open().await;
+    for (n, sent) in sent.into_iter().enumerate() {
+        let (status, kind, body) = told(answer(sent).await).await;
+        let old = [3, 7].iter().position(|old| *old == n);
+        match old {
+            Some(old) => {
+                assert_eq!((status, kind.as_str()), (409, "idempotency-key-used"), "{body}");
+                assert_eq!(body["order_id"], orders[old]);
+            }
+            None => assert_eq!(status, 201, "{body}"),
+        }
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], 12);
+    assert_eq!(shop.order_transactions().await, 3);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn an_order_that_costs_too_much_is_refused_alone() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(30, 100).await;
+    // No price that the shop lets in can do it.
+    for statement in [
+        "alter table items drop constraint items_price_range",
+        "update items set price_cents = 5000000000000000000 where kind = 'shop'",
+    ] {
+        sqlx::query(statement).execute(&shop.pool).await.unwrap();
+    }
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let wanted = [1, 1, 2, 1, 3, 1];
+    let sent = wanted.map(|many| send(shop.order(&alice, 0, &sku, many)));
+    barrier.until_queued(sent.len()).await;
+    barrier.open().await;
+    for (many, sent) in wanted.into_iter().zip(sent) {
+        let (status, kind, body) = told(answer(sent).await).await;
+        let expected = if many == 1 { (201, "") } else { (422, "invalid-request") };
+        assert_eq!((status, kind.as_str()), expected, "{body}");
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], 4);
+    assert_eq!(shop.order_transactions().await, 1);
+    assert_eq!(shop.number("select count(*) from idempotency").await, 4);
+}
+
+#[tokio::test]
+async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(50, 100).await;
+    for statement in [
+        "create function refuse_some() returns trigger language plpgsql as
+         $$begin raise exception 'not this one'; end$$",
+        "create trigger refuse_some before insert on orders for each row
+         when (new.token like 'refused-by-postgres%') execute function refuse_some()",
+    ] {
+        sqlx::query(statement).execute(&shop.pool).await.unwrap();
+    }
+    let bad = format!("refused-by-postgres-{}", fresh_key());
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let mut sent = Vec::new();
+    for n in 0..21 {
+        let key = if n == 13 { &bad } else { &fresh_key() };
+        sent.push(send(keyed(&shop, &alice, 0, key, &sku, 1)));
+    }
+    barrier.until_queued(sent.len()).await;
+    barrier.open().await;
+    for (n, sent) in sent.into_iter().enumerate() {
+        let (status, kind, body) = told(answer(sent).await).await;
+        let expected = if n == 13 { (500, "internal-error") } else { (201, "") };
+        assert_eq!((status, kind.as_str()), expected, "{body}");
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], 20);
+    // Halved until it stood alone.
+    let transactions = shop.order_transactions().await;
+    assert!((2..=5).contains(&transactions), "{transactions}");
+    assert_eq!(shop.number("select count(*) from idempotency").await, 20);
+    sqlx::query("drop trigger refuse_some on orders").execute(&shop.pool).await.unwrap();
+    let again = keyed(&shop, &alice, 0, &bad, &sku, 1).send().await.unwrap();
+    assert!(!is_replayed(&again));
+    body(again, StatusCode::CREATED).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn orders_for_what_does_not_exist_disturb_nobody() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(100, 100).await;
+    let asked = (0..60).map(|n| {
+        let sku = if n % 3 == 0 { "no-such-thing" } else { sku.as_str() };
+        shop.order(&alice, n % 2, sku, 1).send()
+    });
+    for (n, answer) in join_all(asked).await.into_iter().enumerate() {
+        let (status, kind, body) = told(answer.unwrap()).await;
+        let expected = if n % 3 == 0 { (404, "not-found") } else { (201, "") };
+        assert_eq!((status, kind.as_str()), expected, "{body}");
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], 40);
+    assert_eq!(shop.number("select count(*) from idempotency").await, 40);
+    shop.until_nothing_is_locked(0).await;
+    shop.assert_sound().await;
+}

@@ -1,0 +1,226 @@
+//! `batched` while a replica is told to stop, is stopped, or dies.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use holdfast::shop::audit::history::Outcome;
+use reqwest::StatusCode;
+
+use crate::batched_faults::{PATIENCE, buy_during, until_sold_more};
+use crate::common::{Shop, body, until};
+use crate::observer::Observer;
+use crate::queue::{Barrier, Line, answer, fresh_key, send};
+
+/// More than are sold here.
+const PLENTY: i64 = 1_000_000;
+
+/// Waits until that replica lets nobody in.
+async fn until_closed(shop: &Shop, replica: usize) {
+    let address = shop.replicas[replica].base_url.trim_start_matches("http://").to_owned();
+    until("nobody is let in", async || tokio::net::TcpStream::connect(&address).await.is_err())
+        .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_told_to_stop_answers_all_who_are_in_line() {
+    let mut shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(100, 100).await;
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let sent: Vec<_> = (0..50).map(|n| send(shop.order(&alice, n % 5 / 4, &sku, 1))).collect();
+    barrier.until_queued(50).await;
+    shop.replicas[0].ask_to_stop();
+    until_closed(&shop, 0).await;
+    barrier.open().await;
+    for sent in sent {
+        body(answer(sent).await, StatusCode::CREATED).await;
+    }
+    let stopped = shop.replicas[0].gone().await;
+    assert!(stopped, "it did not end well");
+    assert_eq!(shop.number("select count(*) from orders").await, 50);
+    shop.until_nothing_is_locked(1).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_told_to_stop_under_load_loses_nothing() {
+    let mut shop = Shop::start(2).await;
+    let sku = shop.shop_item(PLENTY, 100).await;
+    {
+        let observer = Observer::of(&shop).await;
+        let trouble = async {
+            until_sold_more(&shop, 150).await;
+            shop.replicas[0].ask_to_stop();
+            until_closed(&shop, 0).await;
+            until_sold_more(&shop, 100).await;
+        };
+        buy_during(&observer, &sku, trouble).await;
+        observer.assert_settled(1, &[&sku]).await;
+    }
+    assert!(shop.replicas[0].gone().await, "it did not end well");
+}
+
+#[tokio::test]
+async fn a_replica_that_is_killed_under_load_loses_nothing() {
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(PLENTY, 100).await;
+    let trouble = async {
+        until_sold_more(&shop, 150).await;
+        shop.replicas[0].strike();
+        until_sold_more(&shop, 100).await;
+    };
+    buy_during(&observer, &sku, trouble).await;
+    observer.assert_settled(1, &[&sku]).await;
+}
+
+/// A batch of replica 0 that stands still at that point: twenty-five orders, the first of which is
+/// paused there, as `standing` sees.
+async fn batch_at<'a>(
+    observer: &'a Observer<'a>,
+    sku: &'a str,
+    point: &'static str,
+    standing: impl Future<Output = ()>,
+) -> impl Future<Output = ()> + 'a {
+    let shop = observer.shop;
+    let mut barrier = Barrier::before_item(shop, sku).await;
+    let buyers = (0..25).map(move |n| async move {
+        let key = format!("batch-{}", fresh_key());
+        // At replica 0, whoever buys.
+        let n = 2 * n;
+        let paused = |it: reqwest::RequestBuilder| match n {
+            0 => it.header("Holdfast-Pause", point),
+            _ => it,
+        };
+        let told = observer.place(n, &key, &[(sku, 1)], paused, Some(PATIENCE)).await;
+        if !matches!(told, Outcome::Done { .. }) {
+            observer.buy(n + 3, &key, &[(sku, 1)], PATIENCE).await;
+        }
+    });
+    let mut buyers = Box::pin(async move { drop(join_all(buyers).await) });
+    let stands = async {
+        barrier.until_queued(25).await;
+        barrier.open().await;
+        standing.await;
+    };
+    tokio::select! {
+        () = &mut buyers => panic!("nobody was held"),
+        () = stands => buyers,
+    }
+}
+
+/// Stops replica 0 in the middle of a batch and lets the other go on. Wakes it up when somebody
+/// waits for its row; or, if `long`, when Postgres has ended its session and the others have all
+/// theirs.
+async fn stopped_at(point: &'static str, statement: &str, long: bool) {
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(PLENTY, 100).await;
+    let batch = batch_at(&observer, &sku, point, shop.until_idle_behind(statement)).await;
+    shop.replicas[0].pause();
+    let others = stream::iter(0..40).for_each_concurrent(20, |n| {
+        let (observer, sku) = (&observer, sku.as_str());
+        async move {
+            let n = 2 * n + 1;
+            let told = observer.buy(n, &fresh_key(), &[(sku, 1)], Duration::from_secs(1)).await;
+            assert!(matches!(told, Outcome::Done { .. }), "{told:?}");
+        }
+    });
+    let waking = async {
+        if long {
+            // Postgres has had enough of it, and the others have all theirs.
+            until_sold_more(&shop, 40).await;
+        } else {
+            until("its lease has ended and another has the lock", async || {
+                let waiting = "select count(*) from pg_stat_activity
+                                where datname = current_database() and wait_event_type = 'Lock'";
+                shop.number(waiting).await > 0
+            })
+            .await;
+        }
+        shop.replicas[0].resume();
+    };
+    futures_util::join!(batch, others, waking);
+    if !long {
+        let first = "select count(*) from orders
+                      where token like 'batch-%' and id in
+                            (select order_id from stock_ledger
+                              where reason = 'order' order by seq limit 25)";
+        let first = shop.number(first).await;
+        let seen = observer.seen_of("batch-");
+        assert_eq!(first, 25, "whoever waited for the row came later: {seen:#?}");
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 65);
+    observer.assert_settled(1, &[&sku]).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_stopped_after_it_has_read_goes_on_where_it_was() {
+    stopped_at("read:900", "select price_cents", false).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_stopped_after_it_has_written_goes_on_where_it_was() {
+    stopped_at("write:900", "with shelf as", false).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_stopped_too_long_finds_that_others_have_gone_on() {
+    stopped_at("write:900", "with shelf as", true).await;
+}
+
+/// Ten thousand people want one of a hundred, and a replica dies with a batch of theirs in its
+/// hands, before or after it has committed.
+async fn rush(buyers: usize, committed: bool) {
+    const STOCK: i64 = 100;
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(STOCK, 100).await;
+    let buy = async |n: usize| observer.buy(n, &fresh_key(), &[(&sku, 1)], PATIENCE).await;
+    // Half is sold, …
+    join_all((0..50).map(buy)).await;
+    // … a quarter is in a transaction, …
+    let standing = async {
+        if committed {
+            until("it is committed", async || {
+                shop.number("select count(*) from orders").await == 75
+            })
+            .await;
+        } else {
+            shop.until_idle_behind("update idempotency").await;
+        }
+    };
+    let point = if committed { "committed" } else { "commit" };
+    let batch = batch_at(&observer, &sku, point, standing).await;
+    // … and the rest of the world comes.
+    let world = stream::iter(0..buyers - 75).for_each_concurrent(128, |n| {
+        let told = buy(n);
+        async { drop(told.await) }
+    });
+    let death = async {
+        // Those at the replica that lives: the other one is busy.
+        let mut line = Line::of(&shop).await;
+        until("others are in line", async || line.length().await == 25 + 64).await;
+        shop.replicas[0].strike();
+    };
+    futures_util::join!(batch, world, death);
+    let sold = observer.count(|it| matches!(it, Outcome::Done { replayed: false, .. }));
+    assert!(i64::try_from(sold).unwrap() <= STOCK, "{sold} were sold");
+    assert_eq!(shop.number("select count(*) from orders").await, STOCK);
+    let audit = shop.item_audit_at(1, &sku).await;
+    for (what, many) in [("sold", STOCK), ("stock", 0), ("oversold", 0), ("drift", 0)] {
+        assert_eq!(audit[what], many, "{audit:#}");
+    }
+    observer.assert_settled(1, &[&sku]).await;
+}
+
+#[tokio::test]
+async fn ten_thousand_want_one_of_a_hundred_and_a_replica_dies_before_its_commit() {
+    rush(10_000, false).await;
+}
+
+#[tokio::test]
+async fn two_thousand_want_one_of_a_hundred_and_a_replica_dies_before_it_says_so() {
+    rush(2_000, true).await;
+}

@@ -1,0 +1,228 @@
+//! `batched` while Postgres or Redis breaks: everybody finds out what became of their order, with
+//! the key they sent it with.
+
+use std::cell::Cell;
+use std::future::{Future, ready};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use holdfast::shop::audit::history::Outcome;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::common::{Shop, body, until};
+use crate::observer::Observer;
+use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send, told};
+use crate::topology::ask;
+use crate::trouble::{postgres, shop_behind};
+
+/// Buyers at once.
+const AT_ONCE: usize = 48;
+/// More than are sold here.
+const PLENTY: i64 = 1_000_000;
+/// Longer than any request takes.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// People buy for as long as the trouble lasts; each asks until they know.
+pub async fn buy_during(observer: &Observer<'_>, sku: &str, trouble: impl Future<Output = ()>) {
+    let over = Cell::new(false);
+    let buyers = stream::iter(0..).take_while(|_| ready(!over.get())).for_each_concurrent(
+        AT_ONCE,
+        |n| async move {
+            let key = fresh_key();
+            let bought = observer.buy(n, &key, &[(sku, 1)], PATIENCE).await;
+            assert!(matches!(bought, Outcome::Done { .. }), "{bought:?}");
+        },
+    );
+    let trouble = async {
+        trouble.await;
+        over.set(true);
+    };
+    futures_util::join!(buyers, trouble);
+}
+
+/// Waits until so many more are sold.
+pub async fn until_sold_more(shop: &Shop, more: i64) {
+    let before = shop.number("select count(*) from orders").await;
+    until("more is sold", async || {
+        shop.number("select count(*) from orders").await >= before + more
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_that_postgres_ends_in_the_middle_of_batches_lose_nothing() {
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(PLENTY, 100).await;
+    let trouble = async {
+        let mut ended = 0;
+        until("twelve transactions were ended", async || {
+            ended += shop
+                .number(
+                    "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                      where datname = current_database() and backend_xid is not null
+                        and application_name = 'holdfast'",
+                )
+                .await;
+            ended >= 12
+        })
+        .await;
+    };
+    buy_during(&observer, &sku, trouble).await;
+    assert!(observer.count(|it| *it == Outcome::Refused || *it == Outcome::Unknown) > 0);
+    observer.assert_settled(0, &[&sku]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answered() {
+    let postgres = postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(25, 100).await;
+    let keys: Vec<String> = (0..30).map(|_| fresh_key()).collect();
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let mut sent = Vec::new();
+    for (n, key) in keys.iter().enumerate() {
+        let order = keyed(&shop, &alice, 0, key, &sku, 1);
+        let pause = if n == 0 { "commit:1500" } else { "commit:0" };
+        sent.push(send(order.header("Holdfast-Pause", pause)));
+        barrier.until_queued(n + 1).await;
+    }
+    barrier.open().await;
+    shop.until_idle_behind("update idempotency").await;
+    postgres.swallow_next_answer();
+    let mut answers = Vec::new();
+    for (n, sent) in sent.into_iter().enumerate() {
+        let answer = answer(sent).await;
+        assert!(!is_replayed(&answer));
+        let (status, kind, body) = told(answer).await;
+        // Those five were refused in the same transaction; whether it is over for them too is what
+        // their key says: nothing.
+        let expected = if n < 25 { (201, "") } else { (503, "unavailable") };
+        assert_eq!((status, kind.as_str()), expected, "{body}");
+        answers.push(body);
+    }
+    for (key, first) in keys.iter().zip(answers).take(25) {
+        let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
+        assert!(is_replayed(&again));
+        assert_eq!(body(again, StatusCode::CREATED).await, first);
+    }
+    for key in &keys[25..] {
+        let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
+        let (status, kind, _) = told(again).await;
+        assert_eq!((status, kind.as_str()), (409, "sold-out"));
+    }
+    assert_eq!(shop.order_transactions().await, 1);
+    shop.until_nothing_is_locked(0).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back() {
+    let postgres = postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(25, 100).await;
+    let keys: Vec<String> = (0..10).map(|_| fresh_key()).collect();
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let sent: Vec<_> = keys
+        .iter()
+        .map(|key| keyed(&shop, &alice, 0, key, &sku, 1).header("Holdfast-Pause", "commit:700"))
+        .map(send)
+        .collect();
+    barrier.until_queued(keys.len()).await;
+    barrier.open().await;
+    shop.until_idle_behind("update idempotency").await;
+    postgres.cut();
+    for sent in sent {
+        let (status, kind, body) = told(answer(sent).await).await;
+        assert_eq!((status, kind.as_str()), (503, "unavailable"), "{body}");
+        assert_eq!(body["outcome"], "unknown");
+    }
+    postgres.mend();
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+    // The lock is left to its lease, for who knows what is on its way; then it all goes on.
+    for key in &keys {
+        until("the same key succeeds", async || {
+            let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
+            again.status() == StatusCode::CREATED && !is_replayed(&again)
+        })
+        .await;
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 10);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgets_everything_again_and_again_loses_nothing() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(PLENTY, 100).await;
+    let trouble = async {
+        for _ in 0..8 {
+            until_sold_more(&shop, 60).await;
+            let _: String = ask(&redis.url, "FLUSHALL").unwrap();
+        }
+    };
+    buy_during(&observer, &sku, trouble).await;
+    observer.assert_settled(0, &[&sku]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_deleted_or_somebody_elses_loses_nothing() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(PLENTY, 100).await;
+    let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
+    let trouble = async {
+        for round in 0..16 {
+            until_sold_more(&shop, 30).await;
+            let theft = match round % 3 {
+                0 => format!("SET {key} somebody/else XX PX 300"),
+                _ => format!("DEL {key}"),
+            };
+            until("the lock was held", async || {
+                let done: Value = match ask::<redis::Value>(&redis.url, &theft).unwrap() {
+                    redis::Value::Int(deleted) => deleted.into(),
+                    redis::Value::Nil => 0.into(),
+                    _ => 1.into(),
+                };
+                done == 1
+            })
+            .await;
+        }
+    };
+    buy_during(&observer, &sku, trouble).await;
+    observer.assert_settled(0, &[&sku]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_a_stolen_lock_waits_for_the_batch_in_the_middle_of_its_transaction() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(10, 100).await;
+    let lock = format!("{}lock:{{sku:{sku}}}", shop.prefix);
+    let first = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:1500"));
+    shop.until_idle_behind("select price_cents").await;
+    let holder: String = ask(&redis.url, &format!("GET {lock}")).unwrap();
+    let deleted: i64 = ask(&redis.url, &format!("DEL {lock}")).unwrap();
+    assert_eq!(deleted, 1);
+    let second = send(shop.order(&alice, 1, &sku, 1));
+    until("another has the lock", async || {
+        let now: Option<String> = ask(&redis.url, &format!("GET {lock}")).unwrap();
+        now.is_some_and(|now| now != holder)
+    })
+    .await;
+    assert_eq!(shop.number("select count(*) from orders").await, 0, "the first is not through");
+    for (sent, before) in [(first, 10), (second, 9)] {
+        let order = body(answer(sent).await, StatusCode::CREATED).await;
+        assert_eq!(order["lines"][0]["stock"]["before"], before);
+    }
+    let ledger = shop.read(&alice, &format!("/api/items/{sku}/ledger")).await;
+    let fences: Vec<i64> =
+        ledger.as_array().unwrap()[1..].iter().map(|it| it["fence"].as_i64().unwrap()).collect();
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+    shop.until_nothing_is_locked(0).await;
+    shop.assert_sound().await;
+}

@@ -1,0 +1,198 @@
+//! What `batched` costs: how often Redis is asked and Postgres commits per order, and what it costs
+//! to say that something is sold out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use holdfast::shop::audit::history::Outcome;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::common::{Shop, options, until};
+use crate::observer::Observer;
+use crate::queue::fresh_key;
+use crate::topology::ask;
+
+/// Connections of the load.
+const CONNECTIONS: usize = 64;
+const ORDERS: usize = 3_000;
+/// How many loads may be needed to show it.
+const LOADS: usize = 4;
+/// How many times per order Redis may be read from, and Postgres may commit.
+const MOST: f64 = 0.1;
+
+/// What a shop has used up so far.
+#[derive(Debug, Clone)]
+struct Used {
+    at: Instant,
+    /// Times that Redis found something to read.
+    reads: f64,
+    commits: f64,
+    /// Rows that were written, be it for nothing.
+    rows: f64,
+    /// Calls by command, in scripts too.
+    calls: BTreeMap<String, f64>,
+}
+
+impl Used {
+    /// By that shop until now, which has this Redis to itself. Its sessions in Postgres are ended:
+    /// so they say what they have done, which could take them ten seconds otherwise.
+    async fn by(shop: &Shop, redis: &str) -> Self {
+        let mut elsewhere = PgConnection::connect_with(&options()).await.unwrap();
+        until("the sessions have ended", async || {
+            let living: i64 = sqlx::query_scalar(
+                "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = $1",
+            )
+            .bind(&shop.database)
+            .fetch_one(&mut elsewhere)
+            .await
+            .unwrap();
+            living == 0
+        })
+        .await;
+        let (commits, rows): (i64, i64) = sqlx::query_as(
+            "select xact_commit, tup_inserted + tup_updated + tup_deleted
+               from pg_stat_database where datname = $1",
+        )
+        .bind(&shop.database)
+        .fetch_one(&mut elsewhere)
+        .await
+        .unwrap();
+        elsewhere.close().await.unwrap();
+        let told: String = ask(redis, "INFO stats").unwrap();
+        let reads = told.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+        let reads = reads.unwrap().trim().parse().unwrap();
+        Self {
+            at: Instant::now(),
+            reads,
+            commits: commits as f64,
+            rows: rows as f64,
+            calls: calls(redis),
+        }
+    }
+}
+
+/// How often each command was called.
+fn calls(redis: &str) -> BTreeMap<String, f64> {
+    let told: String = ask(redis, "INFO commandstats").unwrap();
+    let calls = told.lines().filter_map(|line| {
+        let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), figures.split(',').next()?.parse().ok()?))
+    });
+    calls.collect()
+}
+
+/// What one order has cost, of so many at once.
+#[derive(Debug)]
+struct Price {
+    reads: f64,
+    commits: f64,
+}
+
+impl Price {
+    /// Between two moments, without what is used up anyway while nothing is asked of the shop.
+    fn between(idle: [&Used; 2], before: &Used, after: &Used) -> Self {
+        let share = (after.at - before.at).div_duration_f64(idle[1].at - idle[0].at);
+        let each = |what: fn(&Used) -> f64| {
+            let for_nothing = share * (what(idle[1]) - what(idle[0]));
+            (what(after) - what(before) - for_nothing) / ORDERS as f64
+        };
+        let price = Self { reads: each(|used| used.reads), commits: each(|used| used.commits) };
+        let per_second = ORDERS as f64 / (after.at - before.at).as_secs_f64();
+        println!("{price:.4?} per order, {per_second:.0} orders a second; calls per order:");
+        for (name, calls) in &after.calls {
+            let calls = (calls - before.calls.get(name).unwrap_or(&0.0)) / ORDERS as f64;
+            if calls > 0.0 {
+                println!("  {calls:.4} {name}");
+            }
+        }
+        price
+    }
+}
+
+/// Fewer people come back in time for the next batch where other tests want the machine too, so
+/// several loads have their chance. How often Redis is asked per batch does not depend on that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(1_000_000, 100).await;
+    let load = async |orders: usize| {
+        stream::iter(0..orders)
+            .for_each_concurrent(CONNECTIONS, |n| {
+                let order = shop.order(&alice, n % 2, &sku, 1).send();
+                async { assert_eq!(order.await.unwrap().status(), 201) }
+            })
+            .await;
+    };
+    load(300).await;
+    // Nothing is asked of the shop for about as long as a load takes.
+    let idle = Used::by(&shop, &redis.url).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut before = Used::by(&shop, &redis.url).await;
+    let still = [&idle, &before.clone()];
+    let mut loads = 0;
+    loop {
+        load(ORDERS).await;
+        loads += 1;
+        let after = Used::by(&shop, &redis.url).await;
+        let price = Price::between(still, &before, &after);
+        assert!(price.reads < 3.0 * price.commits, "{price:?}: more than a few reads per batch");
+        if price.reads <= MOST && price.commits <= MOST {
+            break;
+        }
+        assert!(loads < LOADS, "{price:?}: more than {MOST}");
+        before = after;
+    }
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!((&audit["sold"], &audit["ok"]), (&(loads * ORDERS + 300).into(), &true.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(5, 100).await;
+    let asked = async |requests: usize| {
+        let orders = (0..requests).map(|n| {
+            let lines = [(sku.as_str(), 1)];
+            let observer = &observer;
+            async move { observer.place(n, &fresh_key(), &lines, |it| it, None).await }
+        });
+        join_all(orders).await
+    };
+    // Sold, and both replicas have found out.
+    asked(30).await;
+    assert_eq!(observer.count(|it| matches!(it, Outcome::Done { .. })), 5);
+    let before = Used::by(&shop, &redis.url).await;
+    let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);
+    let fence_before: i64 = ask(&redis.url, &fence).unwrap();
+    let told = asked(200).await;
+    let sold_out = Outcome::Short { key: sku.clone(), requested: 1, available: 0 };
+    assert!(told.iter().all(|told| *told == sold_out), "{told:?}");
+    let fence_after: i64 = ask(&redis.url, &fence).unwrap();
+    assert_eq!(fence_before, fence_after, "the lock was had");
+    let after = Used::by(&shop, &redis.url).await;
+    assert_eq!(after.rows - before.rows, 0.0, "rows were written");
+    for (name, calls) in &after.calls {
+        let own = ["info", "get", "hello", "ping"].contains(&name.as_str())
+            || name.starts_with("client|");
+        assert!(own || Some(calls) == before.calls.get(name), "{name} was called");
+    }
+    // These questions of ours, and nobody's.
+    let reads = after.reads - before.reads;
+    assert!(reads < 20.0, "{reads} reads of Redis for 200 refusals");
+
+    shop.restock(&sku, 40).await;
+    let placed = asked(40).await;
+    assert!(placed.iter().all(|it| matches!(it, Outcome::Done { .. })), "{placed:?}");
+    // And a shelf that fills up and empties: whoever was told that it is empty came when it was.
+    let restocks = async {
+        for _ in 0..20 {
+            shop.restock(&sku, 2).await;
+        }
+    };
+    futures_util::join!(restocks, asked(150));
+    observer.assert_settled(0, &[&sku]).await;
+}

@@ -1,0 +1,194 @@
+//! Clients that write down what they asked and what they were told, for the exact checker.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use holdfast::clock;
+use holdfast::shop::audit::history::{self, Asked, Observation, Outcome};
+use holdfast::shop::{OrderId, Sku, UserId};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::common::{PATIENCE, Shop, User, body, until};
+
+/// Somebody who writes down what happens.
+pub struct Observer<'a> {
+    pub shop: &'a Shop,
+    pub users: Vec<(User, UserId)>,
+    seen: Mutex<Vec<Observation>>,
+}
+
+impl<'a> Observer<'a> {
+    pub async fn of(shop: &'a Shop) -> Self {
+        let mut users = Vec::new();
+        for name in ["alice", "bob", "carol"] {
+            let id = sqlx::query_scalar("select id from users where name = $1")
+                .bind(name)
+                .fetch_one(&shop.pool)
+                .await
+                .unwrap();
+            users.push((shop.sign_in(name).await, UserId(id)));
+        }
+        Self { shop, users, seen: Mutex::default() }
+    }
+
+    /// Sends a request and waits for its answer, for as long as it is willing to.
+    pub async fn ask(
+        &self,
+        user: usize,
+        key: &str,
+        asked: Asked,
+        request: RequestBuilder,
+        patience: Option<Duration>,
+    ) -> Outcome {
+        let user = self.users[user].1;
+        let id = Uuid::new_v4();
+        let mut request =
+            request.header("Idempotency-Key", key).header("X-Request-Id", id.to_string());
+        if let Some(patience) = patience {
+            request = request.timeout(patience);
+        }
+        let invoked_us = clock::monotonic_us();
+        let answer = async {
+            let response = request.send().await.ok()?;
+            let status = response.status().as_u16();
+            let replayed = response.headers().contains_key("idempotent-replayed");
+            let body = response.bytes().await.ok()?;
+            Some(Outcome::read(user, &asked, status, replayed, &body))
+        };
+        let outcome = answer.await.unwrap_or(Outcome::Unknown);
+        let completed_us = clock::monotonic_us();
+        self.seen.lock().unwrap().push(Observation {
+            user,
+            key: key.to_owned(),
+            request: Some(id),
+            asked,
+            invoked_us,
+            completed_us,
+            outcome: outcome.clone(),
+        });
+        outcome
+    }
+
+    pub async fn place(
+        &self,
+        n: usize,
+        key: &str,
+        lines: &[(&str, i64)],
+        dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
+        patience: Option<Duration>,
+    ) -> Outcome {
+        let wanted: Vec<_> =
+            lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
+        let replica = n % self.shop.replicas.len();
+        let who = &self.users[n % 3].0;
+        let request = self
+            .shop
+            .request(who, Method::POST, replica, "/api/orders")
+            .json(&json!({ "lines": wanted }));
+        let asked =
+            Asked::Place(lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect());
+        self.ask(n % 3, key, asked, dress(request), patience).await
+    }
+
+    pub async fn pay(&self, n: usize, order: OrderId) -> Outcome {
+        let path = format!("/api/orders/{order}/pay");
+        let replica = (n + 1) % self.shop.replicas.len();
+        let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
+        let key = Uuid::new_v4().to_string();
+        self.ask(n % 3, &key, Asked::Pay(order), request, None).await
+    }
+
+    /// Something that is done and not written down.
+    pub async fn unobserved(&self, n: usize, order: OrderId, what: &str) {
+        let path = format!("/api/orders/{order}/{what}");
+        let replica = n % self.shop.replicas.len();
+        let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
+        let status = request.send().await.unwrap().status().as_u16();
+        assert!([200, 409, 503].contains(&status), "{what}: {status}");
+    }
+
+    /// The books now, and what was seen.
+    pub async fn history(self, skus: &[&String]) -> (history::Books, Vec<Observation>) {
+        let skus: Vec<Sku> =
+            skus.iter().map(|sku| Sku::try_from((*sku).clone()).unwrap()).collect();
+        let users: Vec<UserId> = self.users.iter().map(|(_, id)| *id).collect();
+        let pool = self.shop.pool.clone().into();
+        let books = history::load(&pool, &skus, &users).await.unwrap();
+        (books, self.seen.into_inner().unwrap())
+    }
+
+    /// Asks for an order until its fate is known, each time at the next replica, with the same key:
+    /// done, or not enough there.
+    pub async fn buy(
+        &self,
+        n: usize,
+        key: &str,
+        lines: &[(&str, i64)],
+        patience: Duration,
+    ) -> Outcome {
+        let deadline = Instant::now() + PATIENCE;
+        for attempt in 0_u32.. {
+            let at = n + 3 * attempt as usize;
+            let outcome = self.place(at, key, lines, |it| it, Some(patience)).await;
+            if matches!(outcome, Outcome::Done { .. } | Outcome::Short { .. }) {
+                return outcome;
+            }
+            assert!(Instant::now() < deadline, "order {n} has no answer: {outcome:?}");
+            tokio::time::sleep(Duration::from_millis(u64::from(20 * attempt.clamp(1, 10)))).await;
+        }
+        unreachable!()
+    }
+
+    /// What was observed with keys that begin like that.
+    pub fn seen_of(&self, keys: &str) -> Vec<Observation> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().filter(|seen| seen.key.starts_with(keys)).cloned().collect()
+    }
+
+    /// How many observed requests came out like that.
+    pub fn count(&self, fits: impl Fn(&Outcome) -> bool) -> usize {
+        self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()
+    }
+
+    /// Fails unless all is as it must be when everybody has an answer: nothing is locked, every
+    /// token made one order or none and its client knows which, the audit is sound, and the exact
+    /// checker finds nothing. `replica` is one that lives.
+    pub async fn assert_settled(self, replica: usize, skus: &[&String]) {
+        let shop = self.shop;
+        shop.until_nothing_is_locked(replica).await;
+        let mut told = BTreeMap::new();
+        for seen in self.seen.lock().unwrap().iter() {
+            if let (Asked::Place(_), Outcome::Done { order, .. }) = (&seen.asked, &seen.outcome) {
+                let before = told.insert((seen.user.0, seen.key.clone()), order.0);
+                assert!(before.is_none_or(|before| before == order.0), "{seen:?}: {before:?}");
+            }
+        }
+        let placed: Vec<(Uuid, String, Uuid)> =
+            sqlx::query_as("select user_id, token, id from orders")
+                .fetch_all(&shop.pool)
+                .await
+                .unwrap();
+        let placed: BTreeMap<_, _> =
+            placed.into_iter().map(|(user, token, id)| ((user, token), id)).collect();
+        assert_eq!(told, placed);
+        shop.assert_sound().await;
+        let (books, seen) = self.history(skus).await;
+        let found = history::check(&books, &seen);
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+impl Shop {
+    /// Waits until no lock and no token is held, by what that replica says.
+    pub async fn until_nothing_is_locked(&self, replica: usize) {
+        let admin = self.sign_in_at(replica, "admin").await;
+        until("nothing is locked", async || {
+            let locks = self.request(&admin, Method::GET, replica, "/api/locks").send().await;
+            body(locks.unwrap(), StatusCode::OK).await.as_array().unwrap().is_empty()
+        })
+        .await;
+    }
+}
