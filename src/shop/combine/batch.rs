@@ -370,7 +370,8 @@ async fn body<W: Work>(
 }
 
 /// The commit was sent and no answer came: the key of each whose work was in it tells what became
-/// of it. What was found out before it, stands.
+/// of it. Who was refused for want of what the others took was refused rightly if they have it;
+/// otherwise nobody knows.
 async fn settle<W: Work>(
     shop: &Shop,
     members: &[Member<W>],
@@ -389,6 +390,12 @@ async fn settle<W: Work>(
         Ok(Ok(settled)) => (settled, End::Held),
         Ok(Err(_)) | Err(_) => (Vec::new(), End::MayStillRun),
     };
+    let committed = settled.len() == asked.len() && settled.iter().all(Option::is_some);
+    for told in told.iter_mut().filter(|told| matches!(told, Ok(Outcome::Refused(_)))) {
+        if !committed {
+            *told = Err(error.clone());
+        }
+    }
     let mut settled = settled.into_iter();
     for at in asked {
         told[at] = match settled.next() {
