@@ -107,7 +107,13 @@ impl Shop {
             .await
             .unwrap();
         let prefix = format!("test-{}:", Uuid::new_v4().simple());
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(20)).build().unwrap();
+        // A replica closes what has been idle for five seconds; we do so sooner, or a request could
+        // be sent into what is being closed.
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(20))
+            .pool_idle_timeout(Duration::from_secs(2))
+            .build()
+            .unwrap();
         Self { database, pool, prefix, replicas: Vec::new(), http }
     }
 

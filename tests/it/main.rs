@@ -11,7 +11,6 @@ mod audit;
 mod batched;
 mod batched_deaths;
 mod batched_faults;
-mod batched_full;
 mod batched_money;
 mod batched_price;
 mod cancelled;
