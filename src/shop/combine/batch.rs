@@ -92,6 +92,7 @@ pub(super) async fn replay<W: Work>(
 ) -> Vec<Member<W>> {
     let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
     let Ok(stored) = shop.look(&claims).await else { return members };
+    let asked = members.len();
     let mut rest = Vec::with_capacity(members.len());
     for (member, stored) in members.into_iter().zip(stored) {
         match stored {
@@ -101,6 +102,9 @@ pub(super) async fn replay<W: Work>(
             }
             None => rest.push(member),
         }
+    }
+    if rest.len() < asked {
+        tokens.flush().await;
     }
     rest
 }

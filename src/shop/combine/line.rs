@@ -19,7 +19,7 @@ use crate::shop::{Error, Refusal, Shop};
 /// How many batches the lock is kept for while others wait for it.
 const BATCHES_BEFORE_OTHERS: u32 = 4;
 /// Longer than the lock is waited for in between two batches.
-const A_WHILE: Duration = Duration::from_millis(20);
+const A_WHILE: Duration = Duration::from_millis(50);
 /// And for how long at most, though nobody is known to wait.
 const LONGEST_TENURE: Duration = Duration::from_secs(1);
 
