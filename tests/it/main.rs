@@ -12,7 +12,6 @@ mod batched;
 mod batched_deaths;
 mod batched_faults;
 mod batched_money;
-mod batched_price;
 mod cancelled;
 mod description;
 mod elsewhere;

@@ -28,15 +28,15 @@ pub(super) enum End {
 }
 
 /// What came of one member.
-type Told = Result<Outcome, Error>;
+pub(super) type Told = Result<Outcome, Error>;
 
-/// Carries a batch out and answers each of its members.
+/// Carries a batch out; of each member what it is to be told.
 pub(super) async fn carry_out<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: Vec<Member<W>>,
     tokens: &mut Tokens,
-) -> End {
+) -> (Vec<(Member<W>, Told)>, End) {
     let members = open(shop, members, tokens).await;
     pass(&members, Point::Held, |_| None).await;
     let (told, end) = in_parts(shop, guards, &members).await;
@@ -45,12 +45,16 @@ pub(super) async fn carry_out<W: Work>(
     pass(done.map(|(_, member)| member), Point::Committed, |_| None).await;
     pass(&members, Point::Release, |_| None).await;
 
-    for member in &members {
+    (members.into_iter().zip(told).collect(), end)
+}
+
+/// Tells the members of a batch what came of them.
+pub(super) async fn answer<W: Work>(told: Vec<(Member<W>, Told)>, tokens: &mut Tokens) {
+    for (member, _) in &told {
         tokens.finish(&member.work.claim().token_name());
     }
-    let (settled, open): (Vec<_>, Vec<_>) = members
+    let (settled, open): (Vec<_>, Vec<_>) = told
         .into_iter()
-        .zip(told)
         .partition(|(_, told)| matches!(told, Ok(Outcome::Done(_) | Outcome::Replayed(_))));
     for (member, told) in settled {
         member.answer(told);
@@ -62,7 +66,6 @@ pub(super) async fn carry_out<W: Work>(
     for (member, told) in open {
         member.answer(told);
     }
-    end
 }
 
 /// Tells members why they are not served; their tokens are free by then.

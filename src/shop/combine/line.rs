@@ -1,13 +1,13 @@
 //! The line of one key, and the task that serves it.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::{Future as _, poll_fn};
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, MaybeDone, maybe_done, select};
 use tokio::time::{Instant, timeout};
 
 use super::{MOST_AT_ONCE, MOST_WAITING, Member, Work, batch};
@@ -136,6 +136,10 @@ impl<W> Lines<W> {
     }
 }
 
+/// A request for the lock on its way.
+type Asking = Pin<Box<MaybeDone<Pin<Box<dyn Future<Output = Asked> + Send>>>>>;
+type Asked = Result<lock::Outcome, lock::Error>;
+
 /// Who was taken out of a line.
 struct Taken<W> {
     batch: Vec<Member<W>>,
@@ -178,18 +182,20 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
             if server.lines.is_over(&server.key) {
                 return;
             }
-            tenure = server.acquire().await;
+            let asking = server.asking();
+            tenure = server.wait_for(asking).await;
             continue;
         };
-        let members = server.take(MOST_AT_ONCE).await;
+        let members = server.take().await;
         if members.is_empty() {
             futures_util::future::join(held.guards.release(), server.tokens.flush()).await;
             continue;
         }
         metrics::histogram!("holdfast_batch_requests").record(members.len() as f64);
-        let end =
+        let (told, end) =
             batch::carry_out(&server.shop, &mut held.guards, members, &mut server.tokens).await;
         held.batches += 1;
+        batch::answer(told, &mut server.tokens).await;
         match end {
             batch::End::Held if server.goes_on(&held) => tenure = Some(held),
             batch::End::Held => tenure = server.let_others(held.guards).await,
@@ -213,8 +219,8 @@ struct Server<W> {
 
 impl<W: Work> Server<W> {
     /// The next in line. Who is out of time is told so; who has gone leaves its token.
-    async fn take(&mut self, most: usize) -> Vec<Member<W>> {
-        let Taken { batch, out } = self.lines.take(&self.key, most);
+    async fn take(&mut self) -> Vec<Member<W>> {
+        let Taken { batch, out } = self.lines.take(&self.key, MOST_AT_ONCE);
         self.let_go(out).await;
         batch
     }
@@ -238,44 +244,46 @@ impl<W: Work> Server<W> {
 
     /// Gets in line for the lock again and gives it back, in this order, so that both are one call.
     async fn let_others(&mut self, guards: Guards) -> Option<Tenure> {
-        if self.lines.waiting(&self.key) == 0 {
-            guards.release().await;
-            return None;
+        let mut again = (self.lines.waiting(&self.key) > 0).then(|| self.asking());
+        if let Some(again) = &mut again {
+            // In line once it was polled; it is not had before ours is given back.
+            let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
         }
-        let mut again = pin!(self.acquire());
-        let at_once = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
         guards.release().await;
-        match at_once {
-            Poll::Ready(tenure) => tenure,
-            Poll::Pending => again.await,
+        match again {
+            Some(again) => self.wait_for(again).await,
+            None => None,
         }
     }
 
-    /// Waits for the lock. Without it, those who waited for it are told why.
-    async fn acquire(&mut self) -> Option<Tenure> {
-        let began = Instant::now();
+    /// Asks for the lock, as soon as it is polled.
+    fn asking(&self) -> Asking {
         let (locks, key) = (self.shop.locks.clone(), self.key.clone());
-        let ask = Ask {
-            kind: Kind::Fenced,
-            wait: Wait::Notify,
-            ttl: None,
-            deadline: began + locks.settings().timeout,
-            keys: std::slice::from_ref(&key),
-        };
+        Box::pin(maybe_done(Box::pin(async move {
+            let ask = Ask {
+                kind: Kind::Fenced,
+                wait: Wait::Notify,
+                ttl: None,
+                deadline: Instant::now() + locks.settings().timeout,
+                keys: &[key],
+            };
+            locks.acquire(ask).await
+        })))
+    }
+
+    /// Waits for the lock. Without it, those who waited for it are told why.
+    async fn wait_for(&mut self, mut asking: Asking) -> Option<Tenure> {
+        let began = Instant::now();
         let waiting = Waiting::begin(&BATCHED);
-        let mut asking = pin!(locks.acquire(ask));
-        let outcome = loop {
-            match timeout(A_WHILE, &mut asking).await {
-                Ok(outcome) => break outcome,
-                Err(_) => match select(&mut asking, pin!(self.tend())).await {
-                    Either::Left((outcome, tending)) => {
-                        tending.await;
-                        break outcome;
-                    }
-                    Either::Right(_) => {}
-                },
+        while timeout(A_WHILE, &mut asking).await.is_err() {
+            // The lock may be had meanwhile; who is being tended is put back first.
+            let tending = pin!(self.tend());
+            if let Either::Left(((), tending)) = select(&mut asking, tending).await {
+                tending.await;
+                break;
             }
-        };
+        }
+        let outcome = asking.as_mut().take_output()?;
         waiting.answered();
         let why = match outcome {
             Ok(lock::Outcome::Acquired(guards)) => {

@@ -1,5 +1,21 @@
 //! What `batched` costs: how often Redis is asked and Postgres commits per order, and what it costs
 //! to say that something is sold out.
+//!
+//! A program of its own, because it counts: beside other tests fewer buyers come back in time for
+//! the next batch, and an order costs more.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+#[path = "common/mod.rs"]
+mod common;
+#[expect(dead_code, reason = "the other tests use the rest")]
+#[path = "it/observer.rs"]
+mod observer;
+#[expect(dead_code, reason = "the other tests use the rest")]
+#[path = "it/queue.rs"]
+mod queue;
+#[path = "topology/mod.rs"]
+mod topology;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
