@@ -36,7 +36,7 @@ fn assert_both_halves(told: &Told) {
     assert_eq!(*code, Some(0), "{story:#}");
     assert_eq!(story["claim_shown"], true);
     let (off, on) = (&story["off"], &story["on"]);
-    assert_eq!((&off["strategy"], &on["strategy"]), (&"none".into(), &"owner".into()));
+    assert_eq!((&off["strategy"], &on["strategy"]), (&"none".into(), &"batched".into()));
     assert!(
         off["sold"].as_i64().unwrap() > 100 && off["oversold"].as_i64().unwrap() > 0,
         "{off:#}"

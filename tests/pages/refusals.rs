@@ -190,7 +190,7 @@ async fn the_bar_says_which_lock_is_on_and_where_the_books_are_off() {
     shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
     let calm = Visitor::signed_in(&shop, "admin").await;
     let broken = Visitor { http: calm.http.clone(), base: shop.replicas[1].base_url.clone() };
-    assert!(calm.get("/").await.words().contains("lock: owner"));
+    assert!(calm.get("/").await.words().contains("lock: batched"));
     let page = broken.get("/basket").await;
     assert!(page.words().contains("lock: none · this shop will oversell"));
     assert!(page.words().contains(&format!("replica {}", shop.replicas[1].name())));
