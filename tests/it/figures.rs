@@ -38,9 +38,17 @@ async fn every_lock_tells_how_long_it_was_waited_for_and_held() {
             .header("Holdfast-Lock", strategy)
             .header("Holdfast-Work-Ms", held_ms.to_string());
         body(order.send().await.unwrap(), StatusCode::CREATED).await;
+        let line = |name: &str, part: &str| {
+            format!("holdfast_lock_{name}_seconds_{part}{{strategy=\"{strategy}\"}}")
+        };
+        // A batch is answered before its lock is given back.
+        until("the hold is over", async || {
+            value(&figures(&shop, 0).await, &line("hold", "count")).is_some()
+        })
+        .await;
         let figures = figures(&shop, 0).await;
         let one = |name: &str, part: &str| {
-            let line = format!("holdfast_lock_{name}_seconds_{part}{{strategy=\"{strategy}\"}}");
+            let line = line(name, part);
             value(&figures, &line).unwrap_or_else(|| panic!("{line} in {figures}"))
         };
         assert_eq!((one("wait", "count") as u32, one("hold", "count") as u32), (1, 1));
