@@ -6,6 +6,7 @@
 //! whole transaction, and only its owner knows what that is.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -13,6 +14,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgPool, Postgres};
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The schema, in the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -22,6 +24,12 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// A server that is there lets one in sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that was at work so lately is not asked whether it still works.
+const TRUSTED: Duration = Duration::from_secs(1);
+
+/// One of so many connections may be borrowed before it is needed.
+const SPARE: usize = 4;
 
 /// What every session sets. A statement may take 4 s, and wait 3 s of them for a row;
 /// a transaction in which nobody speaks is ended after 10 s, the time a lock lives.
@@ -71,6 +79,16 @@ pub enum Error {
 pub struct Pool {
     pool: PgPool,
     runtime: Handle,
+    spare: Arc<Semaphore>,
+}
+
+/// A connection that nobody needed when it was taken.
+#[derive(Debug)]
+pub struct Spare {
+    /// The connection.
+    pub connection: PoolConnection<Postgres>,
+    /// To be kept for as long as it may have to wait for others.
+    pub permit: OwnedSemaphorePermit,
 }
 
 impl Pool {
@@ -95,6 +113,15 @@ impl Pool {
         })
     }
 
+    /// A connection that is idle now, if there is one, and if no more than a quarter of all are out
+    /// on these terms: whoever waits for a lock meanwhile can't keep its holder from having one.
+    #[must_use]
+    pub fn spare(&self) -> Option<Spare> {
+        let permit = self.spare.clone().try_acquire_owned().ok()?;
+        let connection = self.pool.try_acquire()?;
+        Some(Spare { connection, permit })
+    }
+
     /// Closes all connections, and waits for those that are at work.
     pub async fn close(&self) {
         self.pool.close().await;
@@ -104,7 +131,8 @@ impl Pool {
 /// Must be called on the main runtime.
 impl From<PgPool> for Pool {
     fn from(pool: PgPool) -> Self {
-        Self { pool, runtime: Handle::current() }
+        let most = pool.options().get_max_connections() as usize;
+        Self { pool, runtime: Handle::current(), spare: Arc::new(Semaphore::new(most / SPARE)) }
     }
 }
 
@@ -121,6 +149,15 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let pool = PgPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .before_acquire(|connection, about| {
+            Box::pin(async move {
+                if about.idle_for > TRUSTED {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         .connect_lazy_with(options);
     Ok(pool.into())
 }

@@ -14,13 +14,20 @@ use holdfast::embedded::{self, UpOptions};
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
     // The audit's 1 means that the books are not sound; that it could not look is something else.
     let failure = if matches!(cli.command, Command::Audit(_)) { 2 } else { 1 };
-    match run(cli.command).await {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if matches!(cli.command, Command::Serve(_)) {
+        runtime.worker_threads(app::main_threads());
+    }
+    let done = match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(cli.command)),
+        Err(error) => Err(anyhow::Error::from(error).context("can't start its threads")),
+    };
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("holdfast: {}", whole(&error));

@@ -1,18 +1,17 @@
-//! One batch: its tokens, its transaction, and what becomes of each member.
+//! One batch: its tokens, its attempts, and what becomes of each member.
 
 use std::time::Duration;
 
 use rand::RngExt as _;
-use sqlx::{Connection as _, PgConnection};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
+use super::transaction::{Begun, Step};
 use super::{Member, Work, pass};
 use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
 use crate::shop::errand::{ATTEMPTS, COMMIT_LIMIT, heal};
-use crate::shop::idempotency::{self, Claim, Claimed, Place, Stored};
-use crate::shop::stock::BATCHED;
-use crate::shop::{Answer, Error, Outcome, Refusal, Shop};
+use crate::shop::idempotency::{self, Claim, Stored};
+use crate::shop::{Error, Outcome, Refusal, Shop};
 
 /// How the lock stands after a batch.
 #[derive(Debug)]
@@ -30,21 +29,20 @@ pub(super) enum End {
 /// What came of one member.
 pub(super) type Told = Result<Outcome, Error>;
 
-/// Carries a batch out; of each member what it is to be told.
+/// Carries a batch out, whose tokens are had and whose transaction may have begun; of each member
+/// what it is to be told.
 pub(super) async fn carry_out<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: Vec<Member<W>>,
-    tokens: &mut Tokens,
+    begun: Option<Begun>,
 ) -> (Vec<(Member<W>, Told)>, End) {
-    let members = open(shop, members, tokens).await;
     pass(&members, Point::Held, |_| None).await;
-    let (told, end) = in_parts(shop, guards, &members).await;
+    let (told, end) = in_parts(shop, guards, &members, begun).await;
     let committed = |at: usize| matches!(told[at], Ok(Outcome::Done(_)));
     let done = members.iter().enumerate().filter(|(at, _)| committed(*at));
     pass(done.map(|(_, member)| member), Point::Committed, |_| None).await;
     pass(&members, Point::Release, |_| None).await;
-
     (members.into_iter().zip(told).collect(), end)
 }
 
@@ -178,20 +176,21 @@ async fn in_parts<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: &[Member<W>],
+    begun: Option<Begun>,
 ) -> (Vec<Told>, End) {
-    let error = match attempt_until_done(shop, guards, members).await {
+    let error = match attempt_until_done(shop, guards, members, begun).await {
         Ok(ended) => return ended,
         Err(error) if members.len() > 1 => error,
         Err(error) => return (all(members, &error), End::Held),
     };
     tracing::warn!(%error, members = members.len(), "a batch failed; its halves are tried");
     let (front, back) = members.split_at(members.len() / 2);
-    let (mut told, end) = Box::pin(in_parts(shop, guards, front)).await;
+    let (mut told, end) = Box::pin(in_parts(shop, guards, front, None)).await;
     if !matches!(end, End::Held) {
         told.extend(all(back, &Error::Overloaded("the batch before it failed".to_owned())));
         return (told, end);
     }
-    let (more, end) = Box::pin(in_parts(shop, guards, back)).await;
+    let (more, end) = Box::pin(in_parts(shop, guards, back, None)).await;
     told.extend(more);
     (told, end)
 }
@@ -205,18 +204,29 @@ async fn attempt_until_done<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: &[Member<W>],
+    mut begun: Option<Begun>,
 ) -> Result<(Vec<Told>, End), Error> {
     if members.is_empty() {
         return Ok((Vec::new(), End::Held));
     }
     let (mut attempt, mut healings) = (1, 0);
     let (error, end) = loop {
-        match in_one_transaction(shop, guards, members, attempt > 1).await {
+        let ready = match begun.take() {
+            Some(begun) => Ok(begun),
+            None => match shop.connection().await {
+                Ok(connection) => Begun::begin(connection, members, attempt > 1).await,
+                Err(error) => break (error.clone(), End::Away(error)),
+            },
+        };
+        let step = match ready {
+            Ok(begun) => begun.finish(guards, members).await,
+            Err(error) => Step::Failed(error),
+        };
+        match step {
             Step::Over(told) => return Ok((told, End::Held)),
             Step::Unacknowledged(error, told) => {
                 return Ok(settle(shop, members, error, told).await);
             }
-            Step::Away(error) => break (error.clone(), End::Away(error)),
             Step::Failed(Error::Conflict(_)) if attempt < ATTEMPTS => {
                 let pause = rand::rng().random_range(2..=20 * attempt);
                 sleep(Duration::from_millis(pause.into())).await;
@@ -239,141 +249,6 @@ async fn attempt_until_done<W: Work>(
         }
     };
     Ok((all(members, &error), end))
-}
-
-/// How one transaction ended.
-enum Step {
-    /// It is over, and this came of each member.
-    Over(Vec<Told>),
-    /// It was rolled back.
-    Failed(Error),
-    /// It never began: there was no connection.
-    Away(Error),
-    /// The commit was sent, and nobody said that it was done. What each would have been told.
-    Unacknowledged(Error, Vec<Told>),
-}
-
-async fn in_one_transaction<W: Work>(
-    shop: &Shop,
-    guards: &Guards,
-    members: &[Member<W>],
-    thorough: bool,
-) -> Step {
-    let mut connection = match shop.connection().await {
-        Ok(connection) => connection,
-        Err(error) => return Step::Away(error),
-    };
-    let deadline = members.iter().map(|member| member.conditions.deadline).max();
-    let deadline = deadline.unwrap_or_else(Instant::now);
-    let step = transaction(&mut connection, guards, members, deadline, thorough).await;
-    match step {
-        Ok(step @ Step::Unacknowledged(..)) => {
-            drop(connection.detach());
-            step
-        }
-        Ok(step) => step,
-        Err(TimeUp) => {
-            // Whatever it was doing, Postgres undoes it when the connection ends.
-            drop(connection.detach());
-            Step::Failed(Error::Overloaded("the requests' time is up".to_owned()))
-        }
-    }
-}
-
-/// The time of all members ran out before the commit was sent.
-struct TimeUp;
-
-async fn transaction<W: Work>(
-    connection: &mut PgConnection,
-    guards: &Guards,
-    members: &[Member<W>],
-    deadline: Instant,
-    thorough: bool,
-) -> Result<Step, TimeUp> {
-    let statements = async {
-        let mut tx = connection.begin().await?;
-        let told = body(&mut tx, guards, members, thorough).await?;
-        if told.iter().any(|told| matches!(told, Outcome::Done(_))) {
-            pass(members, Point::Commit, |_| None).await;
-            Ok((Some(tx), told))
-        } else {
-            tx.rollback().await?;
-            Ok((None, told))
-        }
-    };
-    let (tx, told) = match timeout_at(deadline, statements).await {
-        Ok(Ok(ready)) => ready,
-        Ok(Err(error)) => return Ok(Step::Failed(error)),
-        Err(_) => return Err(TimeUp),
-    };
-    let told = told.into_iter().map(Ok).collect();
-    let Some(tx) = tx else { return Ok(Step::Over(told)) };
-    let error = match timeout(COMMIT_LIMIT, tx.commit()).await {
-        Ok(Ok(())) => return Ok(Step::Over(told)),
-        Ok(Err(error)) => error.into(),
-        Err(_) => Error::Overloaded("the commit took too long".to_owned()),
-    };
-    Ok(match error {
-        error @ Error::Conflict(_) => Step::Failed(error),
-        error => Step::Unacknowledged(error, told),
-    })
-}
-
-/// The statements of a batch: claims, the work of those whose claim is theirs, their answers.
-async fn body<W: Work>(
-    tx: &mut PgConnection,
-    guards: &Guards,
-    members: &[Member<W>],
-    thorough: bool,
-) -> Result<Vec<Outcome>, Error> {
-    let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
-    let claimed = idempotency::claim_all(tx, &claims, thorough).await?;
-    let mut told: Vec<Option<Outcome>> = members.iter().map(|_| None).collect();
-    let (mut ours, mut theirs, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, claimed) in claimed.into_iter().enumerate() {
-        match claimed {
-            Claimed::Ours(place) => ours.push((at, place)),
-            Claimed::Theirs => theirs.push(at),
-            Claimed::Used(order) => {
-                given_up.push(claims[at]);
-                told[at] = Some(Outcome::Refused(Refusal::KeyUsed { order_id: Some(order) }));
-            }
-        }
-    }
-    if !theirs.is_empty() {
-        let asked: Vec<&Claim> = theirs.iter().map(|at| claims[*at]).collect();
-        for (at, stored) in theirs.into_iter().zip(idempotency::look_up_all(tx, &asked).await?) {
-            // Not claimed and not there: forgotten in this moment, and tried again.
-            let stored =
-                stored.ok_or_else(|| Error::Conflict("a key was forgotten just now".to_owned()))?;
-            told[at] = Some(stored.into());
-        }
-    }
-    let mut answers: Vec<(Place, Answer)> = Vec::with_capacity(ours.len());
-    if !ours.is_empty() {
-        let working: Vec<&Member<W>> = ours.iter().map(|(at, _)| &members[*at]).collect();
-        let performed = W::perform(tx, &BATCHED.exclusion(guards), &working).await?;
-        for ((at, place), performed) in ours.into_iter().zip(performed) {
-            told[at] = Some(match performed {
-                Ok(answer) => {
-                    answers.push((place, answer.clone()));
-                    Outcome::Done(answer)
-                }
-                Err(refusal) => {
-                    given_up.push(claims[at]);
-                    Outcome::Refused(refusal)
-                }
-            });
-        }
-    }
-    if !answers.is_empty() {
-        if !given_up.is_empty() {
-            idempotency::unclaim(tx, &given_up).await?;
-        }
-        idempotency::store_all(tx, &answers).await?;
-    }
-    let missing = || Error::Bug("a member of a batch was told nothing".to_owned());
-    told.into_iter().map(|told| told.ok_or_else(missing)).collect()
 }
 
 /// The commit was sent and no answer came: the key of each whose work was in it tells what became

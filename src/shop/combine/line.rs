@@ -1,27 +1,13 @@
-//! The line of one key, and the task that serves it.
+//! The lines of all keys: who waits for which.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
-use std::time::Duration;
 
-use futures_util::future::{Either, MaybeDone, maybe_done, select};
-use tokio::time::{Instant, timeout};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::{MOST_AT_ONCE, MOST_WAITING, Member, Work, batch};
-use crate::lock::{self, Ask, Guards, Kind, LockKey, Tokens, Wait};
-use crate::shop::figures::{Holding, Waiting};
-use crate::shop::stock::BATCHED;
-use crate::shop::{Error, Refusal, Shop};
-
-/// How many batches the lock is kept for while others wait for it.
-const BATCHES_BEFORE_OTHERS: u32 = 4;
-/// Longer than the lock is waited for in between two batches.
-const A_WHILE: Duration = Duration::from_millis(50);
-/// And for how long at most, though nobody is known to wait.
-const LONGEST_TENURE: Duration = Duration::from_secs(1);
+use super::{MOST_WAITING, Member};
+use crate::lock::LockKey;
 
 /// The lines of all keys. A key has one while somebody serves it.
 #[derive(Debug)]
@@ -33,6 +19,9 @@ struct Line<W> {
     members: VecDeque<Member<W>>,
     /// Out of line for a moment, to be put back. They wait too.
     away: usize,
+    /// How many somebody waits for to be in it, and how they are told.
+    expected: usize,
+    filled: Arc<Notify>,
 }
 
 impl<W> Line<W> {
@@ -74,10 +63,14 @@ impl<W> Lines<W> {
             Some(line) if line.waiting() >= MOST_WAITING => Joined::Full,
             Some(line) => {
                 line.members.push_back(member);
+                if line.members.len() == line.expected {
+                    line.filled.notify_one();
+                }
                 Joined::Behind
             }
             None => {
-                let line = Line { members: VecDeque::from([member]), away: 0 };
+                let members = VecDeque::from([member]);
+                let line = Line { members, away: 0, expected: 0, filled: Arc::default() };
                 lines.insert(key.clone(), line);
                 Joined::First
             }
@@ -86,7 +79,7 @@ impl<W> Lines<W> {
 
     /// The first in line, as many as fit into a batch; and those before them who have gone or are
     /// out of time.
-    fn take(&self, key: &LockKey, most: usize) -> Taken<W> {
+    pub(super) fn take(&self, key: &LockKey, most: usize) -> Taken<W> {
         let mut taken = Taken { batch: Vec::new(), out: Vec::new() };
         let now = Instant::now();
         if let Some(line) = self.all().get_mut(key) {
@@ -104,7 +97,7 @@ impl<W> Lines<W> {
     }
 
     /// All who are in line, until some or all are put back. They keep their places.
-    fn borrow(&self, key: &LockKey) -> Vec<Member<W>> {
+    pub(super) fn borrow(&self, key: &LockKey) -> Vec<Member<W>> {
         let mut lines = self.all();
         let Some(line) = lines.get_mut(key) else { return Vec::new() };
         line.away = line.members.len();
@@ -112,7 +105,7 @@ impl<W> Lines<W> {
     }
 
     /// In front of those who came meanwhile.
-    fn put_back(&self, key: &LockKey, members: Vec<Member<W>>) {
+    pub(super) fn put_back(&self, key: &LockKey, members: Vec<Member<W>>) {
         if let Some(line) = self.all().get_mut(key) {
             line.away = 0;
             for member in members.into_iter().rev() {
@@ -121,12 +114,36 @@ impl<W> Lines<W> {
         }
     }
 
-    fn waiting(&self, key: &LockKey) -> usize {
+    pub(super) fn waiting(&self, key: &LockKey) -> usize {
         self.all().get(key).map_or(0, Line::waiting)
     }
 
+    /// Returns when so many are in line.
+    ///
+    /// # Cancel safety
+    /// Safe: it only listens.
+    pub(super) async fn filled(&self, key: &LockKey, expected: usize) {
+        loop {
+            let filled = {
+                let mut lines = self.all();
+                let Some(line) = lines.get_mut(key) else { return };
+                line.expected = expected;
+                if line.members.len() >= expected {
+                    return;
+                }
+                line.filled.clone()
+            };
+            filled.notified().await;
+        }
+    }
+
+    /// Sends all away who are in line.
+    pub(super) fn close(&self, key: &LockKey) {
+        self.all().remove(key);
+    }
+
     /// Whether nobody is in line any more; then the line is closed.
-    fn is_over(&self, key: &LockKey) -> bool {
+    pub(super) fn is_over(&self, key: &LockKey) -> bool {
         let mut lines = self.all();
         let over = lines.get(key).is_none_or(|line| line.waiting() == 0);
         if over {
@@ -136,210 +153,26 @@ impl<W> Lines<W> {
     }
 }
 
-/// A request for the lock on its way.
-type Asking = Pin<Box<MaybeDone<Pin<Box<dyn Future<Output = Asked> + Send>>>>>;
-type Asked = Result<lock::Outcome, lock::Error>;
-
 /// Who was taken out of a line.
-struct Taken<W> {
-    batch: Vec<Member<W>>,
+pub(super) struct Taken<W> {
+    pub batch: Vec<Member<W>>,
     /// They have gone, or their time is up.
-    out: Vec<Member<W>>,
-}
-
-/// Closes the line when whoever serves it ends by a panic: those in it are told, and whoever comes
-/// next begins anew.
-struct Closing<W> {
-    lines: Lines<W>,
-    key: LockKey,
-}
-
-impl<W> Drop for Closing<W> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.lines.all().remove(&self.key);
-        }
-    }
-}
-
-/// The lock, while a line has it.
-struct Tenure {
-    guards: Guards,
-    _holding: Holding,
-    since: Instant,
-    batches: u32,
-}
-
-/// Serves a line until nobody is in it.
-pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
-    let lines = W::lines(&shop.combiner).clone();
-    let _closing = Closing { lines: lines.clone(), key: key.clone() };
-    // Tokens of a batch are given back on the way to the next one's.
-    let mut server = Server { tokens: shop.locks.tokens(), shop, lines, key };
-    let mut tenure: Option<Tenure> = None;
-    loop {
-        let Some(mut held) = tenure.take() else {
-            if server.lines.is_over(&server.key) {
-                return;
-            }
-            let asking = server.asking();
-            tenure = server.wait_for(asking).await;
-            continue;
-        };
-        let members = server.take().await;
-        if members.is_empty() {
-            futures_util::future::join(held.guards.release(), server.tokens.flush()).await;
-            continue;
-        }
-        metrics::histogram!("holdfast_batch_requests").record(members.len() as f64);
-        let (told, end) =
-            batch::carry_out(&server.shop, &mut held.guards, members, &mut server.tokens).await;
-        held.batches += 1;
-        batch::answer(told, &mut server.tokens).await;
-        match end {
-            batch::End::Held if server.goes_on(&held) => tenure = Some(held),
-            batch::End::Held => tenure = server.let_others(held.guards).await,
-            batch::End::Lost => drop(held.guards),
-            batch::End::MayStillRun => held.guards.leave_to_expire(),
-            batch::End::Away(error) => {
-                held.guards.release().await;
-                server.turn_away(&Err(error), Instant::now()).await;
-            }
-        }
-    }
-}
-
-/// Whoever serves one line.
-struct Server<W> {
-    shop: Shop,
-    lines: Lines<W>,
-    key: LockKey,
-    tokens: Tokens,
-}
-
-impl<W: Work> Server<W> {
-    /// The next in line. Who is out of time is told so; who has gone leaves its token.
-    async fn take(&mut self) -> Vec<Member<W>> {
-        let Taken { batch, out } = self.lines.take(&self.key, MOST_AT_ONCE);
-        self.let_go(out).await;
-        batch
-    }
-
-    async fn let_go(&mut self, members: Vec<Member<W>>) {
-        if !members.is_empty() {
-            let late = Err(Error::Overloaded("the request's time is up".to_owned()));
-            batch::dismiss(members, &late, &mut self.tokens).await;
-        }
-    }
-
-    /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
-    /// that is not full yet is the better for being collected while it is their turn.
-    fn goes_on(&self, held: &Tenure) -> bool {
-        let guard = held.guards.guard(&self.key).and_then(lock::Guard::as_fenced);
-        let wanted = guard.is_none_or(lock::fenced::FencedGuard::is_wanted);
-        let full = self.lines.waiting(&self.key) >= MOST_AT_ONCE;
-        let turn = full && held.batches < BATCHES_BEFORE_OTHERS;
-        (turn || !wanted) && held.since.elapsed() < LONGEST_TENURE
-    }
-
-    /// Gets in line for the lock again and gives it back, in this order, so that both are one call.
-    async fn let_others(&mut self, guards: Guards) -> Option<Tenure> {
-        let mut again = (self.lines.waiting(&self.key) > 0).then(|| self.asking());
-        if let Some(again) = &mut again {
-            // In line once it was polled; it is not had before ours is given back.
-            let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
-        }
-        guards.release().await;
-        match again {
-            Some(again) => self.wait_for(again).await,
-            None => None,
-        }
-    }
-
-    /// Asks for the lock, as soon as it is polled.
-    fn asking(&self) -> Asking {
-        let (locks, key) = (self.shop.locks.clone(), self.key.clone());
-        Box::pin(maybe_done(Box::pin(async move {
-            let ask = Ask {
-                kind: Kind::Fenced,
-                wait: Wait::Notify,
-                ttl: None,
-                deadline: Instant::now() + locks.settings().timeout,
-                keys: &[key],
-            };
-            locks.acquire(ask).await
-        })))
-    }
-
-    /// Waits for the lock. Without it, those who waited for it are told why.
-    async fn wait_for(&mut self, mut asking: Asking) -> Option<Tenure> {
-        let began = Instant::now();
-        let waiting = Waiting::begin(&BATCHED);
-        while timeout(A_WHILE, &mut asking).await.is_err() {
-            // The lock may be had meanwhile; who is being tended is put back first.
-            let tending = pin!(self.tend());
-            if let Either::Left(((), tending)) = select(&mut asking, tending).await {
-                tending.await;
-                break;
-            }
-        }
-        let outcome = asking.as_mut().take_output()?;
-        waiting.answered();
-        let why = match outcome {
-            Ok(lock::Outcome::Acquired(guards)) => {
-                let holding = Holding::begin(&BATCHED);
-                let since = Instant::now();
-                return Some(Tenure { guards, _holding: holding, since, batches: 0 });
-            }
-            Ok(lock::Outcome::Busy(holder)) => Ok(Refusal::LockBusy(holder)),
-            Ok(lock::Outcome::TimedOut { waited, holder }) => {
-                // Who came later has not waited so long, and waits on.
-                let why = Ok(Refusal::LockTimeout { waited, holder });
-                self.turn_away(&why, began).await;
-                return None;
-            }
-            Err(error) => Err(error.into()),
-        };
-        self.turn_away(&why, Instant::now()).await;
-        None
-    }
-
-    /// While the lock is waited for: the tokens of those in line are taken and their keys looked
-    /// up, so that a request that is done is answered, and the second one with a token is told so,
-    /// here or elsewhere, instead of waiting behind the first.
-    async fn tend(&mut self) {
-        let now = Instant::now();
-        let (there, out): (Vec<_>, Vec<_>) =
-            self.lines.borrow(&self.key).into_iter().partition(|member| member.is_there(now));
-        self.let_go(out).await;
-        let (known, fresh): (Vec<_>, Vec<_>) =
-            there.into_iter().partition(|member| member.has_token);
-        let fresh = batch::open(&self.shop, fresh, &mut self.tokens).await;
-        let fresh = batch::replay(&self.shop, fresh, &mut self.tokens).await;
-        self.lines.put_back(&self.key, known.into_iter().chain(fresh).collect());
-    }
-
-    /// Tells those who joined until then why they can't be served. Whose key is finished gets its
-    /// answer all the same.
-    async fn turn_away(&mut self, why: &Result<Refusal, Error>, until: Instant) {
-        let (early, later): (Vec<_>, Vec<_>) =
-            self.lines.borrow(&self.key).into_iter().partition(|member| member.joined <= until);
-        self.lines.put_back(&self.key, later);
-        let early = batch::replay(&self.shop, early, &mut self.tokens).await;
-        batch::dismiss(early, why, &mut self.tokens).await;
-    }
+    pub out: Vec<Member<W>>,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::sync::oneshot;
     use uuid::Uuid;
 
-    use super::super::Pending;
+    use super::super::{MOST_AT_ONCE, Pending};
     use super::*;
     use crate::probe::Probe;
     use crate::shop::idempotency::{Claim, ORDERS_PATH};
-    use crate::shop::{Conditions, Key, Outcome, UserId};
+    use crate::shop::stock::BATCHED;
+    use crate::shop::{Conditions, Error, Key, Outcome, UserId};
 
     /// Somebody who wants that, and the end of the line that hears the answer.
     fn member(work: usize) -> (Member<usize>, oneshot::Receiver<Result<Outcome, Error>>) {

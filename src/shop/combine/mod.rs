@@ -20,6 +20,8 @@
 mod batch;
 mod gate;
 mod line;
+mod server;
+mod transaction;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -126,7 +128,7 @@ pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Resu
     let member = Member { work, conditions, joined, has_token: false, announced, reply };
     match W::lines(&shop.combiner).join(&key, member) {
         Joined::First => {
-            shop.running.spawn_on(line::serve::<W>(shop.clone(), key), &shop.runtime);
+            shop.running.spawn_on(server::serve::<W>(shop.clone(), key), &shop.runtime);
         }
         Joined::Behind => {}
         Joined::Full => {

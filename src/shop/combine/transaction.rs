@@ -1,0 +1,225 @@
+//! The transaction of one batch: claims, work, answers, commit.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::batch::Told;
+use super::{Member, Work, pass};
+use crate::lock::Guards;
+use crate::probe::Point;
+use crate::shop::errand::COMMIT_LIMIT;
+use crate::shop::idempotency::{self, Claim, Claimed, Place};
+use crate::shop::stock::BATCHED;
+use crate::shop::{Answer, Error, Outcome, Refusal};
+
+/// How one transaction ended.
+pub(super) enum Step {
+    /// It is over, and this came of each member.
+    Over(Vec<Told>),
+    /// It was rolled back.
+    Failed(Error),
+    /// The commit was sent, and nobody said that it was done. What each would have been told.
+    Unacknowledged(Error, Vec<Told>),
+}
+
+/// A transaction that has begun. Dropped half-way, its connection is closed: whatever it was
+/// doing, Postgres undoes it.
+#[derive(Debug)]
+struct Session(Option<PoolConnection<Postgres>>);
+
+impl Session {
+    async fn begin(connection: PoolConnection<Postgres>) -> Result<Self, sqlx::Error> {
+        let mut session = Self(Some(connection));
+        session.say("begin").await?;
+        Ok(session)
+    }
+
+    async fn commit(self) -> Result<(), sqlx::Error> {
+        self.end("commit").await
+    }
+
+    async fn rollback(self) -> Result<(), sqlx::Error> {
+        self.end("rollback").await
+    }
+
+    async fn end(mut self, how: &'static str) -> Result<(), sqlx::Error> {
+        self.say(how).await?;
+        // Back into the pool.
+        drop(self.0.take());
+        Ok(())
+    }
+
+    async fn say(&mut self, what: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(what).execute(&mut **self).await.map(|_| ())
+    }
+}
+
+impl Deref for Session {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match &self.0 {
+            Some(connection) => connection,
+            None => unreachable!("a session has its connection until it ends"),
+        }
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match &mut self.0 {
+            Some(connection) => connection,
+            None => unreachable!("a session has its connection until it ends"),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        drop(self.0.take().map(PoolConnection::detach));
+    }
+}
+
+/// A transaction in which the keys of a batch are claimed, and nothing else was done.
+#[derive(Debug)]
+pub(super) struct Begun {
+    session: Session,
+    claimed: Vec<Claimed>,
+}
+
+impl Begun {
+    /// Begins the transaction of those members. For `thorough` see [`idempotency::claim_all`].
+    pub(super) async fn begin<W: Work>(
+        connection: PoolConnection<Postgres>,
+        members: &[Member<W>],
+        thorough: bool,
+    ) -> Result<Self, Error> {
+        let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
+        let statements = async {
+            let mut session = Session::begin(connection).await?;
+            match idempotency::claim_all(&mut session, &claims, thorough).await {
+                Ok(claimed) => Ok(Self { session, claimed }),
+                Err(error) => Err(undone(session, error).await),
+            }
+        };
+        timeout_at(deadline(members), statements).await.unwrap_or_else(|_| Err(time_is_up()))
+    }
+
+    /// Undoes it.
+    pub(super) async fn give_up(self) {
+        let _ = timeout(COMMIT_LIMIT, self.session.rollback()).await;
+    }
+
+    /// Does the work of the members it was begun for, under their lock.
+    pub(super) async fn finish<W: Work>(self, guards: &Guards, members: &[Member<W>]) -> Step {
+        let Self { mut session, claimed } = self;
+        let statements = async {
+            match body(&mut session, guards, members, claimed).await {
+                Ok(told) if told.iter().any(|told| matches!(told, Outcome::Done(_))) => {
+                    pass(members, Point::Commit, |_| None).await;
+                    Ok((Some(session), told))
+                }
+                Ok(told) => {
+                    session.rollback().await?;
+                    Ok((None, told))
+                }
+                Err(error) => Err(undone(session, error).await),
+            }
+        };
+        let (session, told) = match timeout_at(deadline(members), statements).await {
+            Ok(Ok(ready)) => ready,
+            Ok(Err(error)) => return Step::Failed(error),
+            Err(_) => return Step::Failed(time_is_up()),
+        };
+        let told = told.into_iter().map(Ok).collect();
+        let Some(session) = session else { return Step::Over(told) };
+        let error = match timeout(COMMIT_LIMIT, session.commit()).await {
+            Ok(Ok(())) => return Step::Over(told),
+            Ok(Err(error)) => error.into(),
+            Err(_) => Error::Overloaded("the commit took too long".to_owned()),
+        };
+        match error {
+            error @ Error::Conflict(_) => Step::Failed(error),
+            error => Step::Unacknowledged(error, told),
+        }
+    }
+}
+
+/// The last of the members' deadlines.
+fn deadline<W>(members: &[Member<W>]) -> Instant {
+    let last = members.iter().map(|member| member.conditions.deadline).max();
+    last.unwrap_or_else(Instant::now)
+}
+
+fn time_is_up() -> Error {
+    Error::Overloaded("the requests' time is up".to_owned())
+}
+
+/// Rolls back what failed, so that its connection can be used again; if that fails too, it is
+/// closed.
+async fn undone(session: Session, error: Error) -> Error {
+    if !matches!(error, Error::Unavailable { .. }) {
+        let _ = session.rollback().await;
+    }
+    error
+}
+
+/// What follows the claims: the work of those whose claim is theirs, and their answers.
+async fn body<W: Work>(
+    tx: &mut PgConnection,
+    guards: &Guards,
+    members: &[Member<W>],
+    claimed: Vec<Claimed>,
+) -> Result<Vec<Outcome>, Error> {
+    let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
+    let mut told: Vec<Option<Outcome>> = members.iter().map(|_| None).collect();
+    let (mut ours, mut theirs, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, claimed) in claimed.into_iter().enumerate() {
+        match claimed {
+            Claimed::Ours(place) => ours.push((at, place)),
+            Claimed::Theirs => theirs.push(at),
+            Claimed::Used(order) => {
+                given_up.push(claims[at]);
+                told[at] = Some(Outcome::Refused(Refusal::KeyUsed { order_id: Some(order) }));
+            }
+        }
+    }
+    if !theirs.is_empty() {
+        let asked: Vec<&Claim> = theirs.iter().map(|at| claims[*at]).collect();
+        for (at, stored) in theirs.into_iter().zip(idempotency::look_up_all(tx, &asked).await?) {
+            // Not claimed and not there: forgotten in this moment, and tried again.
+            let stored =
+                stored.ok_or_else(|| Error::Conflict("a key was forgotten just now".to_owned()))?;
+            told[at] = Some(stored.into());
+        }
+    }
+    let mut answers: Vec<(Place, Answer)> = Vec::with_capacity(ours.len());
+    if !ours.is_empty() {
+        let working: Vec<&Member<W>> = ours.iter().map(|(at, _)| &members[*at]).collect();
+        let performed = W::perform(tx, &BATCHED.exclusion(guards), &working).await?;
+        for ((at, place), performed) in ours.into_iter().zip(performed) {
+            told[at] = Some(match performed {
+                Ok(answer) => {
+                    answers.push((place, answer.clone()));
+                    Outcome::Done(answer)
+                }
+                Err(refusal) => {
+                    given_up.push(claims[at]);
+                    Outcome::Refused(refusal)
+                }
+            });
+        }
+    }
+    if !answers.is_empty() {
+        if !given_up.is_empty() {
+            idempotency::unclaim(tx, &given_up).await?;
+        }
+        idempotency::store_all(tx, &answers).await?;
+    }
+    let missing = || Error::Bug("a member of a batch was told nothing".to_owned());
+    told.into_iter().map(|told| told.ok_or_else(missing)).collect()
+}
+
