@@ -17,8 +17,8 @@ use super::{Error, Locks, Redis};
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tokens.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tokens_renew.lua")));
 
-/// So many are renewed in one call: it keeps Redis from all others meanwhile.
-const RENEWED_AT_ONCE: usize = 512;
+/// So many are renewed or given back in one call: it keeps Redis from all others meanwhile.
+const MOST_AT_ONCE: usize = 512;
 
 /// More is not given back late to a Redis that was away: it has ended by then.
 const MOST_OWED: usize = 10_000;
@@ -166,7 +166,12 @@ async fn exchange(
         return Ok(Vec::new());
     }
     if !redis.is_cluster() {
-        return Ok(call(back, take).await?);
+        let mut chunks = back.chunks(MOST_AT_ONCE);
+        let last = chunks.next_back().unwrap_or_default();
+        for earlier in chunks {
+            call(earlier, &[]).await?;
+        }
+        return Ok(call(last, take).await?);
     }
     let given = join_all(back.iter().map(|one| call(std::slice::from_ref(one), &[])));
     let taken = try_join_all(take.iter().map(|one| call(&[], std::slice::from_ref(one))));
@@ -186,7 +191,7 @@ async fn renew_all(redis: Redis, held: Weak<Mutex<HashMap<String, String>>>) {
         let Some(held) = held.upgrade() else { return };
         let held = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let held: Vec<(String, String)> = held.into_iter().collect();
-        let most = if redis.is_cluster() { 1 } else { RENEWED_AT_ONCE };
+        let most = if redis.is_cluster() { 1 } else { MOST_AT_ONCE };
         join_all(held.chunks(most).map(|some| renew(&redis, some))).await;
     }
 }

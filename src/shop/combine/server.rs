@@ -91,8 +91,7 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
         }
         metrics::histogram!("holdfast_batch_requests").record(members.len() as f64);
         let members = batch::open(&server.shop, members, &mut server.tokens).await;
-        let (told, end) =
-            batch::carry_out(&server.shop, &mut held.guards, members, begun).await;
+        let (told, end) = batch::carry_out(&server.shop, &mut held.guards, members, begun).await;
         held.batches += 1;
         server.expected = Some(told.len() + server.lines.waiting(&server.key));
         if matches!(end, batch::End::Held) && !server.goes_on(&held) {
@@ -291,4 +290,3 @@ impl<W: Work> Server<W> {
         batch::dismiss(early, why, &mut self.tokens).await;
     }
 }
-

@@ -222,4 +222,3 @@ async fn body<W: Work>(
     let missing = || Error::Bug("a member of a batch was told nothing".to_owned());
     told.into_iter().map(|told| told.ok_or_else(missing)).collect()
 }
-

@@ -1,7 +1,6 @@
 //! Placing many orders for one item together: what [`super::place`] does, for a whole batch.
 
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use super::place::Place;
 use super::{Change, Line, Order};
@@ -10,10 +9,9 @@ use crate::probe::Point;
 use crate::shop::combine::{self, Combiner, Lines, Looked, Member, Work, pass};
 use crate::shop::idempotency::{Claim, Stored};
 use crate::shop::stock::Exclusion;
-use crate::shop::stock::batched::{self, Part, Shelf};
+use crate::shop::stock::batched::{self, Sale, Shelf};
 use crate::shop::{
-    Answer, Conditions, Error, ORDER_HOLD, OrderId, Outcome, Refusal, Shop, Sku, UserId,
-    errand::Errand as _,
+    Answer, Conditions, Error, ORDER_HOLD, Outcome, Refusal, Shop, Sku, errand::Errand as _,
 };
 
 /// Places an order for one item, with whoever else wants it now.
@@ -99,12 +97,9 @@ impl Work for Place {
         let read = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.before);
         pass(members.iter().copied(), Point::Read, read).await;
 
-        let wanted: Vec<&Wanted> =
-            judged.iter().filter_map(|judged| judged.as_ref().ok()).collect();
-        if !wanted.is_empty() {
-            insert(tx, &sku, shelf, &wanted).await?;
-            let parts: Vec<Part> = wanted.iter().map(|wanted| wanted.part()).collect();
-            batched::write_shelf(tx, &sku, shelf, "order", &parts).await?;
+        let sales: Vec<&Sale> = judged.iter().flatten().map(|wanted| &wanted.sale).collect();
+        if !sales.is_empty() {
+            batched::sell(tx, &sku, shelf, &sales).await?;
         }
         let wrote = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.after());
         pass(members.iter().copied(), Point::Write, wrote).await;
@@ -118,35 +113,26 @@ impl Work for Place {
 
 /// An order of a batch for which there is enough.
 struct Wanted {
-    order: OrderId,
-    user: UserId,
-    token: String,
-    request_id: Uuid,
-    quantity: i64,
-    total_cents: i64,
+    sale: Sale,
     before: i64,
 }
 
 impl Wanted {
-    fn part(&self) -> Part {
-        Part { order: self.order, request_id: self.request_id, delta: -self.quantity }
-    }
-
     fn after(&self) -> i64 {
-        self.before - self.quantity
+        self.before - self.sale.quantity
     }
 
     fn answer(self, sku: &Sku, shelf: Shelf) -> Result<Answer, Error> {
         let line = Line {
             sku: sku.clone(),
-            quantity: self.quantity,
+            quantity: self.sale.quantity,
             unit_price_cents: shelf.price_cents,
-            stock: Change { before: self.before, delta: -self.quantity, after: self.after() },
+            stock: Change { before: self.before, delta: -self.sale.quantity, after: self.after() },
         };
         let order = Order {
-            id: self.order,
+            id: self.sale.order,
             status: "pending".to_owned(),
-            total_cents: self.total_cents,
+            total_cents: self.sale.total_cents,
             lines: vec![line],
             expires_at: shelf.now + ORDER_HOLD,
             created_at: shelf.now,
@@ -170,61 +156,15 @@ fn judge(sku: &Sku, shelf: Shelf, members: &[&Member<Place>]) -> Vec<Result<Want
         }
         let before = left;
         left -= quantity;
-        Ok(Wanted {
+        let sale = Sale {
             order: place.order,
             user: place.claim.user,
             token: place.claim.key.as_str().to_owned(),
             request_id: member.conditions.request_id,
             quantity,
             total_cents,
-            before,
-        })
+        };
+        Ok(Wanted { sale, before })
     });
     judged.collect()
-}
-
-/// The orders and their lines, each table with one insert.
-async fn insert(
-    tx: &mut PgConnection,
-    sku: &Sku,
-    shelf: Shelf,
-    wanted: &[&Wanted],
-) -> Result<(), Error> {
-    let ids: Vec<Uuid> = wanted.iter().map(|wanted| wanted.order.0).collect();
-    let users: Vec<Uuid> = wanted.iter().map(|wanted| wanted.user.0).collect();
-    let totals: Vec<i64> = wanted.iter().map(|wanted| wanted.total_cents).collect();
-    let tokens: Vec<String> = wanted.iter().map(|wanted| wanted.token.clone()).collect();
-    let quantities: Vec<i64> = wanted.iter().map(|wanted| wanted.quantity).collect();
-    sqlx::query!(
-        "with placed as (
-             insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
-             select id, user_id, 'pending', total_cents, token, $6, $7
-               from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
-                    as new (id, user_id, total_cents, token))
-         insert into order_lines (order_id, sku, quantity, unit_price_cents)
-         select id, $8, quantity, $9 from unnest($1::uuid[], $5::bigint[]) as new (id, quantity)",
-        &ids,
-        &users,
-        &totals,
-        &tokens,
-        &quantities,
-        shelf.now,
-        shelf.now + ORDER_HOLD,
-        sku.as_str(),
-        shelf.price_cents,
-    )
-    .execute(tx)
-    .await
-    .map_err(used_long_ago)?;
-    Ok(())
-}
-
-/// A token that was used so long ago that its answer is forgotten: it is looked for, and only then,
-/// when the batch is tried again.
-fn used_long_ago(error: sqlx::Error) -> Error {
-    let constraint = error.as_database_error().and_then(|error| error.constraint());
-    match constraint {
-        Some("orders_token_key") => Error::Conflict("a token was used long ago".to_owned()),
-        _ => error.into(),
-    }
 }

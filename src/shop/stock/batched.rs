@@ -19,7 +19,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::Exclusion;
-use crate::shop::{Error, OrderId, Sku, UserId};
+use crate::db;
+use crate::shop::{Error, ORDER_HOLD, OrderId, Sku, UserId};
 
 /// A row that is locked until the transaction ends.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,29 @@ pub struct Part {
     pub delta: i64,
 }
 
+/// One order of a batch.
+#[derive(Debug, Clone)]
+pub struct Sale {
+    /// The order.
+    pub order: OrderId,
+    /// Whose it is.
+    pub user: UserId,
+    /// The buyer's token.
+    pub token: String,
+    /// The request that wants it.
+    pub request_id: Uuid,
+    /// How many units.
+    pub quantity: i64,
+    /// What they cost together.
+    pub total_cents: i64,
+}
+
+impl Sale {
+    fn part(&self) -> Part {
+        Part { order: self.order, request_id: self.request_id, delta: -self.quantity }
+    }
+}
+
 /// Locks the item's row and reads it; `None` when there is no such item.
 ///
 /// # Errors [`Error::Stale`] when the row knows a higher fence than the lock has; [`Error::Bug`]
@@ -85,43 +109,77 @@ pub async fn lock_shelf(
     }
 }
 
-/// Writes what is left on the shelf after all parts, and a ledger entry for each, in their order.
-/// The parts must not take more than there is.
+/// Places the orders, which must not take more than there is: them and their lines, what is left
+/// on the shelf, and a ledger entry for each, in their order.
+///
+/// All in one statement: the item is locked, everybody waits for it, and each round trip to
+/// Postgres is time in which nothing is done.
 ///
 /// # Errors
-/// Postgres's; among them that there was not enough.
-pub async fn write_shelf(
+/// Postgres's; among them that there was not enough, and that an order's token was used before.
+pub async fn sell(
     tx: &mut PgConnection,
     sku: &Sku,
     shelf: Shelf,
-    reason: &str,
-    parts: &[Part],
+    sales: &[&Sale],
 ) -> Result<(), Error> {
-    let entries = Entries::of(shelf.stock, shelf.version, parts);
+    let parts: Vec<Part> = sales.iter().map(|sale| sale.part()).collect();
+    let entries = Entries::of(shelf.stock, shelf.version, &parts);
+    let users: Vec<Uuid> = sales.iter().map(|sale| sale.user.0).collect();
+    let totals: Vec<i64> = sales.iter().map(|sale| sale.total_cents).collect();
+    let tokens: Vec<String> = sales.iter().map(|sale| sale.token.clone()).collect();
+    let quantities: Vec<i64> = sales.iter().map(|sale| sale.quantity).collect();
     let written = sqlx::query!(
-        "with shelf as (
-             update items set stock = $2, version = $3, fence = $4 where sku = $1 returning sku)
+        "with placed as (
+             insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+             select id, user_id, 'pending', total_cents, token, $6, $7
+               from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
+                    as new (id, user_id, total_cents, token)),
+         lines as (
+             insert into order_lines (order_id, sku, quantity, unit_price_cents)
+             select id, $8, quantity, $9
+               from unnest($1::uuid[], $5::bigint[]) as new (id, quantity)),
+         shelf as (
+             update items set stock = $10, version = $11, fence = $12 where sku = $8 returning sku)
          insert into stock_ledger
              (sku, before, delta, after, version, fence, reason, order_id, request_id)
-         select shelf.sku, before, delta, before + delta, new.version, $4, $5, order_id, request_id
+         select shelf.sku, before, delta, before + delta, new.version, $12, 'order', order_id,
+                request_id
            from shelf,
-                unnest($6::bigint[], $7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[])
+                unnest($13::bigint[], $14::bigint[], $15::bigint[], $1::uuid[], $16::uuid[])
                 with ordinality as new (before, delta, version, order_id, request_id, place)
           order by place",
+        &entries.orders,
+        &users,
+        &totals,
+        &tokens,
+        &quantities,
+        shelf.now,
+        shelf.now + ORDER_HOLD,
         sku.as_str(),
+        shelf.price_cents,
         entries.after,
         entries.next_version,
         shelf.fence,
-        reason,
         &entries.befores,
         &entries.deltas,
         &entries.versions,
-        &entries.orders,
         &entries.requests,
     )
     .execute(tx)
-    .await?;
+    .await
+    .map_err(used_long_ago)?;
     entries.written(written.rows_affected())
+}
+
+/// A token that was used so long ago that its answer is forgotten: it is looked for, and only then,
+/// when the batch is tried again.
+fn used_long_ago(error: sqlx::Error) -> Error {
+    if db::violates(&error, "orders_token_key") {
+        Error::Conflict("a token was used long ago".to_owned())
+    } else {
+        error.into()
+    }
 }
 
 /// Locks the account's row and reads it; `None` when there is none.
@@ -154,7 +212,7 @@ pub async fn lock_purse(
 /// The parts must not take more than there is.
 ///
 /// # Errors
-/// As [`write_shelf`].
+/// Postgres's; among them that there was not enough.
 pub async fn write_purse(
     tx: &mut PgConnection,
     user: UserId,
