@@ -33,6 +33,11 @@ impl Answer {
         Ok(Self { status, body })
     }
 
+    /// The status as its column has it.
+    pub(super) fn status_column(&self) -> i16 {
+        i16::try_from(self.status).unwrap_or(200)
+    }
+
     /// The value back.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ use sqlx::PgConnection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::idempotency::Claim;
+use super::idempotency::{Claim, ClaimRow};
 use super::orders::place::Place;
 use super::payments::Pay;
 use super::stock::Exclusion;
@@ -71,12 +71,13 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// The lines of its kind.
     fn lines(combiner: &Combiner) -> &Lines<Self>;
 
-    /// The work of all members, in their order, inside the transaction: of each the answer, or why
-    /// not, and then nothing of it was written. All have the same key, and their claims are made.
+    /// The work of all members, in their order, inside the transaction: of each the answer, which is
+    /// stored with its claim, or why not, and then nothing of it was written. All have
+    /// the same key.
     fn perform(
         tx: &mut PgConnection,
         exclusion: &Exclusion<'_>,
-        members: &[&Member<Self>],
+        members: &[(&Member<Self>, ClaimRow)],
     ) -> impl Future<Output = Result<Vec<Result<Answer, Refusal>>, Error>> + Send;
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::future::{Either, MaybeDone, join, maybe_done, select};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::{self, Told};
@@ -146,9 +145,12 @@ impl<W: Work> Server<W> {
         (turn || !wanted) && held.since.elapsed() < LONGEST_TENURE
     }
 
-    /// Gets in line for the lock again and gives it back, in this order, so that both are one call;
-    /// and answers meanwhile. Where there was a crowd there will be one, so the next turn is asked
-    /// for although nobody may be in line yet.
+    /// Gets in line for the lock again and gives it back, in this order, so that both are one call.
+    /// Where there was a crowd there will be one, so the next turn is asked for although nobody may
+    /// be in line yet.
+    ///
+    /// Only then the members are answered: others wait for the lock, and waking so many clients
+    /// would hold it up.
     async fn let_others(
         &mut self,
         guards: Guards,
@@ -159,12 +161,8 @@ impl<W: Work> Server<W> {
             // In line once it was polled; it is not had before ours is given back.
             let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
         }
-        let answering = async {
-            // Others wait for the lock, and it is on its way first.
-            yield_now().await;
-            batch::answer(told, &mut self.tokens).await;
-        };
-        join(guards.release(), answering).await;
+        guards.release().await;
+        batch::answer(told, &mut self.tokens).await;
         match again {
             Some(again) => self.wait_for(again).await,
             None => None,

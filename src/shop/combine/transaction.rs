@@ -11,9 +11,9 @@ use super::{Member, Work, pass};
 use crate::lock::Guards;
 use crate::probe::Point;
 use crate::shop::errand::COMMIT_LIMIT;
-use crate::shop::idempotency::{self, Claim, Claimed, Place};
+use crate::shop::idempotency::{self, Claim, Claimed};
 use crate::shop::stock::BATCHED;
-use crate::shop::{Answer, Error, Outcome, Refusal};
+use crate::shop::{Error, Outcome, Refusal};
 
 /// How one transaction ended.
 pub(super) enum Step {
@@ -167,7 +167,7 @@ async fn undone(session: Session, error: Error) -> Error {
     error
 }
 
-/// What follows the claims: the work of those whose claim is theirs, and their answers.
+/// What follows the claims: the work of those whose claim is theirs, and the answers of the others.
 async fn body<W: Work>(
     tx: &mut PgConnection,
     guards: &Guards,
@@ -179,7 +179,7 @@ async fn body<W: Work>(
     let (mut ours, mut theirs, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
     for (at, claimed) in claimed.into_iter().enumerate() {
         match claimed {
-            Claimed::Ours(place) => ours.push((at, place)),
+            Claimed::Ours(row) => ours.push((at, row)),
             Claimed::Theirs => theirs.push(at),
             Claimed::Used(order) => {
                 given_up.push(claims[at]);
@@ -196,16 +196,13 @@ async fn body<W: Work>(
             told[at] = Some(stored.into());
         }
     }
-    let mut answers: Vec<(Place, Answer)> = Vec::with_capacity(ours.len());
     if !ours.is_empty() {
-        let working: Vec<&Member<W>> = ours.iter().map(|(at, _)| &members[*at]).collect();
+        let (places, working): (Vec<usize>, Vec<_>) =
+            ours.into_iter().map(|(at, row)| (at, (&members[at], row))).unzip();
         let performed = W::perform(tx, &BATCHED.exclusion(guards), &working).await?;
-        for ((at, place), performed) in ours.into_iter().zip(performed) {
+        for (at, performed) in places.into_iter().zip(performed) {
             told[at] = Some(match performed {
-                Ok(answer) => {
-                    answers.push((place, answer.clone()));
-                    Outcome::Done(answer)
-                }
+                Ok(answer) => Outcome::Done(answer),
                 Err(refusal) => {
                     given_up.push(claims[at]);
                     Outcome::Refused(refusal)
@@ -213,11 +210,9 @@ async fn body<W: Work>(
             });
         }
     }
-    if !answers.is_empty() {
-        if !given_up.is_empty() {
-            idempotency::unclaim(tx, &given_up).await?;
-        }
-        idempotency::store_all(tx, &answers).await?;
+    let any_done = told.iter().any(|told| matches!(told, Some(Outcome::Done(_))));
+    if any_done && !given_up.is_empty() {
+        idempotency::unclaim(tx, &given_up).await?;
     }
     let missing = || Error::Bug("a member of a batch was told nothing".to_owned());
     told.into_iter().map(|told| told.ok_or_else(missing)).collect()

@@ -20,8 +20,8 @@ pub(in crate::shop) const LOOK_LIMIT: Duration = Duration::from_millis(1_500);
 /// How one claim of several came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// It is ours, at that place of the table.
-    Ours(Place),
+    /// It is ours, in that row.
+    Ours(ClaimRow),
     /// It is ours, because its answer was forgotten: long ago it made this order.
     Used(OrderId),
     /// Somebody else has it, and has committed.
@@ -30,7 +30,15 @@ pub enum Claimed {
 
 /// Where a claim's row lies (its `ctid`), for the transaction that made it: nobody else moves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place(String);
+pub struct ClaimRow(String);
+
+impl ClaimRow {
+    /// Its `ctid`, as Postgres writes it.
+    #[must_use]
+    pub fn ctid(&self) -> &str {
+        &self.0
+    }
+}
 
 /// The columns of several claims.
 struct Columns {
@@ -99,7 +107,7 @@ pub async fn claim_all(
         .collect();
     let claimed = claims.iter().map(|claim| match ours.get(&scope(claim)) {
         Some((Some(order), _)) => Claimed::Used(OrderId(*order)),
-        Some((None, place)) => Claimed::Ours(Place((*place).clone())),
+        Some((None, place)) => Claimed::Ours(ClaimRow((*place).clone())),
         None => Claimed::Theirs,
     });
     Ok(claimed.collect())
@@ -132,16 +140,18 @@ pub async fn unclaim(tx: &mut PgConnection, claims: &[&Claim]) -> Result<(), Err
 ///
 /// # Errors
 /// Postgres's.
-pub async fn store_all(tx: &mut PgConnection, answers: &[(Place, Answer)]) -> Result<(), Error> {
-    let places: Vec<String> = answers.iter().map(|(place, _)| place.0.clone()).collect();
-    let statuses: Vec<i16> =
-        answers.iter().map(|(_, answer)| i16::try_from(answer.status).unwrap_or(200)).collect();
+pub async fn store_all(
+    tx: &mut PgConnection,
+    answers: &[(&ClaimRow, &Answer)],
+) -> Result<(), Error> {
+    let rows: Vec<String> = answers.iter().map(|(row, _)| row.0.clone()).collect();
+    let statuses: Vec<i16> = answers.iter().map(|(_, answer)| answer.status_column()).collect();
     let bodies: Vec<&[u8]> = answers.iter().map(|(_, answer)| answer.body.as_slice()).collect();
     let stored = sqlx::query!(
         "update idempotency i set status = new.status, body = new.body
-           from unnest($1::text[], $2::smallint[], $3::bytea[]) as new (place, status, body)
-          where i.ctid = new.place::tid",
-        &places,
+           from unnest($1::text[], $2::smallint[], $3::bytea[]) as new (claim, status, body)
+          where i.ctid = new.claim::tid",
+        &rows,
         &statuses,
         &bodies as &[&[u8]],
     )

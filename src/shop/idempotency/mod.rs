@@ -18,7 +18,7 @@ use super::{Answer, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
 pub(super) use many::LOOK_LIMIT;
-pub use many::{Claimed, Place, claim_all, look_up_all, settle_all, store_all, unclaim};
+pub use many::{ClaimRow, Claimed, claim_all, look_up_all, settle_all, store_all, unclaim};
 
 /// How long answers are kept.
 pub const KEPT_HOURS: i64 = 24;
@@ -50,7 +50,8 @@ impl Claim {
     }
 
     pub(super) fn fingerprint_hex(&self) -> String {
-        self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+        self.fingerprint.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 }
 
@@ -163,7 +164,6 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<bool, Error> 
 /// # Errors
 /// Postgres's.
 pub async fn store(tx: &mut PgConnection, claim: &Claim, answer: &Answer) -> Result<(), Error> {
-    let status = i16::try_from(answer.status).unwrap_or(200);
     sqlx::query!(
         "update idempotency set status = $5, body = $6
           where user_id = $1 and method = $2 and path = $3 and key = $4",
@@ -171,7 +171,7 @@ pub async fn store(tx: &mut PgConnection, claim: &Claim, answer: &Answer) -> Res
         METHOD,
         claim.path,
         claim.key.as_str(),
-        status,
+        answer.status_column(),
         answer.body,
     )
     .execute(tx)

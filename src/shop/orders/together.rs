@@ -7,11 +7,12 @@ use super::{Change, Line, Order};
 use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::combine::{self, Combiner, Lines, Looked, Member, Work, pass};
-use crate::shop::idempotency::{Claim, Stored};
+use crate::shop::idempotency::{Claim, ClaimRow, Stored};
 use crate::shop::stock::Exclusion;
 use crate::shop::stock::batched::{self, Sale, Shelf};
 use crate::shop::{
-    Answer, Conditions, Error, ORDER_HOLD, Outcome, Refusal, Shop, Sku, errand::Errand as _,
+    Answer, Conditions, Error, ORDER_HOLD, OrderId, Outcome, Refusal, Shop, Sku,
+    errand::Errand as _,
 };
 
 /// Places an order for one item, with whoever else wants it now.
@@ -84,8 +85,10 @@ impl Work for Place {
     async fn perform(
         tx: &mut PgConnection,
         exclusion: &Exclusion<'_>,
-        members: &[&Member<Self>],
+        members: &[(&Member<Self>, ClaimRow)],
     ) -> Result<Vec<Result<Answer, Refusal>>, Error> {
+        let (members, rows): (Vec<&Member<Self>>, Vec<&ClaimRow>) =
+            members.iter().map(|(member, row)| (*member, row)).unzip();
         let Some(sku) = members.first().and_then(|member| member.work.skus().pop()) else {
             return Ok(Vec::new());
         };
@@ -93,46 +96,73 @@ impl Work for Place {
             let no_such = || Refusal::NotFound(format!("there is no item {sku}"));
             return Ok(members.iter().map(|_| Err(no_such())).collect());
         };
-        let judged = judge(&sku, shelf, members);
+        let judged = judge(&sku, shelf, &members);
         let read = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.before);
         pass(members.iter().copied(), Point::Read, read).await;
 
-        let sales: Vec<&Sale> = judged.iter().flatten().map(|wanted| &wanted.sale).collect();
-        if !sales.is_empty() {
-            batched::sell(tx, &sku, shelf, &sales).await?;
-        }
-        let wrote = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.after());
-        pass(members.iter().copied(), Point::Write, wrote).await;
-        let told = judged.into_iter().map(|judged| match judged {
+        let told = judged.iter().cloned().map(|judged| match judged {
             Ok(wanted) => wanted.answer(&sku, shelf).map(Ok),
             Err(refusal) => Ok(Err(refusal)),
         });
-        told.collect()
+        let told: Vec<Result<Answer, Refusal>> = told.collect::<Result<_, Error>>()?;
+        let sales: Vec<Sale<'_>> = (0..members.len())
+            .filter_map(|at| {
+                let (wanted, answer) = (judged[at].as_ref().ok()?, told[at].as_ref().ok()?);
+                Some(wanted.sale(members[at], answer, rows[at]))
+            })
+            .collect();
+        if !sales.is_empty() {
+            batched::sell(tx, &sku, shelf, &sales).await?;
+        }
+        let wrote = |at: usize| judged[at].as_ref().ok().map(Wanted::after);
+        pass(members.iter().copied(), Point::Write, wrote).await;
+        Ok(told)
     }
 }
 
 /// An order of a batch for which there is enough.
+#[derive(Clone, Copy)]
 struct Wanted {
-    sale: Sale,
+    order: OrderId,
+    quantity: i64,
+    total_cents: i64,
     before: i64,
 }
 
 impl Wanted {
+    fn sale<'a>(
+        &self,
+        member: &'a Member<Place>,
+        answer: &'a Answer,
+        claim: &'a ClaimRow,
+    ) -> Sale<'a> {
+        Sale {
+            order: self.order,
+            user: member.work.claim.user,
+            token: member.work.claim.key.as_str(),
+            request_id: member.conditions.request_id,
+            quantity: self.quantity,
+            total_cents: self.total_cents,
+            answer,
+            claim,
+        }
+    }
+
     fn after(&self) -> i64 {
-        self.before - self.sale.quantity
+        self.before - self.quantity
     }
 
     fn answer(self, sku: &Sku, shelf: Shelf) -> Result<Answer, Error> {
         let line = Line {
             sku: sku.clone(),
-            quantity: self.sale.quantity,
+            quantity: self.quantity,
             unit_price_cents: shelf.price_cents,
-            stock: Change { before: self.before, delta: -self.sale.quantity, after: self.after() },
+            stock: Change { before: self.before, delta: -self.quantity, after: self.after() },
         };
         let order = Order {
-            id: self.sale.order,
+            id: self.order,
             status: "pending".to_owned(),
-            total_cents: self.sale.total_cents,
+            total_cents: self.total_cents,
             lines: vec![line],
             expires_at: shelf.now + ORDER_HOLD,
             created_at: shelf.now,
@@ -156,15 +186,7 @@ fn judge(sku: &Sku, shelf: Shelf, members: &[&Member<Place>]) -> Vec<Result<Want
         }
         let before = left;
         left -= quantity;
-        let sale = Sale {
-            order: place.order,
-            user: place.claim.user,
-            token: place.claim.key.as_str().to_owned(),
-            request_id: member.conditions.request_id,
-            quantity,
-            total_cents,
-        };
-        Ok(Wanted { sale, before })
+        Ok(Wanted { order: place.order, quantity, total_cents, before })
     });
     judged.collect()
 }

@@ -10,7 +10,7 @@ use super::{Paid, Pay};
 use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::combine::{Combiner, Lines, Member, Work, pass};
-use crate::shop::idempotency::Claim;
+use crate::shop::idempotency::{self, Claim, ClaimRow};
 use crate::shop::orders::{Change, Order};
 use crate::shop::stock::Exclusion;
 use crate::shop::stock::batched::{self, Part};
@@ -32,17 +32,19 @@ impl Work for Pay {
     async fn perform(
         tx: &mut PgConnection,
         exclusion: &Exclusion<'_>,
-        members: &[&Member<Self>],
+        members: &[(&Member<Self>, ClaimRow)],
     ) -> Result<Vec<Result<Answer, Refusal>>, Error> {
+        let (members, rows): (Vec<&Member<Self>>, Vec<&ClaimRow>) =
+            members.iter().map(|(member, row)| (*member, row)).unzip();
         let Some(user) = members.first().map(|member| member.work.claim.user) else {
             return Ok(Vec::new());
         };
-        let standings = lock_orders(tx, members).await?;
+        let standings = lock_orders(tx, &members).await?;
         let Some(purse) = batched::lock_purse(tx, exclusion, user).await? else {
             let nothing = || Refusal::NotFound("you have no account".to_owned());
             return Ok(members.iter().map(|_| Err(nothing())).collect());
         };
-        let judged = judge(&standings, purse.balance_cents, members);
+        let judged = judge(&standings, purse.balance_cents, &members);
         let before = |at: usize| judged[at].as_ref().ok().copied();
         pass(members.iter().copied(), Point::Read, before).await;
 
@@ -65,7 +67,16 @@ impl Work for Pay {
                 Ok(before) => answer(member, before, paid_at).map(Ok),
                 Err(refusal) => Ok(Err(refusal)),
             });
-        told.collect()
+        let told: Vec<Result<Answer, Refusal>> = told.collect::<Result<_, Error>>()?;
+        let answers: Vec<(&ClaimRow, &Answer)> = rows
+            .into_iter()
+            .zip(&told)
+            .filter_map(|(row, told)| Some((row, told.as_ref().ok()?)))
+            .collect();
+        if !answers.is_empty() {
+            idempotency::store_all(tx, &answers).await?;
+        }
+        Ok(told)
     }
 }
 

@@ -20,7 +20,8 @@ use uuid::Uuid;
 
 use super::Exclusion;
 use crate::db;
-use crate::shop::{Error, ORDER_HOLD, OrderId, Sku, UserId};
+use crate::shop::idempotency::ClaimRow;
+use crate::shop::{Answer, Error, ORDER_HOLD, OrderId, Sku, UserId};
 
 /// A row that is locked until the transaction ends.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +30,7 @@ pub struct Shelf {
     pub price_cents: i64,
     /// What is there.
     pub stock: i64,
-    /// When the transaction began, by Postgres's clock.
+    /// When it was read, by Postgres's clock.
     pub now: OffsetDateTime,
     version: i64,
     fence: i64,
@@ -56,23 +57,27 @@ pub struct Part {
 }
 
 /// One order of a batch.
-#[derive(Debug, Clone)]
-pub struct Sale {
+#[derive(Debug, Clone, Copy)]
+pub struct Sale<'a> {
     /// The order.
     pub order: OrderId,
     /// Whose it is.
     pub user: UserId,
     /// The buyer's token.
-    pub token: String,
+    pub token: &'a str,
     /// The request that wants it.
     pub request_id: Uuid,
     /// How many units.
     pub quantity: i64,
     /// What they cost together.
     pub total_cents: i64,
+    /// What the buyer will be told.
+    pub answer: &'a Answer,
+    /// The claim with which that is stored.
+    pub claim: &'a ClaimRow,
 }
 
-impl Sale {
+impl Sale<'_> {
     fn part(&self) -> Part {
         Part { order: self.order, request_id: self.request_id, delta: -self.quantity }
     }
@@ -90,7 +95,7 @@ pub async fn lock_shelf(
     exclusion.check(&sku.lock_key())?;
     let fence = exclusion.fence(&sku.lock_key())?;
     let row = sqlx::query!(
-        r#"select price_cents, stock, version, fence, now() as "now!" from items
+        r#"select price_cents, stock, version, fence, clock_timestamp() as "now!" from items
             where sku = $1 for no key update"#,
         sku.as_str(),
     )
@@ -110,7 +115,7 @@ pub async fn lock_shelf(
 }
 
 /// Places the orders, which must not take more than there is: them and their lines, what is left
-/// on the shelf, and a ledger entry for each, in their order.
+/// on the shelf, a ledger entry for each, in their order, and their answers.
 ///
 /// All in one statement: the item is locked, everybody waits for it, and each round trip to
 /// Postgres is time in which nothing is done.
@@ -121,14 +126,17 @@ pub async fn sell(
     tx: &mut PgConnection,
     sku: &Sku,
     shelf: Shelf,
-    sales: &[&Sale],
+    sales: &[Sale<'_>],
 ) -> Result<(), Error> {
-    let parts: Vec<Part> = sales.iter().map(|sale| sale.part()).collect();
+    let parts: Vec<Part> = sales.iter().map(Sale::part).collect();
     let entries = Entries::of(shelf.stock, shelf.version, &parts);
     let users: Vec<Uuid> = sales.iter().map(|sale| sale.user.0).collect();
     let totals: Vec<i64> = sales.iter().map(|sale| sale.total_cents).collect();
-    let tokens: Vec<String> = sales.iter().map(|sale| sale.token.clone()).collect();
+    let tokens: Vec<String> = sales.iter().map(|sale| sale.token.to_owned()).collect();
     let quantities: Vec<i64> = sales.iter().map(|sale| sale.quantity).collect();
+    let claims: Vec<String> = sales.iter().map(|sale| sale.claim.ctid().to_owned()).collect();
+    let statuses: Vec<i16> = sales.iter().map(|sale| sale.answer.status_column()).collect();
+    let bodies: Vec<&[u8]> = sales.iter().map(|sale| sale.answer.body.as_slice()).collect();
     let written = sqlx::query!(
         "with placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
@@ -140,15 +148,24 @@ pub async fn sell(
              select id, $8, quantity, $9
                from unnest($1::uuid[], $5::bigint[]) as new (id, quantity)),
          shelf as (
-             update items set stock = $10, version = $11, fence = $12 where sku = $8 returning sku)
-         insert into stock_ledger
-             (sku, before, delta, after, version, fence, reason, order_id, request_id)
-         select shelf.sku, before, delta, before + delta, new.version, $12, 'order', order_id,
-                request_id
-           from shelf,
-                unnest($13::bigint[], $14::bigint[], $15::bigint[], $1::uuid[], $16::uuid[])
-                with ordinality as new (before, delta, version, order_id, request_id, place)
-          order by place",
+             update items set stock = $10, version = $11, fence = $12 where sku = $8 returning sku),
+         entered as (
+             insert into stock_ledger
+                 (sku, before, delta, after, version, fence, reason, order_id, request_id)
+             select shelf.sku, before, delta, before + delta, new.version, $12, 'order', order_id,
+                    request_id
+               from shelf,
+                    unnest($13::bigint[], $14::bigint[], $15::bigint[], $1::uuid[], $16::uuid[])
+                    with ordinality as new (before, delta, version, order_id, request_id, place)
+              order by place
+             returning 1),
+         answered as (
+             update idempotency i set status = new.status, body = new.body
+               from unnest($17::text[], $18::smallint[], $19::bytea[]) as new (claim, status, body)
+              where i.ctid = new.claim::tid
+             returning 1)
+         select (select count(*) from entered) as \"entries!\",
+                (select count(*) from answered) as \"answers!\"",
         &entries.orders,
         &users,
         &totals,
@@ -165,11 +182,18 @@ pub async fn sell(
         &entries.deltas,
         &entries.versions,
         &entries.requests,
+        &claims,
+        &statuses,
+        &bodies as &[&[u8]],
     )
-    .execute(tx)
+    .fetch_one(tx)
     .await
     .map_err(used_long_ago)?;
-    entries.written(written.rows_affected())
+    if written.answers == written.entries {
+        entries.written(written.entries.unsigned_abs())
+    } else {
+        Err(Error::Bug("an answer found no claim to be stored with".to_owned()))
+    }
 }
 
 /// A token that was used so long ago that its answer is forgotten: it is looked for, and only then,
