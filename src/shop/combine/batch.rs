@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::transaction::{Begun, Step};
+use super::transaction::{Begun, Ready, Session, Step};
 use super::{Member, Work, pass};
 use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
@@ -35,10 +35,10 @@ pub(super) async fn carry_out<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: Vec<Member<W>>,
-    begun: Option<Begun>,
+    ready: Ready,
 ) -> (Vec<(Member<W>, Told)>, End) {
     pass(&members, Point::Held, |_| None).await;
-    let (told, end) = in_parts(shop, guards, &members, begun).await;
+    let (told, end) = in_parts(shop, guards, &members, ready).await;
     let committed = |at: usize| matches!(told[at], Ok(Outcome::Done(_)));
     let done = members.iter().enumerate().filter(|(at, _)| committed(*at));
     pass(done.map(|(_, member)| member), Point::Committed, |_| None).await;
@@ -176,21 +176,21 @@ async fn in_parts<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: &[Member<W>],
-    begun: Option<Begun>,
+    ready: Ready,
 ) -> (Vec<Told>, End) {
-    let error = match attempt_until_done(shop, guards, members, begun).await {
+    let error = match attempt_until_done(shop, guards, members, ready).await {
         Ok(ended) => return ended,
         Err(error) if members.len() > 1 => error,
         Err(error) => return (all(members, &error), End::Held),
     };
     tracing::warn!(%error, members = members.len(), "a batch failed; its halves are tried");
     let (front, back) = members.split_at(members.len() / 2);
-    let (mut told, end) = Box::pin(in_parts(shop, guards, front, None)).await;
+    let (mut told, end) = Box::pin(in_parts(shop, guards, front, Ready::No)).await;
     if !matches!(end, End::Held) {
         told.extend(all(back, &Error::Overloaded("the batch before it failed".to_owned())));
         return (told, end);
     }
-    let (more, end) = Box::pin(in_parts(shop, guards, back, None)).await;
+    let (more, end) = Box::pin(in_parts(shop, guards, back, Ready::No)).await;
     told.extend(more);
     (told, end)
 }
@@ -204,21 +204,26 @@ async fn attempt_until_done<W: Work>(
     shop: &Shop,
     guards: &mut Guards,
     members: &[Member<W>],
-    mut begun: Option<Begun>,
+    mut ready: Ready,
 ) -> Result<(Vec<Told>, End), Error> {
     if members.is_empty() {
+        ready.give_up().await;
         return Ok((Vec::new(), End::Held));
     }
     let (mut attempt, mut healings) = (1, 0);
     let (error, end) = loop {
-        let ready = match begun.take() {
-            Some(begun) => Ok(begun),
-            None => match shop.connection().await {
-                Ok(connection) => Begun::begin(connection, members, attempt > 1).await,
+        let begun = match std::mem::replace(&mut ready, Ready::No) {
+            Ready::Claimed(begun) => Ok(begun),
+            Ready::Open(session) => Begun::claim(session, members, false).await,
+            Ready::No => match shop.connection().await.map(Session::begin) {
+                Ok(beginning) => match beginning.await {
+                    Ok(session) => Begun::claim(session, members, attempt > 1).await,
+                    Err(error) => Err(error.into()),
+                },
                 Err(error) => break (error.clone(), End::Away(error)),
             },
         };
-        let step = match ready {
+        let step = match begun {
             Ok(begun) => begun.finish(guards, members).await,
             Err(error) => Step::Failed(error),
         };

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::{self, Told};
 use super::line::{Lines, Taken};
-use super::transaction::Begun;
+use super::transaction::{Begun, Ready, Session};
 use super::{MOST_AT_ONCE, Member, Work};
 use crate::db::Spare;
 use crate::lock::{self, Ask, Guards, Kind, LockKey, Tokens, Wait};
@@ -51,16 +51,17 @@ struct Tenure<W> {
     _holding: Holding,
     since: Instant,
     batches: u32,
-    /// Its first batch, if that was put together while the lock was waited for.
+    /// What was done for its first batch while the lock was waited for.
     early: Option<Early<W>>,
 }
 
-/// A batch that waits for its lock: it has its tokens, and its claims are made.
+/// A transaction that waits for its lock, and perhaps a batch, which has its tokens by then.
 struct Early<W> {
+    ready: Ready,
+    /// None unless they are claimed.
     members: Vec<Member<W>>,
-    begun: Begun,
-    /// As long as its transaction waits for the lock.
-    _waits: OwnedSemaphorePermit,
+    /// As long as it waits.
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Serves a line until nobody is in it.
@@ -80,17 +81,22 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
             tenure = server.wait_for(asking).await;
             continue;
         };
-        let (members, begun) = match held.early.take() {
-            Some(early) => (early.members, Some(early.begun)),
-            None => (server.take().await, None),
+        let early = held.early.take();
+        let (mut members, ready) = match early {
+            Some(early) => (early.members, early.ready),
+            None => (Vec::new(), Ready::No),
         };
         if members.is_empty() {
+            members = server.take().await;
+        }
+        if members.is_empty() {
             join(held.guards.release(), server.tokens.flush()).await;
+            ready.give_up().await;
             continue;
         }
         metrics::histogram!("holdfast_batch_requests").record(members.len() as f64);
         let members = batch::open(&server.shop, members, &mut server.tokens).await;
-        let (told, end) = batch::carry_out(&server.shop, &mut held.guards, members, begun).await;
+        let (told, end) = batch::carry_out(&server.shop, &mut held.guards, members, ready).await;
         held.batches += 1;
         server.expected = Some(told.len() + server.lines.waiting(&server.key));
         if matches!(end, batch::End::Held) && !server.goes_on(&held) {
@@ -220,18 +226,21 @@ impl<W: Work> Server<W> {
         None
     }
 
-    /// While another has the lock, in a crowd: as soon as as many are here as there were lately,
-    /// the next batch is put together, and waits until `until` at most for the lock to be had.
+    /// While another has the lock, in a crowd: a transaction is begun, if there is a connection to
+    /// spare, and as soon as as many are here as there were lately, the next batch is put together.
+    /// It waits until `until` at most for the lock to be had.
     async fn early(&mut self, asking: &mut Asking, until: Instant) -> Option<Early<W>> {
         let expected = self.expected.filter(|expected| *expected > 1)?;
-        {
-            let all_here = pin!(self.lines.filled(&self.key, expected.min(MOST_AT_ONCE)));
-            match timeout_at(until, select(&mut *asking, all_here)).await {
-                Ok(Either::Right(_)) => {}
-                Ok(Either::Left(_)) | Err(_) => return None,
-            }
+        let Spare { connection, permit } = self.shop.pool.spare()?;
+        let session = Session::begin(connection).await.ok()?;
+        let mut early = Early { ready: Ready::Open(session), members: Vec::new(), _permit: permit };
+        let all_here = {
+            let filled = pin!(self.lines.filled(&self.key, expected.min(MOST_AT_ONCE)));
+            matches!(timeout_at(until, select(&mut *asking, filled)).await, Ok(Either::Right(_)))
+        };
+        if all_here {
+            early = self.put_together(early).await;
         }
-        let early = self.put_together().await?;
         match timeout_at(until, asking).await {
             Ok(()) => Some(early),
             Err(_) => {
@@ -241,24 +250,27 @@ impl<W: Work> Server<W> {
         }
     }
 
-    /// The tokens and the claims of all who are in line, if there is a connection to spare.
-    async fn put_together(&mut self) -> Option<Early<W>> {
-        let Spare { connection, permit } = self.shop.pool.spare()?;
+    /// Takes the tokens of all who are in line, and claims their keys.
+    async fn put_together(&mut self, early: Early<W>) -> Early<W> {
+        let Ready::Open(session) = early.ready else { return early };
         let members = self.take().await;
         let members = batch::open(&self.shop, members, &mut self.tokens).await;
-        match Begun::begin(connection, &members, false).await {
-            Ok(begun) => Some(Early { members, begun, _waits: permit }),
+        if members.is_empty() {
+            return Early { ready: Ready::Open(session), members, ..early };
+        }
+        match Begun::claim(session, &members, false).await {
+            Ok(begun) => Early { ready: Ready::Claimed(begun), members, ..early },
             Err(error) => {
-                tracing::debug!(%error, "a batch will begin when the lock is had");
+                tracing::debug!(%error, "a batch will be put together when the lock is had");
                 self.lines.put_back(&self.key, members);
-                None
+                Early { ready: Ready::No, ..early }
             }
         }
     }
 
     async fn put_back(&mut self, early: Option<Early<W>>) {
         if let Some(early) = early {
-            early.begun.give_up().await;
+            early.ready.give_up().await;
             self.lines.put_back(&self.key, early.members);
         }
     }

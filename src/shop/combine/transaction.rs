@@ -28,10 +28,10 @@ pub(super) enum Step {
 /// A transaction that has begun. Dropped half-way, its connection is closed: whatever it was
 /// doing, Postgres undoes it.
 #[derive(Debug)]
-struct Session(Option<PoolConnection<Postgres>>);
+pub(super) struct Session(Option<PoolConnection<Postgres>>);
 
 impl Session {
-    async fn begin(connection: PoolConnection<Postgres>) -> Result<Self, sqlx::Error> {
+    pub(super) async fn begin(connection: PoolConnection<Postgres>) -> Result<Self, sqlx::Error> {
         let mut session = Self(Some(connection));
         session.say("begin").await?;
         Ok(session)
@@ -43,6 +43,11 @@ impl Session {
 
     async fn rollback(self) -> Result<(), sqlx::Error> {
         self.end("rollback").await
+    }
+
+    /// Undoes it, in bounded time.
+    pub(super) async fn give_up(self) {
+        let _ = timeout(COMMIT_LIMIT, self.rollback()).await;
     }
 
     async fn end(mut self, how: &'static str) -> Result<(), sqlx::Error> {
@@ -91,26 +96,20 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Begins the transaction of those members. For `thorough` see [`idempotency::claim_all`].
-    pub(super) async fn begin<W: Work>(
-        connection: PoolConnection<Postgres>,
+    /// Claims the keys of those members. For `thorough` see [`idempotency::claim_all`].
+    pub(super) async fn claim<W: Work>(
+        mut session: Session,
         members: &[Member<W>],
         thorough: bool,
     ) -> Result<Self, Error> {
         let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
         let statements = async {
-            let mut session = Session::begin(connection).await?;
             match idempotency::claim_all(&mut session, &claims, thorough).await {
                 Ok(claimed) => Ok(Self { session, claimed }),
                 Err(error) => Err(undone(session, error).await),
             }
         };
         timeout_at(deadline(members), statements).await.unwrap_or_else(|_| Err(time_is_up()))
-    }
-
-    /// Undoes it.
-    pub(super) async fn give_up(self) {
-        let _ = timeout(COMMIT_LIMIT, self.session.rollback()).await;
     }
 
     /// Does the work of the members it was begun for, under their lock.
@@ -144,6 +143,27 @@ impl Begun {
         match error {
             error @ Error::Conflict(_) => Step::Failed(error),
             error => Step::Unacknowledged(error, told),
+        }
+    }
+}
+
+/// What a batch may find done when its lock is had.
+#[derive(Debug)]
+pub(super) enum Ready {
+    /// Nothing.
+    No,
+    /// Its transaction has begun.
+    Open(Session),
+    /// And its keys are claimed.
+    Claimed(Begun),
+}
+
+impl Ready {
+    /// Undoes it.
+    pub(super) async fn give_up(self) {
+        match self {
+            Ready::No => {}
+            Ready::Open(session) | Ready::Claimed(Begun { session, .. }) => session.give_up().await,
         }
     }
 }
