@@ -86,8 +86,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     let [arm, url, first, seconds] = arguments else { anyhow::bail!("a child's arguments") };
     let first: usize = first.parse()?;
     let end_us = monotonic_us() + seconds.parse::<u64>()? * 1_000_000;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    let runtime = runtime()?;
     let holds = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
         let locks = Locks::new(Redis::open(url)?, settings());
@@ -113,6 +112,14 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
         writeln!(out, "{client} {asked_us} {held_us} {released_us}")?;
     }
     Ok(())
+}
+
+/// As many threads as a replica has for what it asks of Redis and Postgres.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(holdfast::app::main_threads())
+        .enable_all()
+        .build()
 }
 
 fn settings() -> Settings {
@@ -241,15 +248,11 @@ impl Server {
     /// on: one every 2 ms, as often as the lock changes hands. (One after the other they are twice
     /// as fast, because nobody sleeps in between.)
     fn ping_p50_us(&self) -> anyhow::Result<f64> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
-        let mut times = runtime.block_on(async {
+        let mut times = runtime()?.block_on(async {
             let redis = Redis::open(&self.url())?;
             let mut times = Vec::new();
-            for _ in 0..if std::env::var_os("PACED").is_some() { 600 } else { 2_000 } {
-                if std::env::var_os("PACED").is_some() {
-                    work().await?;
-                }
+            for _ in 0..600 {
+                work().await?;
                 let before = std::time::Instant::now();
                 redis.ping().await?;
                 times.push(before.elapsed().as_nanos() as f64 / 1_000.0);

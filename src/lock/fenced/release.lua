@@ -3,7 +3,7 @@
 --   ARGV: owner, lease ms, grant ms, horizon ms, channels, the owner to put in line or ''
 -- Returns {'held' | 'expired' | 'lost', whose, fence}: how the lock stood, and who has it now with
 -- which fence: 'again', the owner that was put in line; 'another's; or 'nobody', with '0'.
--- Repeated, it changes nothing more.
+-- Repeated, it changes nothing more. (Most of the time handoff.lua has returned before this.)
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, again = ARGV[5], ARGV[6]
 

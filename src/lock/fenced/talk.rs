@@ -19,7 +19,10 @@ macro_rules! script {
 
 static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
 static CONFIRM: LazyLock<Script> = script!("confirm.lua");
-static RELEASE: LazyLock<Script> = script!("release.lua");
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    let (handoff, rest) = (include_str!("handoff.lua"), include_str!("release.lua"));
+    Script::new(&[handoff, include_str!("prelude.lua"), rest].concat())
+});
 static LEAVE: LazyLock<Script> = script!("leave.lua");
 static REFENCE: LazyLock<Script> = script!("refence.lua");
 
