@@ -25,9 +25,6 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// A server that is there lets one in sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that was at work so lately is not asked whether it still works.
-const TRUSTED: Duration = Duration::from_secs(1);
-
 /// One of so many connections may be borrowed before it is needed.
 const SPARE: usize = 4;
 
@@ -114,7 +111,8 @@ impl Pool {
     }
 
     /// A connection that is idle now, if there is one, and if no more than a quarter of all are out
-    /// on these terms: whoever waits for a lock meanwhile can't keep its holder from having one.
+    /// on these terms: whoever waits for a lock meanwhile can't keep its holder from having one. It
+    /// is not asked whether it still works.
     #[must_use]
     pub fn spare(&self) -> Option<Spare> {
         let permit = self.spare.clone().try_acquire_owned().ok()?;
@@ -149,15 +147,6 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let pool = PgPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        .test_before_acquire(false)
-        .before_acquire(|connection, about| {
-            Box::pin(async move {
-                if about.idle_for > TRUSTED {
-                    connection.ping().await?;
-                }
-                Ok(true)
-            })
-        })
         .connect_lazy_with(options);
     Ok(pool.into())
 }

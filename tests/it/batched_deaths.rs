@@ -162,12 +162,12 @@ async fn a_replica_that_is_stopped_after_it_has_read_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn a_replica_that_is_stopped_after_it_has_written_goes_on_where_it_was() {
-    stopped_at("write:900", "with shelf as", false).await;
+    stopped_at("write:900", "with placed as", false).await;
 }
 
 #[tokio::test]
 async fn a_replica_that_is_stopped_too_long_finds_that_others_have_gone_on() {
-    stopped_at("write:900", "with shelf as", true).await;
+    stopped_at("write:900", "with placed as", true).await;
 }
 
 /// Ten thousand people want one of a hundred, and a replica dies with a batch of theirs in its
@@ -188,7 +188,7 @@ async fn rush(buyers: usize, committed: bool) {
             })
             .await;
         } else {
-            shop.until_idle_behind("update idempotency").await;
+            shop.until_idle_behind("with placed as").await;
         }
     };
     let point = if committed { "committed" } else { "commit" };

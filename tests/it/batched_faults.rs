@@ -90,7 +90,7 @@ async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answere
         barrier.until_queued(n + 1).await;
     }
     barrier.open().await;
-    shop.until_idle_behind("update idempotency").await;
+    shop.until_idle_behind("delete from idempotency").await;
     postgres.swallow_next_answer();
     let mut answers = Vec::new();
     for (n, sent) in sent.into_iter().enumerate() {
@@ -132,7 +132,7 @@ async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back()
         .collect();
     barrier.until_queued(keys.len()).await;
     barrier.open().await;
-    shop.until_idle_behind("update idempotency").await;
+    shop.until_idle_behind("with placed as").await;
     postgres.cut();
     let mut outcomes = Vec::new();
     for sent in sent {

@@ -114,7 +114,7 @@ async fn a_commit_whose_acknowledgement_is_lost_is_looked_up_and_answered() {
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
-    shop.until_idle_behind("update idempotency").await;
+    shop.until_idle_behind("with placed as").await;
     postgres.swallow_next_answer();
     let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
     let again = order().send().await.unwrap();
@@ -136,7 +136,7 @@ async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "write:1500").send());
-    shop.until_idle_behind("with shelf as").await;
+    shop.until_idle_behind("with placed as").await;
     postgres.cut();
     postgres.mend();
     assert_eq!(problem(sent.await.unwrap().unwrap(), 503).await, "unavailable");

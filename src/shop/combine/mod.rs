@@ -71,9 +71,9 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// The lines of its kind.
     fn lines(combiner: &Combiner) -> &Lines<Self>;
 
-    /// The work of all members, in their order, inside the transaction: of each the answer, which is
-    /// stored with its claim, or why not, and then nothing of it was written. All have
-    /// the same key.
+    /// The work of all members, in their order, inside the transaction: of each the answer, which
+    /// is stored with its claim, or why not, and then nothing of it was written. All have the same
+    /// key.
     fn perform(
         tx: &mut PgConnection,
         exclusion: &Exclusion<'_>,
