@@ -40,7 +40,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 30] = [
+const FORGERIES: [Forgery; 31] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -143,6 +143,12 @@ const FORGERIES: [Forgery; 30] = [
         what: "a line is gone",
         sql: "delete from order_lines where ctid = (select min(ctid) from order_lines)",
         caught_by: &["stock-entries", "order-totals"],
+    },
+    Forgery {
+        what: "units of an item that there is not",
+        sql: "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+              values ('no-such-item', 0, 5, 5, 1, 'found', gen_random_uuid())",
+        caught_by: &["stock-entries"],
     },
     Forgery {
         what: "a sale names no order",

@@ -91,15 +91,19 @@ const RULES: [Rule; 17] = [
     },
     Rule {
         name: "stock-entries",
-        holds: "every entry that names an order has that order's line",
+        holds: "every entry has its item, and if it names an order, that order's line",
         culprits: "
-            select format('%s entry %s (%s %s): order %s has no such line',
-                          e.sku, e.seq, e.reason, e.delta, coalesce(e.order_id::text, '–'))
+            select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
+                   || case when i.sku is null then 'there is no such item'
+                           else format('order %s has no such line', coalesce(e.order_id::text, '–'))
+                      end
               from stock_ledger e
-              join items i on i.sku = e.sku and i.kind = 'shop'
+              left join items i on i.sku = e.sku
               left join order_lines l on l.order_id = e.order_id and l.sku = e.sku
-             where (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
-               and l.order_id is null order by e.seq",
+             where i.sku is null
+                or i.kind = 'shop' and l.order_id is null
+               and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
+             order by e.seq",
     },
     Rule {
         name: "order-totals",
