@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{Claim, METHOD, ORDERS_PATH, Stored, look_up};
-use crate::shop::{Answer, Error, OrderId, Shop};
+use crate::shop::{Error, OrderId, Shop};
 
 /// A look-up takes well under a millisecond.
 pub(in crate::shop) const LOOK_LIMIT: Duration = Duration::from_millis(1_500);
@@ -134,34 +134,6 @@ pub async fn unclaim(tx: &mut PgConnection, claims: &[&Claim]) -> Result<(), Err
     .execute(tx)
     .await?;
     Ok(())
-}
-
-/// Stores the answers in the transaction that claimed the keys.
-///
-/// # Errors
-/// Postgres's.
-pub async fn store_all(
-    tx: &mut PgConnection,
-    answers: &[(&ClaimRow, &Answer)],
-) -> Result<(), Error> {
-    let rows: Vec<String> = answers.iter().map(|(row, _)| row.0.clone()).collect();
-    let statuses: Vec<i16> = answers.iter().map(|(_, answer)| answer.status_column()).collect();
-    let bodies: Vec<&[u8]> = answers.iter().map(|(_, answer)| answer.body.as_slice()).collect();
-    let stored = sqlx::query!(
-        "update idempotency i set status = new.status, body = new.body
-           from unnest($1::text[], $2::smallint[], $3::bytea[]) as new (claim, status, body)
-          where i.ctid = new.claim::tid",
-        &rows,
-        &statuses,
-        &bodies as &[&[u8]],
-    )
-    .execute(tx)
-    .await?;
-    if stored.rows_affected() == answers.len() as u64 {
-        Ok(())
-    } else {
-        Err(Error::Bug("an answer found no claim to be stored with".to_owned()))
-    }
 }
 
 /// What is stored under each key, if anything.

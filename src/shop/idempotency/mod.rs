@@ -18,7 +18,7 @@ use super::{Answer, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
 pub(super) use many::LOOK_LIMIT;
-pub use many::{ClaimRow, Claimed, claim_all, look_up_all, settle_all, store_all, unclaim};
+pub use many::{ClaimRow, Claimed, claim_all, look_up_all, settle_all, unclaim};
 
 /// How long answers are kept.
 pub const KEPT_HOURS: i64 = 24;

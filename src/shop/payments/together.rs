@@ -10,10 +10,10 @@ use super::{Paid, Pay};
 use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::combine::{Combiner, Lines, Member, Work, pass};
-use crate::shop::idempotency::{self, Claim, ClaimRow};
+use crate::shop::idempotency::{Claim, ClaimRow};
 use crate::shop::orders::{Change, Order};
 use crate::shop::stock::Exclusion;
-use crate::shop::stock::batched::{self, Part};
+use crate::shop::stock::batched::{self, Part, Payment};
 use crate::shop::{Answer, Error, OrderId, Refusal};
 
 impl Work for Pay {
@@ -48,34 +48,22 @@ impl Work for Pay {
         let before = |at: usize| judged[at].as_ref().ok().copied();
         pass(members.iter().copied(), Point::Read, before).await;
 
-        let paid: Vec<&Member<Self>> = members
-            .iter()
-            .zip(&judged)
-            .filter(|(_, judged)| judged.is_ok())
-            .map(|(member, _)| *member)
+        let told = members.iter().zip(&judged).map(|(member, judged)| match judged {
+            Ok(before) => answer(member, *before, purse.now).map(Ok),
+            Err(refusal) => Ok(Err(refusal.clone())),
+        });
+        let told: Vec<Result<Answer, Refusal>> = told.collect::<Result<_, Error>>()?;
+        let payments: Vec<Payment<'_>> = (0..members.len())
+            .filter_map(|at| {
+                let (part, answer) = (part(members[at]), told[at].as_ref().ok()?);
+                Some(Payment { part, answer, claim: rows[at] })
+            })
             .collect();
-        let mut paid_at = OffsetDateTime::UNIX_EPOCH;
-        if !paid.is_empty() {
-            paid_at = mark_paid(tx, &paid).await?;
-            let parts: Vec<Part> = paid.iter().map(|member| part(member)).collect();
-            batched::write_purse(tx, user, purse, "payment", &parts).await?;
+        if !payments.is_empty() {
+            batched::spend(tx, user, purse, &payments).await?;
         }
         let after = |at: usize| before(at).map(|cents| cents - members[at].work.found.total_cents);
         pass(members.iter().copied(), Point::Write, after).await;
-        let told =
-            members.iter().zip(judged.iter().cloned()).map(|(member, judged)| match judged {
-                Ok(before) => answer(member, before, paid_at).map(Ok),
-                Err(refusal) => Ok(Err(refusal)),
-            });
-        let told: Vec<Result<Answer, Refusal>> = told.collect::<Result<_, Error>>()?;
-        let answers: Vec<(&ClaimRow, &Answer)> = rows
-            .into_iter()
-            .zip(&told)
-            .filter_map(|(row, told)| Some((row, told.as_ref().ok()?)))
-            .collect();
-        if !answers.is_empty() {
-            idempotency::store_all(tx, &answers).await?;
-        }
         Ok(told)
     }
 }
@@ -149,23 +137,4 @@ fn judge(
         Ok(before)
     });
     judged.collect()
-}
-
-/// Moves the orders, whose rows are locked and pending.
-async fn mark_paid(
-    tx: &mut PgConnection,
-    members: &[&Member<Pay>],
-) -> Result<OffsetDateTime, Error> {
-    let ids: Vec<Uuid> = members.iter().map(|member| member.work.found.id.0).collect();
-    let moved = sqlx::query_scalar!(
-        r#"update orders set status = 'paid', paid_at = now()
-            where id = any($1) and status = 'pending' returning paid_at as "paid_at!""#,
-        &ids,
-    )
-    .fetch_all(tx)
-    .await?;
-    match moved.first() {
-        Some(paid_at) if moved.len() == ids.len() => Ok(*paid_at),
-        _ => Err(Error::Bug("an order moved although its row was locked".to_owned())),
-    }
 }

@@ -41,6 +41,8 @@ pub struct Shelf {
 pub struct Purse {
     /// What is there.
     pub balance_cents: i64,
+    /// When it was read, by Postgres's clock.
+    pub now: OffsetDateTime,
     version: i64,
     fence: i64,
 }
@@ -81,6 +83,17 @@ impl Sale<'_> {
     fn part(&self) -> Part {
         Part { order: self.order, request_id: self.request_id, delta: -self.quantity }
     }
+}
+
+/// One payment of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct Payment<'a> {
+    /// The order, and what it takes from the account.
+    pub part: Part,
+    /// What the payer will be told.
+    pub answer: &'a Answer,
+    /// The claim with which that is stored.
+    pub claim: &'a ClaimRow,
 }
 
 /// Locks the item's row and reads it; `None` when there is no such item.
@@ -134,9 +147,7 @@ pub async fn sell(
     let totals: Vec<i64> = sales.iter().map(|sale| sale.total_cents).collect();
     let tokens: Vec<String> = sales.iter().map(|sale| sale.token.to_owned()).collect();
     let quantities: Vec<i64> = sales.iter().map(|sale| sale.quantity).collect();
-    let claims: Vec<String> = sales.iter().map(|sale| sale.claim.ctid().to_owned()).collect();
-    let statuses: Vec<i16> = sales.iter().map(|sale| sale.answer.status_column()).collect();
-    let bodies: Vec<&[u8]> = sales.iter().map(|sale| sale.answer.body.as_slice()).collect();
+    let stored = Answers::of(sales.iter().map(|sale| (sale.claim, sale.answer)));
     let written = sqlx::query!(
         "with placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
@@ -182,18 +193,14 @@ pub async fn sell(
         &entries.deltas,
         &entries.versions,
         &entries.requests,
-        &claims,
-        &statuses,
-        &bodies as &[&[u8]],
+        &stored.claims,
+        &stored.statuses,
+        &stored.bodies as &[&[u8]],
     )
     .fetch_one(tx)
     .await
     .map_err(used_long_ago)?;
-    if written.answers == written.entries {
-        entries.written(written.entries.unsigned_abs())
-    } else {
-        Err(Error::Bug("an answer found no claim to be stored with".to_owned()))
-    }
+    entries.all_written(&[written.entries, written.answers])
 }
 
 /// A token that was used so long ago that its answer is forgotten: it is looked for, and only then,
@@ -218,7 +225,8 @@ pub async fn lock_purse(
     exclusion.check(&user.lock_key())?;
     let fence = exclusion.fence(&user.lock_key())?;
     let row = sqlx::query!(
-        "select balance_cents, version, fence from accounts where user_id = $1 for no key update",
+        r#"select balance_cents, version, fence, clock_timestamp() as "now!" from accounts
+            where user_id = $1 for no key update"#,
         user.0,
     )
     .fetch_optional(tx)
@@ -226,51 +234,89 @@ pub async fn lock_purse(
     match row {
         Some(row) if row.fence > fence => Err(Error::Stale(vec![(user.lock_key(), row.fence)])),
         Some(row) => {
-            Ok(Some(Purse { balance_cents: row.balance_cents, version: row.version, fence }))
+            let (balance_cents, version, now) = (row.balance_cents, row.version, row.now);
+            Ok(Some(Purse { balance_cents, now, version, fence }))
         }
         None => Ok(None),
     }
 }
 
-/// Writes what is left on the account after all parts, and a ledger entry for each, in their order.
-/// The parts must not take more than there is.
+/// Pays for the orders, which are locked and pending, and must not cost more than there is: their
+/// status, what is left on the account, a ledger entry for each, in their order, and their answers.
+/// All in one statement, as in [`sell`].
 ///
 /// # Errors
-/// Postgres's; among them that there was not enough.
-pub async fn write_purse(
+/// Postgres's; among them that there was not enough. [`Error::Bug`] when an order was not pending.
+pub async fn spend(
     tx: &mut PgConnection,
     user: UserId,
     purse: Purse,
-    reason: &str,
-    parts: &[Part],
+    payments: &[Payment<'_>],
 ) -> Result<(), Error> {
-    let entries = Entries::of(purse.balance_cents, purse.version, parts);
+    let parts: Vec<Part> = payments.iter().map(|payment| payment.part).collect();
+    let entries = Entries::of(purse.balance_cents, purse.version, &parts);
+    let stored = Answers::of(payments.iter().map(|payment| (payment.claim, payment.answer)));
     let written = sqlx::query!(
-        "with purse as (
+        r#"with moved as (
+             update orders set status = 'paid', paid_at = $5
+              where id = any($9::uuid[]) and status = 'pending' returning 1),
+         purse as (
              update accounts set balance_cents = $2, version = $3, fence = $4
-              where user_id = $1 returning user_id)
-         insert into balance_ledger
-             (user_id, before, delta, after, version, fence, reason, order_id, request_id)
-         select purse.user_id, before, delta, before + delta, new.version, $4, $5, order_id,
-                request_id
-           from purse,
-                unnest($6::bigint[], $7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[])
-                with ordinality as new (before, delta, version, order_id, request_id, place)
-          order by place",
+              where user_id = $1 returning user_id),
+         entered as (
+             insert into balance_ledger
+                 (user_id, before, delta, after, version, fence, reason, order_id, request_id)
+             select purse.user_id, before, delta, before + delta, new.version, $4, 'payment',
+                    order_id, request_id
+               from purse,
+                    unnest($6::bigint[], $7::bigint[], $8::bigint[], $9::uuid[], $10::uuid[])
+                    with ordinality as new (before, delta, version, order_id, request_id, place)
+              order by place
+             returning 1),
+         answered as (
+             update idempotency i set status = new.status, body = new.body
+               from unnest($11::text[], $12::smallint[], $13::bytea[]) as new (claim, status, body)
+              where i.ctid = new.claim::tid
+             returning 1)
+         select (select count(*) from moved) as "moved!",
+                (select count(*) from entered) as "entries!",
+                (select count(*) from answered) as "answers!""#,
         user.0,
         entries.after,
         entries.next_version,
         purse.fence,
-        reason,
+        purse.now,
         &entries.befores,
         &entries.deltas,
         &entries.versions,
         &entries.orders,
         &entries.requests,
+        &stored.claims,
+        &stored.statuses,
+        &stored.bodies as &[&[u8]],
     )
-    .execute(tx)
+    .fetch_one(tx)
     .await?;
-    entries.written(written.rows_affected())
+    entries.all_written(&[written.moved, written.entries, written.answers])
+}
+
+/// The answers of a batch, column by column.
+struct Answers<'a> {
+    claims: Vec<String>,
+    statuses: Vec<i16>,
+    bodies: Vec<&'a [u8]>,
+}
+
+impl<'a> Answers<'a> {
+    fn of(answers: impl Iterator<Item = (&'a ClaimRow, &'a Answer)>) -> Self {
+        let mut columns = Self { claims: Vec::new(), statuses: Vec::new(), bodies: Vec::new() };
+        for (claim, answer) in answers {
+            columns.claims.push(claim.ctid().to_owned());
+            columns.statuses.push(answer.status_column());
+            columns.bodies.push(&answer.body);
+        }
+        columns
+    }
 }
 
 /// The entries of a batch, column by column.
@@ -304,12 +350,13 @@ impl Entries {
         entries
     }
 
-    /// Whether each part has its entry.
-    fn written(&self, entries: u64) -> Result<(), Error> {
-        if entries == self.deltas.len() as u64 {
+    /// Whether each part has its row in every table.
+    fn all_written(&self, rows: &[i64]) -> Result<(), Error> {
+        let parts = self.deltas.len() as u64;
+        if rows.iter().all(|rows| rows.unsigned_abs() == parts) {
             Ok(())
         } else {
-            Err(Error::Bug("a batch wrote another number of entries".to_owned()))
+            Err(Error::Bug(format!("a batch of {parts} wrote {rows:?} rows")))
         }
     }
 }
