@@ -8,7 +8,7 @@ if held ~= false then
     if first then
         hand_on(first, ARGV[2], ARGV[4])
     elseif held then
-        redis.call('del', KEYS[1])
+        free()
     end
 end
 return 1

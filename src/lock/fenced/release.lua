@@ -35,11 +35,9 @@ if first and first ~= again then
     end
     return {was, 'another', hand_on(first, grant_ms, channels)}
 elseif again ~= '' then
-    if first then
-        forget(again)
-    end
+    forget(again)
     return {was, 'again', grant(again, ttl)}
 elseif held then
-    redis.call('del', KEYS[1])
+    free()
 end
 return {was, 'nobody', '0'}
