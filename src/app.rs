@@ -232,6 +232,10 @@ fn describe_metrics() {
         ),
         ("holdfast_lock_renewals_total", "fenced: leases that were given their full time again"),
         ("holdfast_lock_lost_total", "fenced: leases that were gone while somebody held them"),
+        (
+            "holdfast_batches_early_total",
+            "batched: put together while the lock was waited for, and used or given up",
+        ),
         ("holdfast_stale_writes_total", "Writes refused because another holder had been at it"),
     ] {
         metrics::describe_counter!(name, help);

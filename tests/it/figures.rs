@@ -5,12 +5,12 @@ use reqwest::StatusCode;
 use crate::common::{Shop, body, until};
 
 /// All figures of that replica.
-async fn figures(shop: &Shop, replica: usize) -> String {
+pub async fn figures(shop: &Shop, replica: usize) -> String {
     shop.http.get(shop.url(replica, "/metrics")).send().await.unwrap().text().await.unwrap()
 }
 
 /// The value of the line that begins like that.
-fn value(figures: &str, line: &str) -> Option<f64> {
+pub fn value(figures: &str, line: &str) -> Option<f64> {
     let found = figures.lines().find(|l| l.strip_prefix(line).is_some_and(|l| l.starts_with(' ')));
     found?.rsplit_once(' ')?.1.parse().ok()
 }

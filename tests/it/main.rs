@@ -10,6 +10,7 @@ mod topology;
 mod audit;
 mod batched;
 mod batched_deaths;
+mod batched_early;
 mod batched_faults;
 mod batched_money;
 mod cancelled;

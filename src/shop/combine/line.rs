@@ -250,4 +250,27 @@ mod tests {
         assert_eq!(works(lines.take(&key(), MOST_AT_ONCE).batch), [MOST_AT_ONCE + 1]);
         assert!(lines.take(&key(), MOST_AT_ONCE).batch.is_empty() && lines.is_over(&key()));
     }
+
+    #[tokio::test]
+    async fn whoever_waits_for_so_many_is_told_when_they_are_there() {
+        let lines = Lines::default();
+        let mut answers = Vec::new();
+        let mut join = |work| {
+            let (member, answer) = member(work);
+            answers.push(answer);
+            lines.join(&key(), member);
+        };
+        join(0);
+        let key = key();
+        let mut three = std::pin::pin!(lines.filled(&key, 3));
+        assert!(futures_util::poll!(&mut three).is_pending());
+        join(1);
+        assert!(futures_util::poll!(&mut three).is_pending());
+        join(2);
+        assert!(futures_util::poll!(&mut three).is_ready());
+        // Of a line in which they are, and of one that is over, at once.
+        assert!(futures_util::poll!(std::pin::pin!(lines.filled(&key, 2))).is_ready());
+        lines.close(&key);
+        assert!(futures_util::poll!(std::pin::pin!(lines.filled(&key, 9))).is_ready());
+    }
 }

@@ -64,6 +64,14 @@ struct Early<W> {
     _permit: OwnedSemaphorePermit,
 }
 
+impl<W> Early<W> {
+    fn ended(&self, end: &'static str) {
+        if matches!(self.ready, Ready::Claimed(_)) {
+            metrics::counter!("holdfast_batches_early_total", "end" => end).increment(1);
+        }
+    }
+}
+
 /// Serves a line until nobody is in it.
 pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
     let lines = W::lines(&shop.combiner).clone();
@@ -83,7 +91,10 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
         };
         let early = held.early.take();
         let (mut members, ready) = match early {
-            Some(early) => (early.members, early.ready),
+            Some(early) => {
+                early.ended("used");
+                (early.members, early.ready)
+            }
             None => (Vec::new(), Ready::No),
         };
         if members.is_empty() {
@@ -270,6 +281,7 @@ impl<W: Work> Server<W> {
 
     async fn put_back(&mut self, early: Option<Early<W>>) {
         if let Some(early) = early {
+            early.ended("given-up");
             early.ready.give_up().await;
             self.lines.put_back(&self.key, early.members);
         }
