@@ -23,8 +23,13 @@ if value and string.find(value, ARGV[1] .. ' ', 1, true) == 1 then
     local seen = redis.call('zscore', KEYS[3], first)
     if first ~= again and seen and tonumber(seen) >= now_ms - ARGV[4] then
         local top = redis.call('incrby', KEYS[4], 64)
-        if top % 4096 == 0 then
-            redis.call('zremrangebyscore', KEYS[3], '-inf', now_ms - ARGV[4] - 1)
+        if top % 4096 < 64 then
+            -- Whoever has not asked for so long is dead, or has left.
+            local gone = redis.call('zrangebyscore', KEYS[3], '-inf', now_ms - ARGV[4] - 1)
+            for _, owner in ipairs(gone) do
+                redis.call('zrem', KEYS[2], owner)
+                redis.call('zrem', KEYS[3], owner)
+            end
             redis.call('pexpire', KEYS[2], 60000)
             redis.call('pexpire', KEYS[3], 60000)
             redis.call('pexpire', KEYS[4], 86400000)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::transaction::{Begun, Ready, Session, Step};
+use super::transaction::{Begun, Ready, Session, Step, deadline};
 use super::{Member, Work, pass};
 use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
@@ -212,13 +212,15 @@ async fn attempt_until_done<W: Work>(
     }
     let (mut attempt, mut healings) = (1, 0);
     let (error, end) = loop {
+        let until = deadline(members);
+        let early = !matches!(ready, Ready::No);
         let begun = match std::mem::replace(&mut ready, Ready::No) {
             Ready::Claimed(begun) => Ok(begun),
-            Ready::Open(session) => Begun::claim(session, members, false).await,
-            Ready::No => match shop.connection().await.map(Session::begin) {
-                Ok(beginning) => match beginning.await {
-                    Ok(session) => Begun::claim(session, members, attempt > 1).await,
-                    Err(error) => Err(error.into()),
+            Ready::Open(session) => Begun::claim(session, members, false, until).await,
+            Ready::No => match shop.connection().await {
+                Ok(connection) => match Session::begin(connection, until).await {
+                    Ok(session) => Begun::claim(session, members, attempt > 1, until).await,
+                    Err(error) => Err(error),
                 },
                 Err(error) => break (error.clone(), End::Away(error)),
             },
@@ -228,6 +230,8 @@ async fn attempt_until_done<W: Work>(
             Err(error) => Step::Failed(error),
         };
         match step {
+            // Its session died while it waited for the lock.
+            Step::Failed(Error::Unavailable { .. }) if early => {}
             Step::Over(told) => return Ok((told, End::Held)),
             Step::Unacknowledged(error, told) => {
                 return Ok(settle(shop, members, error, told).await);

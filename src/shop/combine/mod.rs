@@ -6,6 +6,12 @@
 //! has queued up while the last one was in flight, and a request that comes alone is a batch of
 //! one.
 //!
+//! While another process has the lock, a crowd's next batch is put together: its transaction is
+//! begun, its tokens are taken and its keys claimed, so that under the lock there is only the work.
+//! Elsewhere the lock comes before the connection, because whoever waits for a lock with a
+//! connection in hand can keep its holder from having one. Here it is one connection in four at
+//! most, idle when it was taken, for 50 ms.
+//!
 //! Guarantees:
 //! - first come, first served, within a process;
 //! - each member is answered for itself: one that is refused holds nobody up, and when a batch

@@ -207,6 +207,11 @@ impl<W: Work> Server<W> {
         let waiting = Waiting::begin(&BATCHED);
         let early = self.early(&mut asking, began + A_WHILE).await;
         while timeout(A_WHILE, &mut asking).await.is_err() {
+            if self.lines.waiting(&self.key) == 0 {
+                // The crowd has gone: nobody else need wait for our turn.
+                self.tokens.flush().await;
+                return None;
+            }
             // The lock may be had meanwhile; who is being tended is put back first.
             let tending = pin!(self.tend());
             if let Either::Left(((), tending)) = select(&mut asking, tending).await {
@@ -243,14 +248,14 @@ impl<W: Work> Server<W> {
     async fn early(&mut self, asking: &mut Asking, until: Instant) -> Option<Early<W>> {
         let expected = self.expected.filter(|expected| *expected > 1)?;
         let Spare { connection, permit } = self.shop.pool.spare()?;
-        let session = Session::begin(connection).await.ok()?;
+        let session = Session::begin(connection, until).await.ok()?;
         let mut early = Early { ready: Ready::Open(session), members: Vec::new(), _permit: permit };
         let all_here = {
             let filled = pin!(self.lines.filled(&self.key, expected.min(MOST_AT_ONCE)));
             matches!(timeout_at(until, select(&mut *asking, filled)).await, Ok(Either::Right(_)))
         };
         if all_here {
-            early = self.put_together(early).await;
+            early = self.put_together(early, until).await;
         }
         match timeout_at(until, asking).await {
             Ok(()) => Some(early),
@@ -261,15 +266,16 @@ impl<W: Work> Server<W> {
         }
     }
 
-    /// Takes the tokens of all who are in line, and claims their keys.
-    async fn put_together(&mut self, early: Early<W>) -> Early<W> {
+    /// Takes the tokens of all who are in line, and claims their keys; if that takes too long, they
+    /// are in line again.
+    async fn put_together(&mut self, early: Early<W>, until: Instant) -> Early<W> {
         let Ready::Open(session) = early.ready else { return early };
         let members = self.take().await;
         let members = batch::open(&self.shop, members, &mut self.tokens).await;
         if members.is_empty() {
             return Early { ready: Ready::Open(session), members, ..early };
         }
-        match Begun::claim(session, &members, false).await {
+        match Begun::claim(session, &members, false, until).await {
             Ok(begun) => Early { ready: Ready::Claimed(begun), members, ..early },
             Err(error) => {
                 tracing::debug!(%error, "a batch will be put together when the lock is had");

@@ -31,10 +31,16 @@ pub(super) enum Step {
 pub(super) struct Session(Option<PoolConnection<Postgres>>);
 
 impl Session {
-    pub(super) async fn begin(connection: PoolConnection<Postgres>) -> Result<Self, sqlx::Error> {
+    /// Until then it has begun, or is closed.
+    pub(super) async fn begin(
+        connection: PoolConnection<Postgres>,
+        until: Instant,
+    ) -> Result<Self, Error> {
         let mut session = Self(Some(connection));
-        session.say("begin").await?;
-        Ok(session)
+        match timeout_at(until, session.say("begin")).await {
+            Ok(begun) => begun.map(|()| session).map_err(Error::from),
+            Err(_) => Err(Error::silence()),
+        }
     }
 
     async fn commit(self) -> Result<(), sqlx::Error> {
@@ -96,11 +102,13 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Claims the keys of those members. For `thorough` see [`idempotency::claim_all`].
+    /// Claims the keys of those members, until then. For `thorough` see
+    /// [`idempotency::claim_all`].
     pub(super) async fn claim<W: Work>(
         mut session: Session,
         members: &[Member<W>],
         thorough: bool,
+        until: Instant,
     ) -> Result<Self, Error> {
         let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
         let statements = async {
@@ -109,7 +117,7 @@ impl Begun {
                 Err(error) => Err(undone(session, error).await),
             }
         };
-        timeout_at(deadline(members), statements).await.unwrap_or_else(|_| Err(time_is_up()))
+        timeout_at(until, statements).await.unwrap_or_else(|_| Err(time_is_up()))
     }
 
     /// Does the work of the members it was begun for, under their lock.
@@ -169,7 +177,7 @@ impl Ready {
 }
 
 /// The last of the members' deadlines.
-fn deadline<W>(members: &[Member<W>]) -> Instant {
+pub(super) fn deadline<W>(members: &[Member<W>]) -> Instant {
     let last = members.iter().map(|member| member.conditions.deadline).max();
     last.unwrap_or_else(Instant::now)
 }
