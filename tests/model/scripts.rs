@@ -173,7 +173,7 @@ impl Redis {
         }
     }
 
-    /// release.lua
+    /// handoff.lua and release.lua, which do the same as far as it can be seen from here
     fn release(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<Reply, String> {
         let others = self.lock.is_some() && !self.is_of(owner);
         if rules.again_unless_held && again != NOBODY && self.is_of(again) {
