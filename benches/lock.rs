@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use holdfast::clock::monotonic_us;
+use holdfast::load::jain;
 use holdfast::lock::{Ask, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
 use tokio::time::Instant;
 
@@ -349,12 +350,6 @@ struct Figures {
     round_trips: f64,
 }
 
-/// Jain's index: 1 when all have had as many, 1/n when one has had all.
-fn jain(had: &[f64]) -> f64 {
-    let (sum, squares) = had.iter().fold((0.0, 0.0), |(s, q), n| (s + n, q + n * n));
-    sum * sum / (had.len() as f64 * squares)
-}
-
 fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Result<Figures> {
     holds.sort_by_key(|hold| hold.held_us);
     for pair in holds.windows(2) {
@@ -371,15 +366,15 @@ fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Res
     let others = (PROCESSES * CLIENTS - 1) as f64;
     let ideal_ms = others * mean_hold_ms - THINK.as_secs_f64() * 1_000.0;
     let (mut same, mut between) = (Vec::new(), Vec::new());
-    let (mut clients, mut processes) = ([0.0; PROCESSES * CLIENTS], [0.0; PROCESSES]);
+    let (mut clients, mut processes) = ([0; PROCESSES * CLIENTS], [0; PROCESSES]);
     for pair in holds.windows(2) {
         let gap = (pair[1].held_us - pair[0].released_us) as f64;
         let together = pair[0].client / CLIENTS == pair[1].client / CLIENTS;
         if together { same.push(gap) } else { between.push(gap) }
     }
     for hold in &holds {
-        clients[hold.client] += 1.0;
-        processes[hold.client / CLIENTS] += 1.0;
+        clients[hold.client] += 1;
+        processes[hold.client / CLIENTS] += 1;
     }
     Ok(Figures {
         held_share: held as f64 / (last - first) as f64,

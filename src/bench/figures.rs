@@ -96,13 +96,13 @@ fn of_throughput(results: &Results) -> Vec<Figure> {
     let hero = |than: &str| format!("one hot item: {HERO} / {than}");
     let (atomic, noop) = (over(hot(HERO), hot("atomic")), over(hot(HERO), no_op(n)));
     vec![
-        more("P1", hero(MEASURE), "×", [15.0, 25.0], over(hot(HERO), hot(MEASURE))),
-        more("P2", hero(RIVAL), "×", [10.0, 15.0], over(hot(HERO), hot(RIVAL))),
-        more("P3", hero("atomic"), "×", [6.0, 10.0], atomic),
-        more("P4", format!("{HERO} / no-op"), "×", [0.12, 0.20], noop),
-        more("P5", format!("{HERO}: {CROWD} clients / {n}"), "×", [1.2, 1.5], crowd),
-        less("P6", format!("one client: p50 {HERO} / p50 {RIVAL}"), "×", [1.3, 1.0], waits),
-        more(
+        Figure::new("P1", hero(MEASURE), "×", [15.0, 25.0], over(hot(HERO), hot(MEASURE))),
+        Figure::new("P2", hero(RIVAL), "×", [10.0, 15.0], over(hot(HERO), hot(RIVAL))),
+        Figure::new("P3", hero("atomic"), "×", [6.0, 10.0], atomic),
+        Figure::new("P4", format!("{HERO} / no-op"), "×", [0.12, 0.20], noop),
+        Figure::new("P5", format!("{HERO}: {CROWD} clients / {n}"), "×", [1.2, 1.5], crowd),
+        Figure::new("P6", format!("one client: p50 {HERO} / p50 {RIVAL}"), "×", [1.3, 1.0], waits),
+        Figure::new(
             "P7",
             format!("1,000 items evenly: {HERO} / {RIVAL}"),
             "×",
@@ -119,8 +119,8 @@ fn of_fenced(results: &Results) -> Vec<Figure> {
     let rate = ratio(results, hot("fenced"), hot(MEASURE), RATE);
     let what = |what: String| format!("one hot item: {what}");
     vec![
-        more("P8", what(format!("p99 {MEASURE} / p99 fenced")), "×", [8.0, 20.0], waits),
-        more("P8", what(format!("fenced / {MEASURE}")), "×", [1.2, 2.0], rate),
+        Figure::new("P8", what(format!("p99 {MEASURE} / p99 fenced")), "×", [8.0, 20.0], waits),
+        Figure::new("P8", what(format!("fenced / {MEASURE}")), "×", [1.2, 2.0], rate),
     ]
 }
 
@@ -140,12 +140,12 @@ fn of_cost(results: &Results) -> Vec<Figure> {
     let clients = each(results, hot, |round| Some(round.jain_clients));
     let replicas = each(results, hot, |round| Some(round.jain_replicas));
     vec![
-        less("P12", what("Redis' reads per order"), "", [0.1, 0.05], reads),
-        less("P12", what("Postgres' commits per order"), "", [0.1, 0.05], commits),
-        more("P13", what("sold-out answers / no-op"), "×", [0.3, 0.5], sold_out),
-        more("P14", pays, "×", [0.9, 1.1], pay),
-        more("fair", what("Jain over clients"), "", [0.95, 0.95], clients),
-        more("fair", what("Jain over replicas"), "", [0.95, 0.95], replicas),
+        Figure::new("P12", what("Redis' reads per order"), "", [0.1, 0.05], reads),
+        Figure::new("P12", what("Postgres' commits per order"), "", [0.1, 0.05], commits),
+        Figure::new("P13", what("sold-out answers / no-op"), "×", [0.3, 0.5], sold_out),
+        Figure::new("P14", pays, "×", [0.9, 1.1], pay),
+        Figure::new("fair", what("Jain over clients"), "", [0.95, 0.95], clients),
+        Figure::new("fair", what("Jain over replicas"), "", [0.95, 0.95], replicas),
     ]
 }
 
@@ -167,42 +167,23 @@ fn of_locks(results: &Results) -> Vec<Figure> {
     let inside = value(|_, arm| arm.same_process_p50_us);
     let between = value(|lock, arm| Some(arm.between_p50_us? / lock.ping_us));
     vec![
-        more("P9", what("share of time held"), "%", [93.0, 97.0], held),
-        less("P10", what("p99 wait / ideal"), "×", [1.5, 1.2], waits),
-        less("P11", what("hand-off in a process"), "µs", [20.0, 5.0], inside),
-        less("P11", what("between processes"), "RTT", [2.5, 1.7], between),
+        Figure::new("P9", what("share of time held"), "%", [93.0, 97.0], held),
+        Figure::new("P10", what("p99 wait / ideal"), "×", [1.5, 1.2], waits),
+        Figure::new("P11", what("hand-off in a process"), "µs", [20.0, 5.0], inside),
+        Figure::new("P11", what("between processes"), "RTT", [2.5, 1.7], between),
     ]
 }
 
-fn more(
-    id: &'static str,
-    what: String,
-    unit: &'static str,
-    goals: [f64; 2],
-    value: Value,
-) -> Figure {
-    Figure::new(id, what, unit, false, goals, value)
-}
-
-fn less(
-    id: &'static str,
-    what: String,
-    unit: &'static str,
-    goals: [f64; 2],
-    value: Value,
-) -> Figure {
-    Figure::new(id, what, unit, true, goals, value)
-}
-
 impl Figure {
+    /// Which way is better is told by the goals.
     fn new(
         id: &'static str,
         what: String,
         unit: &'static str,
-        less_is_better: bool,
         [at_least, reach_for]: [f64; 2],
         value: Value,
     ) -> Self {
+        let less_is_better = reach_for < at_least;
         let (value, missing) = match value {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
@@ -252,11 +233,11 @@ mod tests {
         let met = |less_is_better, value: f64| {
             let value = Spread::of([value]).ok_or_else(String::new);
             let goals = if less_is_better { [1.3, 1.0] } else { [10.0, 15.0] };
-            Figure::new("P", String::new(), "×", less_is_better, goals, value).met
+            Figure::new("P", String::new(), "×", goals, value).met
         };
         assert_eq!([9.0, 10.0, 16.0].map(|v| met(false, v)), [Met::No, Met::AtLeast, Met::Reached]);
         assert_eq!([1.4, 1.2, 0.9].map(|v| met(true, v)), [Met::No, Met::AtLeast, Met::Reached]);
-        let none = Figure::new("P", String::new(), "×", false, [1.0, 2.0], Err("why".to_owned()));
+        let none = Figure::new("P", String::new(), "×", [1.0, 2.0], Err("why".to_owned()));
         assert_eq!((none.met, none.missing.as_deref()), (Met::Unknown, Some("why")));
     }
 }

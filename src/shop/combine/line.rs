@@ -201,15 +201,22 @@ mod tests {
         members.into_iter().map(|member| member.work).collect()
     }
 
+    /// They get in line; who hears their answers is kept.
+    fn join(
+        lines: &Lines<usize>,
+        answers: &mut Vec<oneshot::Receiver<Result<Outcome, Error>>>,
+        work: usize,
+    ) -> Joined {
+        let (member, answer) = member(work);
+        answers.push(answer);
+        lines.join(&key(), member)
+    }
+
     #[test]
     fn a_full_line_takes_nobody_though_its_members_are_out_for_a_moment() {
         let lines = Lines::default();
         let mut answers = Vec::new();
-        let mut join = |work| {
-            let (member, answer) = member(work);
-            answers.push(answer);
-            lines.join(&key(), member)
-        };
+        let mut join = |work| join(&lines, &mut answers, work);
         assert!(matches!(join(0), Joined::First));
         for work in 1..MOST_WAITING {
             assert!(matches!(join(work), Joined::Behind), "{work}");
@@ -232,9 +239,7 @@ mod tests {
         let lines = Lines::default();
         let mut answers = Vec::new();
         let mut join = |work| {
-            let (member, answer) = member(work);
-            answers.push(answer);
-            lines.join(&key(), member);
+            join(&lines, &mut answers, work);
         };
         (0..MOST_AT_ONCE).for_each(&mut join);
         let early = lines.borrow(&key());
@@ -256,9 +261,7 @@ mod tests {
         let lines = Lines::default();
         let mut answers = Vec::new();
         let mut join = |work| {
-            let (member, answer) = member(work);
-            answers.push(answer);
-            lines.join(&key(), member);
+            join(&lines, &mut answers, work);
         };
         join(0);
         let key = key();

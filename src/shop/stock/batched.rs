@@ -1,14 +1,15 @@
 //! `batched`: many orders for one item, one lock and one write.
 //!
-//! # Guarantee The row is locked from the read to the commit (`for no key update`), so nothing
-//! comes between, whatever the lease does; and the row's fence is looked at under that lock, so a
-//! holder that comes too late writes nothing. Orders are taken in their order of arrival: each
-//! one's `before` is the `after` of the one before it, and each has a ledger entry and a version of
-//! its own, as if it had come alone.
+//! # Guarantee
+//! The row is locked from the read to the commit (`for no key update`), so nothing comes between,
+//! whatever the lease does; and the row's fence is looked at under that lock, so a holder that
+//! comes too late writes nothing. Orders are taken in their order of arrival: each one's `before`
+//! is the `after` of the one before it, and each has a ledger entry and a version of its own, as if
+//! it had come alone.
 //!
-//! # Breaks when It does not. A replica that is stopped in the middle of its transaction keeps the
-//! row, and with it everybody, until Postgres ends its session
-//! (`idle_in_transaction_session_timeout`).
+//! # Breaks when
+//! It does not. A replica that is stopped in the middle of its transaction keeps the row, and with
+//! it everybody, until Postgres ends its session (`idle_in_transaction_session_timeout`).
 //!
 //! # Seen in the wild
 //! Flat combining (Hendler, Incze, Shavit, Tzafrir, SPAA 2010); the grouped hot-row updates of
@@ -98,8 +99,9 @@ pub struct Payment<'a> {
 
 /// Locks the item's row and reads it; `None` when there is no such item.
 ///
-/// # Errors [`Error::Stale`] when the row knows a higher fence than the lock has; [`Error::Bug`]
-/// when no lock covers the item; Postgres's.
+/// # Errors
+/// [`Error::Stale`] when the row knows a higher fence than the lock has; [`Error::Bug`] when no
+/// lock covers the item; Postgres's.
 pub async fn lock_shelf(
     tx: &mut PgConnection,
     exclusion: &Exclusion<'_>,
