@@ -5,6 +5,7 @@
 //! ([`check_server`] refuses a server that says otherwise). It does not retry: a retry repeats a
 //! whole transaction, and only its owner knows what that is.
 
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,10 @@ use std::time::Duration;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, PgPool, Postgres};
+use sqlx::{Connection, PgConnection, PgPool, Postgres};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 /// The schema, in the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -94,8 +96,8 @@ pub struct Spare {
 }
 
 impl Pool {
-    /// A connection. Time running out means *unavailable* where Postgres does not let us in or does
-    /// not answer, and *overloaded* where all connections are at work.
+    /// A connection that works: it was asked. Time running out means *unavailable* where Postgres
+    /// does not let us in or does not answer, and *overloaded* where all connections are at work.
     ///
     /// # Errors
     /// What kept it from us, and how it is called.
@@ -103,10 +105,60 @@ impl Pool {
     /// # Cancel safety
     /// Safe: a connection that nobody waits for any more goes back.
     pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
+        self.first_that_works(|mut connection, until| async move {
+            match timeout_at(until, connection.ping()).await {
+                Ok(Ok(())) => Ok(connection),
+                Ok(Err(error)) => {
+                    drop(connection.detach());
+                    Err(error)
+                }
+                Err(_) => {
+                    drop(connection.detach());
+                    Err(sqlx::Error::PoolTimedOut)
+                }
+            }
+        })
+        .await
+    }
+
+    /// A transaction on a connection of its own. That it begins is what shows that the connection
+    /// works: asking beforehand would be one round trip more for whoever waits for its locks.
+    ///
+    /// # Errors
+    /// As [`Pool::acquire`].
+    ///
+    /// # Cancel safety
+    /// Safe: a transaction that nobody waits for any more is closed.
+    pub async fn begin(&self) -> Result<Transaction, (Trouble, sqlx::Error)> {
+        self.first_that_works(Transaction::begin).await
+    }
+
+    /// Connections may have died while nobody needed them: what is wanted is tried with one after
+    /// the other, and a new one at last.
+    async fn first_that_works<T, F>(
+        &self,
+        try_it: impl Fn(PoolConnection<Postgres>, Instant) -> F + Send + 'static,
+    ) -> Result<T, (Trouble, sqlx::Error)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, sqlx::Error>> + Send,
+    {
         let pool = self.pool.clone();
-        let acquired = self.runtime.spawn(async move { pool.acquire().await }).await;
-        acquired.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(|error| {
-            let most = self.pool.options().get_max_connections();
+        let most = pool.options().get_max_connections();
+        let first = self.runtime.spawn(async move {
+            let until = Instant::now() + ACQUIRE_TIMEOUT;
+            let mut dead = 0;
+            loop {
+                let connection = pool.acquire().await?;
+                match try_it(connection, until).await {
+                    Err(error) if trouble(&error) == Trouble::Unavailable && dead < most => {
+                        dead += 1;
+                    }
+                    done => return done,
+                }
+            }
+        });
+        first.await.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(|error| {
             let all_at_work = self.pool.size() >= most && self.pool.num_idle() == 0;
             match trouble(&error) {
                 Trouble::Overloaded if !all_at_work => (Trouble::Unavailable, error),
@@ -131,6 +183,77 @@ impl Pool {
     }
 }
 
+/// A transaction that has begun. Dropped half-way, its connection is closed: whatever it was
+/// doing, Postgres undoes it.
+#[derive(Debug)]
+pub struct Transaction(Option<PoolConnection<Postgres>>);
+
+impl Transaction {
+    /// Until then it has begun, or the connection is closed.
+    ///
+    /// # Errors
+    /// Postgres's; [`sqlx::Error::PoolTimedOut`] when it says nothing until then.
+    pub async fn begin(
+        connection: PoolConnection<Postgres>,
+        until: Instant,
+    ) -> Result<Self, sqlx::Error> {
+        let mut transaction = Self(Some(connection));
+        let begun = timeout_at(until, transaction.say("begin")).await;
+        begun.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| transaction)
+    }
+
+    /// Commits. After an error it may have been committed or not.
+    ///
+    /// # Errors
+    /// Postgres's.
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
+        self.end("commit").await.map(drop)
+    }
+
+    /// Undoes it. The connection is free for something else.
+    ///
+    /// # Errors
+    /// Postgres's; it is undone nevertheless, as soon as Postgres sees that the connection ended.
+    pub async fn rollback(self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.end("rollback").await
+    }
+
+    async fn end(mut self, how: &'static str) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.say(how).await?;
+        self.0.take().ok_or(sqlx::Error::WorkerCrashed)
+    }
+
+    async fn say(&mut self, what: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(what).execute(&mut **self).await.map(drop)
+    }
+}
+
+impl Deref for Transaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match &self.0 {
+            Some(connection) => connection,
+            None => unreachable!("a transaction has its connection until it ends"),
+        }
+    }
+}
+
+impl DerefMut for Transaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match &mut self.0 {
+            Some(connection) => connection,
+            None => unreachable!("a transaction has its connection until it ends"),
+        }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        drop(self.0.take().map(PoolConnection::detach));
+    }
+}
+
 /// Must be called on the main runtime.
 impl From<PgPool> for Pool {
     fn from(pool: PgPool) -> Self {
@@ -152,6 +275,8 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let pool = PgPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
+        // `Pool` does it, or begins a transaction instead.
+        .test_before_acquire(false)
         .connect_lazy_with(options);
     Ok(pool.into())
 }

@@ -15,7 +15,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use rand::RngExt as _;
-use sqlx::{Connection, PgConnection};
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout, timeout_at};
 
@@ -23,6 +24,7 @@ use super::figures::{Holding, Waiting};
 use super::idempotency::{self, Claim, Opened, Stored};
 use super::stock::{Exclusion, Strategy};
 use super::{Answer, Conditions, Error, Outcome, Refusal, Shop};
+use crate::db::Transaction;
 use crate::lock::{self, Ask, Guards, LockKey, TokenGuard};
 use crate::probe::{Point, Probe, Seen};
 
@@ -277,14 +279,18 @@ pub(super) async fn heal(
 
 /// How one transaction ended.
 enum Step {
-    /// It is over: committed, rolled back, or it never began.
+    /// It is over: committed, rolled back, or closed.
     Over(Result<Outcome, Error>),
-    /// Somebody else has done its work meanwhile.
-    Claimed,
-    /// The request's time ran out before the commit was sent.
-    TimeUp,
+    /// Somebody else has done its work meanwhile. The connection is free to ask what came of it.
+    Claimed(PoolConnection<Postgres>),
     /// The commit was sent, and nobody said that it was done.
     Unacknowledged(Error),
+}
+
+impl From<sqlx::Error> for Step {
+    fn from(error: sqlx::Error) -> Self {
+        Step::Over(Err(error.into()))
+    }
 }
 
 async fn in_one_transaction<E: Errand>(
@@ -293,27 +299,16 @@ async fn in_one_transaction<E: Errand>(
     errand: &E,
     guards: &Guards,
 ) -> End {
-    let mut connection = match shop.connection().await {
-        Ok(connection) => connection,
+    let tx = match shop.begin().await {
+        Ok(tx) => tx,
         Err(error) => return End::GiveBack(Err(error)),
     };
-    let step = transaction(&mut connection, conditions, errand, guards).await;
-    let end = match step {
-        Step::Over(result) => {
-            drop(connection);
-            End::GiveBack(result)
+    let end = match transaction(tx, conditions, errand, guards).await {
+        Step::Over(result) => End::GiveBack(result),
+        Step::Claimed(mut connection) => {
+            End::GiveBack(finished_by_another(&mut connection, errand).await)
         }
-        Step::Claimed => End::GiveBack(finished_by_another(&mut connection, errand).await),
-        Step::TimeUp => {
-            // Whatever it was doing, Postgres undoes it when the connection ends.
-            drop(connection.detach());
-            End::GiveBack(Err(Error::Overloaded("the request's time is up".to_owned())))
-        }
-        Step::Unacknowledged(error) => {
-            // Its place in the pool is needed to find out what became of it.
-            drop(connection.detach());
-            settle(shop, errand, error).await
-        }
+        Step::Unacknowledged(error) => settle(shop, errand, error).await,
     };
     if matches!(end, End::GiveBack(Ok(Outcome::Done(_)))) {
         conditions.probe.at(Point::Committed, seen(errand)).await;
@@ -322,7 +317,7 @@ async fn in_one_transaction<E: Errand>(
 }
 
 async fn transaction<E: Errand>(
-    connection: &mut PgConnection,
+    mut tx: Transaction,
     conditions: &Conditions,
     errand: &E,
     guards: &Guards,
@@ -334,34 +329,39 @@ async fn transaction<E: Errand>(
         request_id: conditions.request_id,
     };
     let statements = async {
-        let mut tx = connection.begin().await?;
-        match body(&mut tx, errand, &held).await? {
-            Body::Answer(answer) => {
+        match body(&mut tx, errand, &held).await {
+            Ok(Body::Answer(answer)) => {
                 conditions.probe.at(Point::Commit, seen(errand)).await;
-                Ok(Ok((tx, answer)))
+                Ok((tx, answer))
             }
-            Body::Refused(refusal) => {
+            Ok(Body::Refused(refusal)) => {
                 tx.rollback().await?;
-                Ok(Err(Step::Over(Ok(Outcome::Refused(refusal)))))
+                Err(Step::Over(Ok(Outcome::Refused(refusal))))
             }
-            Body::Claimed => {
-                tx.rollback().await?;
-                Ok(Err(Step::Claimed))
-            }
+            Ok(Body::Claimed) => Err(Step::Claimed(tx.rollback().await?)),
+            Err(error) => Err(Step::Over(Err(undone(tx, error).await))),
         }
     };
     // A transaction must not outlive its request: the lease it relies on is only a little longer.
     let (tx, answer) = match timeout_at(conditions.deadline, statements).await {
-        Ok(Ok(Ok(ready))) => ready,
-        Ok(Ok(Err(step))) => return step,
-        Ok(Err(error)) => return Step::Over(Err(error)),
-        Err(_) => return Step::TimeUp,
+        Ok(Ok(ready)) => ready,
+        Ok(Err(step)) => return step,
+        Err(_) => return Step::Over(Err(Error::time_is_up())),
     };
     match timeout(COMMIT_LIMIT, tx.commit()).await {
         Ok(Ok(())) => Step::Over(Ok(Outcome::Done(answer))),
         Ok(Err(error)) => Step::Unacknowledged(error.into()),
         Err(_) => Step::Unacknowledged(Error::Overloaded("the commit took too long".to_owned())),
     }
+}
+
+/// Rolls back what failed, so that its connection can be used again; if that fails too, it is
+/// closed.
+pub(super) async fn undone(tx: Transaction, error: Error) -> Error {
+    if !matches!(error, Error::Unavailable { .. }) {
+        let _ = tx.rollback().await;
+    }
+    error
 }
 
 /// How the statements of a transaction ended.

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::db::Pool;
+use crate::db::{Pool, Transaction};
 use crate::lock::{Locks, Wait};
 use crate::probe::Probe;
 
@@ -75,6 +75,14 @@ impl Shop {
     /// [`Error::Unavailable`] or [`Error::Overloaded`], within 1.5 s.
     pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
         Ok(self.pool.acquire().await?)
+    }
+
+    /// A transaction.
+    ///
+    /// # Errors
+    /// As [`Shop::connection`].
+    pub async fn begin(&self) -> Result<Transaction, Error> {
+        Ok(self.pool.begin().await?)
     }
 }
 

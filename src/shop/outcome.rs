@@ -158,6 +158,11 @@ impl Error {
         }
     }
 
+    /// The requests' own time ended before the commit was sent.
+    pub(super) fn time_is_up() -> Self {
+        Error::Overloaded("the request's time is up".to_owned())
+    }
+
     fn of(trouble: Trouble, cause: String) -> Self {
         match trouble {
             Trouble::Conflict => Error::Conflict(cause),

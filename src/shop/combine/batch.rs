@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tokio::time::{sleep, timeout};
 
-use super::transaction::{Begun, Ready, Session, Step, deadline};
+use super::transaction::{Begun, Ready, Step, deadline};
 use super::{Member, Work, pass};
 use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
@@ -216,12 +216,9 @@ async fn attempt_until_done<W: Work>(
         let early = !matches!(ready, Ready::No);
         let begun = match std::mem::replace(&mut ready, Ready::No) {
             Ready::Claimed(begun) => Ok(begun),
-            Ready::Open(session) => Begun::claim(session, members, false, until).await,
-            Ready::No => match shop.connection().await {
-                Ok(connection) => match Session::begin(connection, until).await {
-                    Ok(session) => Begun::claim(session, members, attempt > 1, until).await,
-                    Err(error) => Err(error),
-                },
+            Ready::Open(tx) => Begun::claim(tx, members, false, until).await,
+            Ready::No => match shop.begin().await {
+                Ok(tx) => Begun::claim(tx, members, attempt > 1, until).await,
                 Err(error) => break (error.clone(), End::Away(error)),
             },
         };

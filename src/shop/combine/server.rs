@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::{self, Told};
 use super::line::{Lines, Taken};
-use super::transaction::{Begun, Ready, Session};
+use super::transaction::{Begun, Ready};
 use super::{MOST_AT_ONCE, Member, Work};
-use crate::db::Spare;
+use crate::db::{Spare, Transaction};
 use crate::lock::{self, Ask, Guards, Kind, LockKey, Tokens, Wait};
 use crate::shop::figures::{Holding, Waiting};
 use crate::shop::stock::BATCHED;
@@ -248,8 +248,8 @@ impl<W: Work> Server<W> {
     async fn early(&mut self, asking: &mut Asking, until: Instant) -> Option<Early<W>> {
         let expected = self.expected.filter(|expected| *expected > 1)?;
         let Spare { connection, permit } = self.shop.pool.spare()?;
-        let session = Session::begin(connection, until).await.ok()?;
-        let mut early = Early { ready: Ready::Open(session), members: Vec::new(), _permit: permit };
+        let tx = Transaction::begin(connection, until).await.ok()?;
+        let mut early = Early { ready: Ready::Open(tx), members: Vec::new(), _permit: permit };
         let all_here = {
             let filled = pin!(self.lines.filled(&self.key, expected.min(MOST_AT_ONCE)));
             matches!(timeout_at(until, select(&mut *asking, filled)).await, Ok(Either::Right(_)))
@@ -269,13 +269,13 @@ impl<W: Work> Server<W> {
     /// Takes the tokens of all who are in line, and claims their keys; if that takes too long, they
     /// are in line again.
     async fn put_together(&mut self, early: Early<W>, until: Instant) -> Early<W> {
-        let Ready::Open(session) = early.ready else { return early };
+        let Ready::Open(tx) = early.ready else { return early };
         let members = self.take().await;
         let members = batch::open(&self.shop, members, &mut self.tokens).await;
         if members.is_empty() {
-            return Early { ready: Ready::Open(session), members, ..early };
+            return Early { ready: Ready::Open(tx), members, ..early };
         }
-        match Begun::claim(session, &members, false, until).await {
+        match Begun::claim(tx, &members, false, until).await {
             Ok(begun) => Early { ready: Ready::Claimed(begun), members, ..early },
             Err(error) => {
                 tracing::debug!(%error, "a batch will be put together when the lock is had");

@@ -1,16 +1,14 @@
 //! The transaction of one batch: claims, work, answers, commit.
 
-use std::ops::{Deref, DerefMut};
-
-use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, Postgres};
+use sqlx::PgConnection;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::Told;
 use super::{Member, Work, pass};
+use crate::db::Transaction;
 use crate::lock::Guards;
 use crate::probe::Point;
-use crate::shop::errand::COMMIT_LIMIT;
+use crate::shop::errand::{COMMIT_LIMIT, undone};
 use crate::shop::idempotency::{self, Claim, Claimed};
 use crate::shop::stock::BATCHED;
 use crate::shop::{Error, Outcome, Refusal};
@@ -25,79 +23,10 @@ pub(super) enum Step {
     Unacknowledged(Error, Vec<Told>),
 }
 
-/// A transaction that has begun. Dropped half-way, its connection is closed: whatever it was
-/// doing, Postgres undoes it.
-#[derive(Debug)]
-pub(super) struct Session(Option<PoolConnection<Postgres>>);
-
-impl Session {
-    /// Until then it has begun, or is closed.
-    pub(super) async fn begin(
-        connection: PoolConnection<Postgres>,
-        until: Instant,
-    ) -> Result<Self, Error> {
-        let mut session = Self(Some(connection));
-        match timeout_at(until, session.say("begin")).await {
-            Ok(begun) => begun.map(|()| session).map_err(Error::from),
-            Err(_) => Err(Error::silence()),
-        }
-    }
-
-    async fn commit(self) -> Result<(), sqlx::Error> {
-        self.end("commit").await
-    }
-
-    async fn rollback(self) -> Result<(), sqlx::Error> {
-        self.end("rollback").await
-    }
-
-    /// Undoes it, in bounded time.
-    pub(super) async fn give_up(self) {
-        let _ = timeout(COMMIT_LIMIT, self.rollback()).await;
-    }
-
-    async fn end(mut self, how: &'static str) -> Result<(), sqlx::Error> {
-        self.say(how).await?;
-        // Back into the pool.
-        drop(self.0.take());
-        Ok(())
-    }
-
-    async fn say(&mut self, what: &'static str) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(what).execute(&mut **self).await.map(|_| ())
-    }
-}
-
-impl Deref for Session {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match &self.0 {
-            Some(connection) => connection,
-            None => unreachable!("a session has its connection until it ends"),
-        }
-    }
-}
-
-impl DerefMut for Session {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match &mut self.0 {
-            Some(connection) => connection,
-            None => unreachable!("a session has its connection until it ends"),
-        }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        drop(self.0.take().map(PoolConnection::detach));
-    }
-}
-
 /// A transaction in which the keys of a batch are claimed, and nothing else was done.
 #[derive(Debug)]
 pub(super) struct Begun {
-    session: Session,
+    tx: Transaction,
     claimed: Vec<Claimed>,
 }
 
@@ -105,45 +34,45 @@ impl Begun {
     /// Claims the keys of those members, until then. For `thorough` see
     /// [`idempotency::claim_all`].
     pub(super) async fn claim<W: Work>(
-        mut session: Session,
+        mut tx: Transaction,
         members: &[Member<W>],
         thorough: bool,
         until: Instant,
     ) -> Result<Self, Error> {
         let claims: Vec<&Claim> = members.iter().map(|member| member.work.claim()).collect();
         let statements = async {
-            match idempotency::claim_all(&mut session, &claims, thorough).await {
-                Ok(claimed) => Ok(Self { session, claimed }),
-                Err(error) => Err(undone(session, error).await),
+            match idempotency::claim_all(&mut tx, &claims, thorough).await {
+                Ok(claimed) => Ok(Self { tx, claimed }),
+                Err(error) => Err(undone(tx, error).await),
             }
         };
-        timeout_at(until, statements).await.unwrap_or_else(|_| Err(time_is_up()))
+        timeout_at(until, statements).await.unwrap_or_else(|_| Err(Error::time_is_up()))
     }
 
     /// Does the work of the members it was begun for, under their lock.
     pub(super) async fn finish<W: Work>(self, guards: &Guards, members: &[Member<W>]) -> Step {
-        let Self { mut session, claimed } = self;
+        let Self { mut tx, claimed } = self;
         let statements = async {
-            match body(&mut session, guards, members, claimed).await {
+            match body(&mut tx, guards, members, claimed).await {
                 Ok(told) if told.iter().any(|told| matches!(told, Outcome::Done(_))) => {
                     pass(members, Point::Commit, |_| None).await;
-                    Ok((Some(session), told))
+                    Ok((Some(tx), told))
                 }
                 Ok(told) => {
-                    session.rollback().await?;
+                    tx.rollback().await?;
                     Ok((None, told))
                 }
-                Err(error) => Err(undone(session, error).await),
+                Err(error) => Err(undone(tx, error).await),
             }
         };
-        let (session, told) = match timeout_at(deadline(members), statements).await {
+        let (tx, told) = match timeout_at(deadline(members), statements).await {
             Ok(Ok(ready)) => ready,
             Ok(Err(error)) => return Step::Failed(error),
-            Err(_) => return Step::Failed(time_is_up()),
+            Err(_) => return Step::Failed(Error::time_is_up()),
         };
         let told = told.into_iter().map(Ok).collect();
-        let Some(session) = session else { return Step::Over(told) };
-        let error = match timeout(COMMIT_LIMIT, session.commit()).await {
+        let Some(tx) = tx else { return Step::Over(told) };
+        let error = match timeout(COMMIT_LIMIT, tx.commit()).await {
             Ok(Ok(())) => return Step::Over(told),
             Ok(Err(error)) => error.into(),
             Err(_) => Error::Overloaded("the commit took too long".to_owned()),
@@ -161,7 +90,7 @@ pub(super) enum Ready {
     /// Nothing.
     No,
     /// Its transaction has begun.
-    Open(Session),
+    Open(Transaction),
     /// And its keys are claimed.
     Claimed(Begun),
 }
@@ -171,7 +100,9 @@ impl Ready {
     pub(super) async fn give_up(self) {
         match self {
             Ready::No => {}
-            Ready::Open(session) | Ready::Claimed(Begun { session, .. }) => session.give_up().await,
+            Ready::Open(tx) | Ready::Claimed(Begun { tx, .. }) => {
+                let _ = timeout(COMMIT_LIMIT, tx.rollback()).await;
+            }
         }
     }
 }
@@ -180,19 +111,6 @@ impl Ready {
 pub(super) fn deadline<W>(members: &[Member<W>]) -> Instant {
     let last = members.iter().map(|member| member.conditions.deadline).max();
     last.unwrap_or_else(Instant::now)
-}
-
-fn time_is_up() -> Error {
-    Error::Overloaded("the requests' time is up".to_owned())
-}
-
-/// Rolls back what failed, so that its connection can be used again; if that fails too, it is
-/// closed.
-async fn undone(session: Session, error: Error) -> Error {
-    if !matches!(error, Error::Unavailable { .. }) {
-        let _ = session.rollback().await;
-    }
-    error
 }
 
 /// What follows the claims: the work of those whose claim is theirs, and the answers of the others.

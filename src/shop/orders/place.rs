@@ -153,11 +153,10 @@ impl Errand for Place {
                 None => return Ok(Err(Refusal::Invalid("lines", "it costs too much".to_owned()))),
             }
         }
-        let (created_at, expires_at) = match self.insert(tx, total_cents).await? {
+        let (created_at, expires_at) = match self.insert(tx, &skus, &readings, total_cents).await? {
             Ok(times) => times,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        self.insert_lines(tx, &skus, &readings).await?;
 
         let deltas: Vec<i64> = self.lines.values().map(|quantity| -quantity).collect();
         let origin =
@@ -201,23 +200,40 @@ impl Errand for Place {
 }
 
 impl Place {
+    /// The order and its lines: one round trip, for its item is locked meanwhile.
     async fn insert(
         &self,
         tx: &mut PgConnection,
+        skus: &[String],
+        readings: &[stock::StockReading],
         total_cents: i64,
     ) -> Result<Result<(OffsetDateTime, OffsetDateTime), Refusal>, Error> {
+        let quantities: Vec<i64> = self.lines.values().copied().collect();
+        let prices: Vec<i64> = readings.iter().map(|reading| reading.price_cents).collect();
         // The token is unique for ever, its answer is kept for a day: an order without an answer is
         // an old one. (A conflict does not kill the transaction; a violation would.)
         let row = sqlx::query!(
-            "insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
-             values ($1, $2, 'pending', $3, $4, now(), now() + make_interval(secs => $5))
-             on conflict on constraint orders_token_key do nothing
-             returning created_at, expires_at",
+            r#"with placed as (
+                insert into orders
+                    (id, user_id, status, total_cents, token, created_at, expires_at)
+                values ($1, $2, 'pending', $3, $4, now(), now() + make_interval(secs => $5))
+                on conflict on constraint orders_token_key do nothing
+                returning id, created_at, expires_at
+            ), lined as (
+                insert into order_lines (order_id, sku, quantity, unit_price_cents)
+                select placed.id, new.sku, new.quantity, new.price
+                  from placed, unnest($6::text[], $7::bigint[], $8::bigint[])
+                               as new (sku, quantity, price)
+            )
+            select created_at as "created_at!", expires_at as "expires_at!" from placed"#,
             self.order.0,
             self.claim.user.0,
             total_cents,
             self.claim.key.as_str(),
             ORDER_HOLD.as_secs_f64(),
+            skus,
+            &quantities,
+            &prices,
         )
         .fetch_optional(&mut *tx)
         .await?;
@@ -228,27 +244,5 @@ impl Place {
                 Ok(Err(Refusal::KeyUsed { order_id }))
             }
         }
-    }
-
-    async fn insert_lines(
-        &self,
-        tx: &mut PgConnection,
-        skus: &[String],
-        readings: &[stock::StockReading],
-    ) -> Result<(), Error> {
-        let quantities: Vec<i64> = self.lines.values().copied().collect();
-        let prices: Vec<i64> = readings.iter().map(|reading| reading.price_cents).collect();
-        sqlx::query!(
-            "insert into order_lines (order_id, sku, quantity, unit_price_cents)
-             select $1, sku, quantity, price
-               from unnest($2::text[], $3::bigint[], $4::bigint[]) as new (sku, quantity, price)",
-            self.order.0,
-            skus,
-            &quantities,
-            &prices,
-        )
-        .execute(tx)
-        .await?;
-        Ok(())
     }
 }
