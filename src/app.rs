@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Serve, Switch};
 use crate::db;
 use crate::lock::{Locks, Redis, Settings};
+use crate::probe::Board;
 use crate::shop::combine::Combiner;
 use crate::shop::{Shop, Strategy};
 use crate::web::envelope::envelope;
@@ -58,6 +59,7 @@ impl Replica {
             shop,
             replica,
             lab: options.lab == Switch::On,
+            board: Board::default(),
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
         };

@@ -11,6 +11,7 @@ use holdfast::bench;
 use holdfast::config::{Audit, Bench, Cli, Command, Migrate, Serve, Switch, Up, User, UserAdd};
 use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
+use holdfast::lab;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 
@@ -77,12 +78,18 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
         demo_users_on_network: options.demo_users_on_network,
         serve_program: std::env::current_exe().context("can't find this very program")?,
     };
-    embedded::up(options, async |database_url| {
+    let lab = options.lab;
+    let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
         seed_database(database_url).await?;
         Ok(())
-    })
-    .await
+    };
+    let beside = async |running, hands| {
+        if lab {
+            lab::runner::serve(running, hands).await;
+        }
+    };
+    embedded::up(options, prepare, beside).await
 }
 
 async fn serve(options: &Serve) -> anyhow::Result<()> {

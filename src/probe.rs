@@ -4,15 +4,18 @@
 //! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is
 //! where extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and
 //! where a request can be held (`Holdfast-Pause`), for instance to be killed between commit and
-//! answer.
+//! answer. Who is held is on a [`Board`], and can be told there to go on.
 //!
 //! The shop knows nothing of lessons; it only says where it is.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
 
 use crate::clock;
 
@@ -117,9 +120,11 @@ pub enum Probe {
     Lab(Arc<Watch>),
 }
 
-/// How long a request is held at its point.
+/// Where a request is held, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Pause {
+    /// At this point; at every one if none was said.
+    pub at: Option<Point>,
     /// For so long, if that was said.
     pub length: Option<Duration>,
     /// Not beyond this: the request's own time.
@@ -136,7 +141,11 @@ pub struct Watch {
     /// Whether events are kept.
     pub record: bool,
     /// Where to hold the request, and until when at the latest.
-    pub pause: Option<(Point, Pause)>,
+    pub pause: Option<Pause>,
+    /// The request, as it is called on the board.
+    pub request_id: Uuid,
+    /// Where it is to be seen that it is held.
+    pub board: Board,
     /// What was seen so far.
     pub events: Mutex<Vec<Event>>,
 }
@@ -154,11 +163,11 @@ impl Probe {
         if point == Point::Read && !watch.work.is_zero() {
             tokio::time::sleep(watch.work).await;
         }
-        if let Some((place, pause)) = watch.pause
-            && place == point
+        if let Some(pause) = watch.pause
+            && pause.at.is_none_or(|place| place == point)
         {
             let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
-            tokio::time::sleep_until(end.min(pause.until)).await;
+            watch.board.hold(watch.request_id, point, end.min(pause.until)).await;
         }
     }
 
@@ -170,6 +179,77 @@ impl Probe {
                 Some(watch.events.lock().unwrap_or_else(PoisonError::into_inner).clone())
             }
             _ => None,
+        }
+    }
+}
+
+/// Who is held at a point at this moment, in one process. Cheap to clone; clones are one board.
+#[derive(Debug, Clone, Default)]
+pub struct Board(Arc<Mutex<BTreeMap<Uuid, Stop>>>);
+
+#[derive(Debug)]
+struct Stop {
+    point: Point,
+    since_us: u64,
+    go: oneshot::Sender<()>,
+}
+
+/// A request that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// Which.
+    pub request_id: Uuid,
+    /// Where.
+    pub point: Point,
+    /// Since when, on the machine's monotonic clock, in microseconds.
+    pub since_us: u64,
+}
+
+impl Board {
+    /// Holds a request until it is let go, or until then.
+    async fn hold(&self, request_id: Uuid, point: Point, until: Instant) {
+        let (go, gone) = oneshot::channel();
+        let since_us = clock::monotonic_us();
+        self.stops().insert(request_id, Stop { point, since_us, go });
+        // Whoever lets it go takes it off; so does the drop, when the request is given up.
+        let _entry = Entry { board: self, request_id, since_us };
+        let _ = timeout_at(until, gone).await;
+    }
+
+    /// Everybody who is held.
+    #[must_use]
+    pub fn held(&self) -> Vec<Held> {
+        let stops = self.stops();
+        let held = stops.iter().map(|(request_id, stop)| Held {
+            request_id: *request_id,
+            point: stop.point,
+            since_us: stop.since_us,
+        });
+        held.collect()
+    }
+
+    /// Lets a request go on; `false` when it is not held.
+    #[must_use]
+    pub fn let_go(&self, request_id: Uuid) -> bool {
+        self.stops().remove(&request_id).is_some_and(|stop| stop.go.send(()).is_ok())
+    }
+
+    fn stops(&self) -> MutexGuard<'_, BTreeMap<Uuid, Stop>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Entry<'a> {
+    board: &'a Board,
+    request_id: Uuid,
+    since_us: u64,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let mut stops = self.board.stops();
+        if stops.get(&self.request_id).is_some_and(|stop| stop.since_us == self.since_us) {
+            stops.remove(&self.request_id);
         }
     }
 }

@@ -17,12 +17,12 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("embedded", &[]),
     ("lock", &["clock", "probe"]),
     ("shop", &["clock", "probe", "lock", "db"]),
-    ("lab", &["clock", "probe", "lock", "db", "embedded", "shop"]),
+    ("lab", &["clock", "probe", "load", "lock", "db", "embedded", "shop"]),
     ("web", &["clock", "probe", "lock", "db", "shop", "lab"]),
     ("app", &["clock", "probe", "lock", "db", "embedded", "shop", "lab", "web", "config"]),
     ("bench", &["clock", "load", "db", "shop", "embedded"]),
     ("lib", &[]),
-    ("main", &["app", "bench", "config", "db", "embedded", "shop"]),
+    ("main", &["app", "bench", "config", "db", "embedded", "lab", "shop"]),
 ];
 
 /// Which crates are kept to which modules.

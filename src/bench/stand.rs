@@ -182,7 +182,10 @@ impl Stand {
         let fixed = matches!(task, Task::Pay(_));
         let warm_up = if fixed { Duration::ZERO } else { warm_up(length) };
         let window = (!fixed).then_some(length);
-        Ok((Plan { clients, warm_up, window, wanted: task.wanted(), observe: false }, skus))
+        Ok((
+            Plan { clients, warm_up, window, wanted: task.wanted(), observe: false, live: None },
+            skus,
+        ))
     }
 
     /// Users with money and orders, who will pay for them.
@@ -341,7 +344,9 @@ struct Made {
 async fn all_well(clients: Vec<Client>) -> anyhow::Result<Vec<(usize, Made)>> {
     let wanted = |status| (200..300).contains(&status);
     let warm_up = Duration::ZERO;
-    let report = load::run(Plan { clients, warm_up, window: None, wanted, observe: true }).await?;
+    let report =
+        load::run(Plan { clients, warm_up, window: None, wanted, observe: true, live: None })
+            .await?;
     let mut made = Vec::with_capacity(report.observations.len());
     for seen in report.observations {
         match seen.answer {

@@ -26,7 +26,8 @@ mod up;
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
 pub use spawner::tied;
-pub use up::{UpOptions, up};
+pub use supervisor::Hand;
+pub use up::{Hands, UpOptions, up};
 
 /// Says what is being done, to people: on stderr, where it does not mix with a result.
 fn progress(message: &str) {

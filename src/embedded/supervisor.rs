@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::error::{Error, Result};
@@ -34,7 +34,50 @@ pub(super) struct Supervised {
     log: PathBuf,
     log_from: u64,
     wish: watch::Sender<Wish>,
+    signals: mpsc::UnboundedSender<Sending>,
     ended: watch::Receiver<Option<String>>,
+}
+
+/// A signal to be sent, and who waits to hear that it was.
+type Sending = (Signal, oneshot::Sender<()>);
+
+/// A child in somebody else's hands: it can be stopped, let go on and killed. A killed one is
+/// started again; when everything ends, a stopped one goes on first, so that it can end too.
+#[derive(Debug, Clone)]
+pub struct Hand {
+    name: String,
+    signals: mpsc::UnboundedSender<Sending>,
+}
+
+impl Hand {
+    /// The child's name, for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Stops it where it is (SIGSTOP). Like the others, returns when the signal was sent, or when
+    /// there is nobody to send it to: a child that is down at this moment is started again.
+    pub async fn pause(&self) {
+        self.send(Signal::STOP).await;
+    }
+
+    /// Lets it go on (SIGCONT). Does nothing to one that runs.
+    pub async fn resume(&self) {
+        self.send(Signal::CONT).await;
+    }
+
+    /// Ends it without a word (SIGKILL).
+    pub async fn kill(&self) {
+        self.send(Signal::KILL).await;
+    }
+
+    async fn send(&self, signal: Signal) {
+        let (sent, told) = oneshot::channel();
+        if self.signals.send((signal, sent)).is_ok() {
+            let _ = told.await;
+        }
+    }
 }
 
 /// What is wanted of a child.
@@ -53,6 +96,7 @@ struct Keeper {
     spec: Spec,
     spawner: Spawner,
     wish: watch::Receiver<Wish>,
+    signals: mpsc::UnboundedReceiver<Sending>,
     hurry: watch::Receiver<bool>,
 }
 
@@ -66,14 +110,16 @@ impl Supervised {
         let started = spawner.start(&spec).await?;
         let (wish, wished) = watch::channel(Wish::Start);
         let (end, ended) = watch::channel(None);
+        let (signals, signalled) = mpsc::unbounded_channel();
         let (name, log, log_from) = (spec.name.clone(), spec.log.clone(), started.log_from);
         let spawner = spawner.clone();
-        let keeper = Keeper { spec, spawner, wish: wished, hurry: hurry.clone() };
+        let hurry = hurry.clone();
+        let keeper = Keeper { spec, spawner, wish: wished, signals: signalled, hurry };
         tokio::spawn(async move {
             let how = keeper.keep(started).await;
             end.send_replace(Some(how));
         });
-        Ok(Self { name, log, log_from, wish, ended })
+        Ok(Self { name, log, log_from, wish, signals, ended })
     }
 
     /// Waits until `probe` says yes; from then on the child is started again whenever it ends.
@@ -105,6 +151,11 @@ impl Supervised {
         Ok(())
     }
 
+    /// Something to stop and to kill it by.
+    pub(super) fn hand(&self) -> Hand {
+        Hand { name: self.name.clone(), signals: self.signals.clone() }
+    }
+
     /// Waits until nobody looks after the child any more, which but for `stop` is an error.
     pub(super) async fn given_up(&self) -> Error {
         let mut ended = self.ended.clone();
@@ -131,9 +182,15 @@ impl Keeper {
         let mut pause = FIRST_PAUSE;
         loop {
             let since = Instant::now();
-            let status = tokio::select! {
-                status = current.child.wait() => status,
-                () = stopped(&mut self.wish) => return self.end(current.child).await,
+            let status = loop {
+                tokio::select! {
+                    status = current.child.wait() => break status,
+                    () = stopped(&mut self.wish) => return self.end(current.child).await,
+                    Some((signal, told)) = self.signals.recv() => {
+                        send(&current.child, signal);
+                        let _ = told.send(());
+                    }
+                }
             };
             let how = describe(status);
             if *self.wish.borrow() == Wish::Start {

@@ -20,7 +20,7 @@ use super::leftovers::{self, Notes};
 use super::programs::Programs;
 use super::replicas::{self, Shared};
 use super::spawner::{Spawner, Spec};
-use super::supervisor::Supervised;
+use super::supervisor::{Hand, Supervised};
 use super::{postgres, progress, redis, sockets};
 
 /// What `holdfast up` is to run.
@@ -46,23 +46,35 @@ pub struct UpOptions {
     pub serve_program: PathBuf,
 }
 
+/// The children whose failing is a lesson.
+#[derive(Debug, Clone)]
+pub struct Hands {
+    /// In the order of their addresses.
+    pub replicas: Vec<Hand>,
+    /// The one that the shop locks with.
+    pub redis: Hand,
+    /// The quorum's.
+    pub nodes: Vec<Hand>,
+}
+
 /// Runs Postgres, Redis and the replicas until it is told to stop by INT, TERM or HUP.
 ///
 /// `prepare` gets the address of a database that exists and may be empty, and makes it fit for the
-/// replicas: schema and seed.
+/// replicas: schema and seed. `beside` is run while everything is up, and dropped when it ends.
 ///
 /// # Errors
 /// Whatever keeps it from starting; what had been started has been stopped by then.
 pub async fn up(
     options: UpOptions,
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
+    beside: impl AsyncFnOnce(RunningUp, Hands),
 ) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let addresses = check(&options)?;
     let folder = Folder::open(&options.data, &replicas::base_url(addresses[0])).await?;
     let mut stack = Stack::new(&folder)?;
     let outcome = tokio::select! {
-        outcome = run(&options, &addresses, &folder, &mut stack, prepare) => outcome,
+        outcome = run(&options, &addresses, &folder, &mut stack, prepare, beside) => outcome,
         name = signals.next() => {
             progress(&format!("{name}: stopping …"));
             Ok(())
@@ -91,6 +103,7 @@ async fn run(
     folder: &Folder,
     stack: &mut Stack,
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
+    beside: impl AsyncFnOnce(RunningUp, Hands),
 ) -> Result<()> {
     let home = folder.home()?;
     let cluster = home.path.join("postgres");
@@ -112,7 +125,13 @@ async fn run(
     announce(options, &running);
     // Crashes are mended; this is for a child that fell in the instant before that began.
     let watched = stack.children.iter().map(|child| Box::pin(child.given_up()));
-    Err(futures_util::future::select_all(watched).await.0)
+    let fallen = futures_util::future::select_all(watched);
+    let beside = beside(running, stack.hands());
+    tokio::pin!(fallen, beside);
+    tokio::select! {
+        (error, ..) = &mut fallen => Err(error),
+        () = beside => Err(fallen.await.0),
+    }
 }
 
 /// Postgres and Redis, ready, with a database.
@@ -232,6 +251,14 @@ impl Stack {
             Some(child) => child.ready(limit, probe).await,
             None => Ok(()),
         }
+    }
+
+    /// Everybody who was started, but Postgres.
+    fn hands(&self) -> Hands {
+        // Postgres, Redis, the nodes, the replicas: the order in which they are started.
+        let (services, replicas) = self.children.split_at(self.services);
+        let hands = |children: &[Supervised]| children.iter().map(Supervised::hand).collect();
+        Hands { replicas: hands(replicas), redis: services[1].hand(), nodes: hands(&services[2..]) }
     }
 
     /// Stops all, the last started first; a signal meanwhile ends it at once.

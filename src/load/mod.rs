@@ -10,11 +10,13 @@
 //! so many clients, and not of so many requests per second.
 
 mod connection;
+mod live;
 pub mod script;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -23,6 +25,7 @@ use uuid::Uuid;
 
 use crate::clock::monotonic_us;
 use connection::Connection;
+pub use live::{Live, Moment};
 pub use script::Script;
 
 /// A client that lost its connection pauses before it dials again.
@@ -54,6 +57,8 @@ pub struct Plan {
     pub wanted: fn(u16) -> bool,
     /// Whether every request and its answer are kept.
     pub observe: bool,
+    /// Where it is to be seen how far the crowd has come.
+    pub live: Option<Arc<Live>>,
 }
 
 /// One request as its client saw it, on the machine's monotonic clock: it took effect, if at all,
@@ -137,6 +142,13 @@ struct Window {
     end_us: u64,
 }
 
+/// What is kept of each answer.
+struct Watch {
+    wanted: fn(u16) -> bool,
+    observe: bool,
+    live: Option<Arc<Live>>,
+}
+
 /// What one client saw.
 #[derive(Debug, Default)]
 struct Seen {
@@ -168,7 +180,8 @@ pub async fn run(plan: Plan) -> io::Result<Report> {
     let window = Window { begin_us, end_us };
     let mut crowd = JoinSet::new();
     for (number, (connection, client)) in dialled.into_iter().enumerate() {
-        crowd.spawn(one(number, connection, client, window, plan.wanted, plan.observe));
+        let watch = Watch { wanted: plan.wanted, observe: plan.observe, live: plan.live.clone() };
+        crowd.spawn(one(number, connection, client, window, watch));
     }
     let mut seen = Vec::with_capacity(targets.len());
     while let Some(joined) = crowd.join_next().await {
@@ -195,23 +208,33 @@ async fn one(
     mut connection: Connection,
     Client { target, mut script }: Client,
     window: Window,
-    wanted: fn(u16) -> bool,
-    observe: bool,
+    Watch { wanted, observe, live }: Watch,
 ) -> Seen {
     let mut seen = Seen { client, ..Seen::default() };
     let mut request = Vec::with_capacity(1 << 10);
     loop {
-        let invoked_us = monotonic_us();
-        if invoked_us >= window.end_us {
+        if monotonic_us() >= window.end_us {
             return seen;
         }
         let Some(asked) = script.next(&mut request) else { return seen };
+        let think = script.think();
+        if !think.is_zero() {
+            tokio::time::sleep(think).await;
+        }
+        let invoked_us = monotonic_us();
+        if let Some(live) = &live {
+            live.sent();
+        }
         let answered = tokio::time::timeout(PATIENCE, connection.exchange(&request)).await;
         let status = match answered {
             Ok(Ok(status)) => Some(status),
             Ok(Err(_)) | Err(_) => None,
         };
         let completed_us = monotonic_us();
+        if let Some(live) = &live {
+            let good = status.is_some_and(wanted);
+            live.answered(good.then_some(completed_us - invoked_us));
+        }
         seen.count(window, invoked_us, completed_us, status.map(|s| (s, wanted(s))));
         if observe {
             let body = || connection.body().to_vec();

@@ -1,6 +1,7 @@
 //! What a client asks for, one request after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -17,6 +18,11 @@ pub struct Asked {
 pub trait Script: std::fmt::Debug + Send {
     /// Writes the next request over what is in `request`; `None` at the end.
     fn next(&mut self, request: &mut Vec<u8>) -> Option<Asked>;
+
+    /// How long the client thinks before it sends the request that was just written.
+    fn think(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// `POST`s of one kind for ever (or `times`), over a list of subjects in turn. All is written

@@ -67,7 +67,7 @@ fn wished(request: &HttpRequest) -> Result<Conditions, Problem> {
         return Err(Problem::new(Kind::Forbidden, detail));
     }
     let conditions = wishes
-        .grant(&site.shop, &site.replica, id)
+        .grant(&site.shop, &site.replica, &site.board, id)
         .map_err(|Ungrantable(header, why)| Problem::field(header, why))?;
     request.extensions_mut().insert(ServedUnder(conditions.strategy.name));
     Ok(conditions)

@@ -18,6 +18,7 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource};
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
 use auth::Sessions;
 use problems::{Kind, Problem};
@@ -31,6 +32,8 @@ pub struct Site {
     pub replica: String,
     /// Whether the lab is on.
     pub lab: bool,
+    /// Who is held at a point of the lab's.
+    pub board: Board,
     /// Who is signed in, for a few seconds.
     pub sessions: Sessions,
     /// What Prometheus asks for.

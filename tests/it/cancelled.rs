@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use holdfast::lock::{Locks, Redis, Settings};
-use holdfast::probe::{Pause, Point, Probe, Watch};
+use holdfast::probe::{Board, Pause, Point, Probe, Watch};
 use holdfast::shop::combine::Combiner;
 use holdfast::shop::orders::{self, WantedLine};
 use holdfast::shop::{Conditions, Key, Outcome, Refusal, Shop as Domain, Strategy, UserId};
@@ -140,7 +140,9 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
                 replica: "here".to_owned(),
                 work: Duration::ZERO,
                 record: true,
-                pause: Some((point, Pause { length, until: conditions.deadline })),
+                pause: Some(Pause { at: Some(point), length, until: conditions.deadline }),
+                request_id: conditions.request_id,
+                board: Board::default(),
                 events: Mutex::default(),
             });
             conditions.probe = Probe::Lab(watch.clone());

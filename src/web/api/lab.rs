@@ -71,6 +71,45 @@ pub async fn noop(
     answer(with_trace(checked, &conditions.probe)?)
 }
 
-fn lab_is_on(site: &Site) -> Result<(), Problem> {
+/// A request that is held at a point.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct HeldRequest {
+    /// Which; its `X-Request-Id`.
+    pub request_id: Uuid,
+    /// The point's name.
+    pub point: &'static str,
+    /// Since when, on the machine's monotonic clock, in microseconds.
+    pub since_us: u64,
+}
+
+/// Who is held at this replica (`Holdfast-Pause`), and where (admin).
+#[utoipa::path(get, path = "/api/lab/holds", tag = "lab", security(("session" = [])),
+    responses((status = 200, body = [HeldRequest]), Refusals))]
+pub async fn holds(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    let held = site.board.held().into_iter().map(|held| HeldRequest {
+        request_id: held.request_id,
+        point: held.point.name(),
+        since_us: held.since_us,
+    });
+    Ok(HttpResponse::Ok().json(held.collect::<Vec<_>>()))
+}
+
+/// Lets a held request go on (admin).
+#[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", security(("session" = [])),
+    params(("id" = String, Path)), responses((status = 204), Refusals))]
+pub async fn let_go(
+    site: web::Data<Site>,
+    _: Admin,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    match Uuid::parse_str(&id) {
+        Ok(request) if site.board.let_go(request) => Ok(HttpResponse::NoContent().finish()),
+        _ => Err(Problem::new(Kind::NotFound, format!("no request {id} is held here"))),
+    }
+}
+
+pub(in crate::web) fn lab_is_on(site: &Site) -> Result<(), Problem> {
     if site.lab { Ok(()) } else { Err(Problem::new(Kind::Forbidden, "the lab is off")) }
 }

@@ -5,6 +5,7 @@ pub mod audit;
 pub mod health;
 pub mod items;
 pub mod lab;
+pub mod lab_runs;
 pub mod me;
 pub mod orders;
 pub mod users;
@@ -48,6 +49,17 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/audit", "GET").route(web::get().to(audit::everything)))
         .service(resource("/api/lab/items", "POST").route(web::post().to(lab::create_item)))
         .service(resource("/api/lab/noop", "POST").route(web::post().to(lab::noop)))
+        .service(resource("/api/lab/holds", "GET").route(web::get().to(lab::holds)))
+        .service(resource("/api/lab/holds/{id}", "POST").route(web::post().to(lab::let_go)))
+        .service(
+            resource("/api/lab/runs", "GET, POST")
+                .route(web::get().to(lab_runs::list))
+                .route(web::post().to(lab_runs::ask)),
+        )
+        .service(resource("/api/lab/runs/{id}", "GET").route(web::get().to(lab_runs::read)))
+        .service(
+            resource("/api/lab/runs/{id}/events", "GET").route(web::get().to(lab_runs::follow)),
+        )
         .service(resource("/healthz", "GET").route(web::get().to(health::alive)))
         .service(resource("/readyz", "GET").route(web::get().to(health::ready)))
         .service(resource("/metrics", "GET").route(web::get().to(health::metrics)));

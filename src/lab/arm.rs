@@ -1,0 +1,441 @@
+//! One arm of a run: buyers who order, or pay, under one strategy, watched while they do and
+//! audited afterwards.
+//!
+//! The same seed makes the same arrivals under every strategy: whom each buyer asks, and how long
+//! he thinks before. What comes of them is the strategy's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::Value;
+use tokio::time::{Instant, interval};
+use uuid::Uuid;
+
+use super::faults;
+use super::run::{Arm, Bucket, Fault, Forked, ForkedEntry, Journey, Lane, Sample};
+use super::stage::{Stage, order_of};
+use crate::load::script::Asked;
+use crate::load::{self, Client, Live, Observation, Plan, Report, Script};
+use crate::shop::{Sku, UserId};
+
+/// Ten pictures a second.
+const EVERY: Duration = Duration::from_millis(100);
+/// No arm takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A buyer thinks up to so long before each order.
+const THINK_MS: u64 = 3;
+/// What one unit costs.
+const PRICE_CENTS: i64 = 100;
+/// So many forks are shown with their requests.
+const FORKS_SHOWN: i64 = 12;
+/// So many requests have a lane.
+const LANES: usize = 24;
+/// The bounds of the picture of waits, in ms.
+const BUCKETS_MS: [f64; 14] = [
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0,
+    60_000.0,
+];
+
+/// What an arm is to do.
+#[derive(Debug, Clone)]
+pub(super) struct Spec {
+    pub(super) strategy: String,
+    pub(super) journey: Journey,
+    pub(super) stock: i64,
+    pub(super) buyers: usize,
+    pub(super) orders: usize,
+    pub(super) work_ms: u64,
+    pub(super) ttl_ms: Option<u64>,
+    pub(super) wait: Option<String>,
+    pub(super) seed: u64,
+    pub(super) replicas: usize,
+    pub(super) fault: Option<Fault>,
+}
+
+impl Spec {
+    fn headers(&self) -> String {
+        let mut lines = format!("Holdfast-Lock: {}\r\nHoldfast-Trace: on\r\n", self.strategy);
+        if self.work_ms > 0 {
+            lines += &format!("Holdfast-Work-Ms: {}\r\n", self.work_ms);
+        }
+        if let Some(ttl) = self.ttl_ms {
+            lines += &format!("Holdfast-Ttl-Ms: {ttl}\r\n");
+        }
+        if let Some(wait) = &self.wait {
+            lines += &format!("Holdfast-Wait: {wait}\r\n");
+        }
+        lines
+    }
+}
+
+/// What is bought, or who pays.
+#[derive(Debug, Clone)]
+enum Target {
+    Item(Sku),
+    Account(UserId),
+}
+
+/// Runs one arm to its end.
+pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Result<Arm> {
+    {
+        let mut progress = stage.progress();
+        progress.arm = number;
+        progress.strategy.clone_from(&spec.strategy);
+        progress.samples.clear();
+    }
+    let (value, clients) = prepare(stage, spec).await?;
+    let opening = value.now(stage).await?.stock;
+    let live = Arc::new(Live::default());
+    let plan = Plan {
+        clients,
+        warm_up: Duration::ZERO,
+        window: None,
+        wanted: |status| (200..300).contains(&status),
+        observe: true,
+        live: Some(Arc::clone(&live)),
+    };
+    let crowd = load::run(plan);
+    let fault = async {
+        match &spec.fault {
+            Some(fault) => faults::inject(&stage.house, fault).await,
+            None => Ok(()),
+        }
+    };
+    let watching = watch(stage, &value, opening, &live);
+    let report = tokio::select! {
+        done = async { tokio::join!(crowd, fault) } => {
+            let (report, fault) = done;
+            fault.context("the fault")?;
+            Some(report.context("the replicas")?)
+        }
+        () = watching => None,
+        () = tokio::time::sleep(LONGEST) => None,
+    };
+    stage.house.restore().await?;
+    let report = report.with_context(|| format!("not over after {} s", LONGEST.as_secs()))?;
+    let mut arm = value.audit(stage, spec, opening).await?;
+    let samples = std::mem::take(&mut stage.progress().samples);
+    figures(&mut arm, &report, samples);
+    lanes(stage, number, &arm, &report.observations);
+    stage.show().await;
+    Ok(arm)
+}
+
+/// The value that everybody is after, and the crowd.
+async fn prepare(stage: &Stage, spec: &Spec) -> anyhow::Result<(Target, Vec<Client>)> {
+    let replicas = &stage.house.replicas[..spec.replicas];
+    let headers = spec.headers();
+    let each =
+        |buyer: usize| spec.orders / spec.buyers + usize::from(buyer < spec.orders % spec.buyers);
+    let client = |buyer: usize, token: &str, posts: Vec<(String, String)>| {
+        let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
+        // Everybody asks one replica; the seed says which, both as often.
+        let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
+        let script = Buyer {
+            posts: posts.into_iter(),
+            token: token.to_owned(),
+            headers: headers.clone(),
+            rng,
+            at: 0,
+        };
+        Client { target, script: Box::new(script) }
+    };
+    match spec.journey {
+        Journey::Order => {
+            let sku = stage.item(spec.stock).await?;
+            let post = || ("/api/orders".to_owned(), order_of(&sku));
+            let clients = (0..spec.buyers).map(|buyer| {
+                let posts = std::iter::repeat_with(post).take(each(buyer)).collect();
+                client(buyer, &stage.house.buyers[buyer % stage.house.buyers.len()], posts)
+            });
+            let clients = clients.collect();
+            Ok((Target::Item(sku), clients))
+        }
+        Journey::Pay => {
+            let (user, token) = stage.house.payer().await?;
+            let mut orders = purse(stage, &token, spec).await?.into_iter();
+            let clients = (0..spec.buyers).map(|buyer| {
+                let orders = orders.by_ref().take(each(buyer));
+                let posts = orders.map(|id| (format!("/api/orders/{id}/pay"), String::new()));
+                client(buyer, &token, posts.collect())
+            });
+            let clients = clients.collect();
+            Ok((Target::Account(user), clients))
+        }
+    }
+}
+
+/// An account with money for `stock` orders, and the orders.
+async fn purse(stage: &Stage, token: &str, spec: &Spec) -> anyhow::Result<Vec<Uuid>> {
+    let wish = super::stage::Wish::under("row-lock");
+    let money = format!("{{\"amount_cents\":{}}}", (spec.stock * PRICE_CENTS).max(1));
+    let rich = stage.post_as(token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
+    anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
+    let sku = stage.item(i64::try_from(spec.orders)?).await?;
+    let mut orders = Vec::with_capacity(spec.orders);
+    for _ in 0..spec.orders {
+        let body = order_of(&sku);
+        let made = stage.post_as(token, "an order", 0, "/api/orders", &body, &wish).done().await?;
+        orders.push(made.order().with_context(|| format!("no order: {}", made.body))?);
+    }
+    Ok(orders)
+}
+
+/// One buyer's requests, each under a name of its own, which is its key too.
+#[derive(Debug)]
+struct Buyer {
+    posts: std::vec::IntoIter<(String, String)>,
+    token: String,
+    headers: String,
+    rng: StdRng,
+    at: usize,
+}
+
+impl Script for Buyer {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Asked> {
+        let (path, body) = self.posts.next()?;
+        let key = Uuid::now_v7();
+        let subject = self.at;
+        self.at += 1;
+        let Self { token, headers, .. } = self;
+        *request = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\n{headers}X-Request-Id: {key}\r\n\
+             Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes();
+        Some(Asked { key, subject })
+    }
+
+    fn think(&mut self) -> Duration {
+        Duration::from_micros(self.rng.random_range(0..THINK_MS * 1_000))
+    }
+}
+
+/// Takes a sample ten times a second, for ever.
+async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
+    let (mut ticks, began) = (interval(EVERY), Instant::now());
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        // With Postgres or a replica away there is nothing to show, and that is the picture.
+        let Ok(Now { stock, sold }) = value.now(stage).await else { continue };
+        let moment = live.now();
+        let sample = Sample {
+            t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sold,
+            stock,
+            oversold: (sold - opening).max(0),
+            answered: moment.answered,
+            waiting: moment.sent - moment.answered,
+            p50_ms: moment.p50_ms,
+            p99_ms: moment.p99_ms,
+        };
+        stage.progress().samples.push(sample);
+        stage.show().await;
+    }
+}
+
+/// What is left, and what the ledger says was taken.
+struct Now {
+    stock: i64,
+    sold: i64,
+}
+
+impl Target {
+    async fn now(&self, stage: &Stage) -> anyhow::Result<Now> {
+        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        Ok(match self {
+            Target::Item(sku) => {
+                let row = sqlx::query!(
+                    r#"select stock, (select coalesce(-sum(delta), 0)::bigint from stock_ledger l
+                                       where l.sku = i.sku and order_id is not null) as "sold!"
+                         from items i where sku = $1"#,
+                    sku.as_str(),
+                )
+                .fetch_one(&mut *connection)
+                .await?;
+                Now { stock: row.stock, sold: row.sold }
+            }
+            Target::Account(user) => {
+                let row = sqlx::query!(
+                    r#"select balance_cents,
+                              (select coalesce(-sum(delta), 0)::bigint from balance_ledger l
+                                where l.user_id = a.user_id and reason = 'payment') as "paid!"
+                         from accounts a where user_id = $1"#,
+                    user.0,
+                )
+                .fetch_one(&mut *connection)
+                .await?;
+                Now { stock: row.balance_cents, sold: row.paid }
+            }
+        })
+    }
+
+    /// What the ledger says in the end.
+    async fn audit(&self, stage: &Stage, spec: &Spec, opening: i64) -> anyhow::Result<Arm> {
+        let mut arm =
+            Arm { strategy: spec.strategy.clone(), stock_opening: opening, ..Arm::default() };
+        let wanted = i64::try_from(spec.orders)?;
+        match self {
+            Target::Item(sku) => {
+                let audit = stage.audit(sku).await?;
+                arm.sku = Some(sku.to_string());
+                (arm.sold, arm.stock, arm.oversold) = (audit.sold, audit.stock, audit.oversold);
+                (arm.drift, arm.breaks, arm.ok) = (audit.drift, audit.breaks, audit.ok);
+                arm.forks = i64::try_from(audit.forks.len())?;
+                arm.undersold = (opening.min(wanted) - audit.sold).max(0);
+                arm.forked = forked_stock(stage, sku).await?;
+            }
+            Target::Account(user) => {
+                self.audit_account(stage, *user, &mut arm).await?;
+                arm.undersold = (opening.min(wanted * PRICE_CENTS) - arm.sold).max(0);
+                arm.forked = forked_balance(stage, *user).await?;
+            }
+        }
+        Ok(arm)
+    }
+
+    async fn audit_account(
+        &self,
+        stage: &Stage,
+        user: UserId,
+        arm: &mut Arm,
+    ) -> anyhow::Result<()> {
+        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        let row = sqlx::query!(
+            r#"with chain as (
+                   select seq, before, delta, after, reason,
+                          lag(after, 1, 0) over (order by seq) as previous,
+                          sum(delta) over (order by seq) as running
+                     from balance_ledger where user_id = $1
+               )
+               select (select balance_cents from accounts where user_id = $1) as "balance!",
+                      coalesce(sum(delta), 0)::bigint as "total!",
+                      coalesce(-sum(delta) filter (where reason = 'payment'), 0)::bigint as "paid!",
+                      coalesce(greatest(0, -min(running)), 0)::bigint as "overspent!",
+                      count(*) filter (where before <> previous) as "breaks!",
+                      (select count(*) from (select from balance_ledger where user_id = $1
+                                              group by version having count(*) > 1) f) as "forks!"
+                 from chain"#,
+            user.0,
+        )
+        .fetch_one(&mut *connection)
+        .await?;
+        (arm.sold, arm.stock, arm.oversold) = (row.paid, row.balance, row.overspent);
+        (arm.drift, arm.breaks, arm.forks) = (row.balance - row.total, row.breaks, row.forks);
+        arm.ok = arm.drift == 0 && arm.breaks == 0;
+        Ok(())
+    }
+}
+
+async fn forked_stock(stage: &Stage, sku: &Sku) -> anyhow::Result<Vec<Forked>> {
+    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, order_id, request_id, fence
+           from stock_ledger
+          where sku = $1 and version in
+                (select version from stock_ledger where sku = $1
+                  group by version having count(*) > 1 order by version limit $2)
+          order by version, seq",
+        sku.as_str(),
+        FORKS_SHOWN,
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    Ok(gathered(rows.into_iter().map(|row| {
+        let (seq, delta, after) = (row.seq, row.delta, row.after);
+        let (order_id, request_id, fence) = (row.order_id, row.request_id, row.fence);
+        let entry = ForkedEntry { seq, delta, after, order_id, request_id, fence };
+        (row.version, row.before, entry)
+    })))
+}
+
+async fn forked_balance(stage: &Stage, user: UserId) -> anyhow::Result<Vec<Forked>> {
+    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, order_id, request_id, fence
+           from balance_ledger
+          where user_id = $1 and version in
+                (select version from balance_ledger where user_id = $1
+                  group by version having count(*) > 1 order by version limit $2)
+          order by version, seq",
+        user.0,
+        FORKS_SHOWN,
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    Ok(gathered(rows.into_iter().map(|row| {
+        let (seq, delta, after) = (row.seq, row.delta, row.after);
+        let (order_id, request_id, fence) = (row.order_id, row.request_id, row.fence);
+        let entry = ForkedEntry { seq, delta, after, order_id, request_id, fence };
+        (row.version, row.before, entry)
+    })))
+}
+
+/// Entries, sorted by version, as forks.
+fn gathered(entries: impl Iterator<Item = (i64, i64, ForkedEntry)>) -> Vec<Forked> {
+    let mut forks: Vec<Forked> = Vec::new();
+    for (version, before, entry) in entries {
+        match forks.last_mut() {
+            Some(fork) if fork.version == version => fork.entries.push(entry),
+            _ => forks.push(Forked { version, before, entries: vec![entry] }),
+        }
+    }
+    forks
+}
+
+fn figures(arm: &mut Arm, report: &Report, samples: Vec<Sample>) {
+    arm.orders_per_s = report.per_second();
+    arm.wait_p50_ms = report.latency_ms(0.5).unwrap_or(0.0);
+    arm.wait_p99_ms = report.latency_ms(0.99).unwrap_or(0.0);
+    arm.statuses.clone_from(&report.statuses);
+    arm.samples = samples;
+    let mut counted = 0;
+    arm.waits = BUCKETS_MS
+        .iter()
+        .map(|up_to_ms| {
+            let so_far = report.latency.count_between(0, (up_to_ms * 1_000.0) as u64);
+            let count = so_far - counted;
+            counted = so_far;
+            Bucket { up_to_ms: *up_to_ms, count }
+        })
+        .collect();
+}
+
+/// The lanes that are worth looking at: those of the first forks, or the first there are.
+fn lanes(stage: &Stage, number: usize, arm: &Arm, seen: &[Observation]) {
+    let forked: Vec<Uuid> = arm
+        .forked
+        .iter()
+        .flat_map(|fork| fork.entries.iter().map(|entry| entry.request_id))
+        .take(LANES)
+        .collect();
+    let mut chosen: Vec<&Observation> = if forked.is_empty() {
+        seen.iter().collect()
+    } else {
+        seen.iter().filter(|one| forked.contains(&one.key)).collect()
+    };
+    chosen.sort_by_key(|one| one.invoked_us);
+    for one in chosen.into_iter().take(LANES) {
+        let answer = one.answer.as_ref();
+        let body: Value =
+            answer.and_then(|a| serde_json::from_slice(&a.body).ok()).unwrap_or_default();
+        let events = stage.traced(&body);
+        let replica = body.pointer("/trace/0/replica").and_then(Value::as_str).unwrap_or("?");
+        stage.lane(Lane {
+            request_id: one.key,
+            label: format!("order {}", stage.number()),
+            replica: replica.to_owned(),
+            arm: number,
+            sent_us: stage.since(one.invoked_us),
+            answered_us: answer.map(|answer| stage.since(answer.completed_us)),
+            status: answer.map(|answer| answer.status),
+            events,
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! The lessons: a claim, a run that shows it, and what to take away. One file each, all of one
+//! shape; a test plays each and holds it to its claim.
+
+mod lost_update;
+
+use futures_util::future::BoxFuture;
+
+use super::stage::Stage;
+
+/// A lesson.
+#[derive(Debug)]
+pub struct Lesson {
+    /// Its place.
+    pub number: u32,
+    /// As in the address and in `holdfast lesson NAME`.
+    pub name: &'static str,
+    /// What it shows, in a sentence.
+    pub claim: &'static str,
+    /// What to guess beforehand.
+    pub question: &'static str,
+    /// What can be guessed, the right one among them.
+    pub guesses: &'static [&'static str],
+    /// Which of them is right.
+    pub right: usize,
+    /// The strategies whose code it shows.
+    pub shows: &'static [&'static str],
+    /// What to take away: three sentences.
+    pub takeaway: [&'static str; 3],
+    play: for<'a> fn(&'a Stage) -> BoxFuture<'a, anyhow::Result<Shown>>,
+}
+
+/// What a run showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Whether the claim was seen; none when nothing was claimed.
+    pub shown: Option<bool>,
+    /// What was seen, in one line.
+    pub verdict: String,
+}
+
+impl Shown {
+    /// The claim was seen, or not.
+    #[must_use]
+    pub fn that(shown: bool, verdict: impl Into<String>) -> Self {
+        Self { shown: Some(shown), verdict: verdict.into() }
+    }
+}
+
+/// In teaching order.
+pub static LESSONS: [&Lesson; 1] = [&lost_update::LESSON];
+
+/// The lesson of that name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Lesson> {
+    LESSONS.iter().copied().find(|lesson| lesson.name == name)
+}
+
+/// All names, for an error message.
+#[must_use]
+pub fn names() -> String {
+    LESSONS.iter().map(|lesson| lesson.name).collect::<Vec<_>>().join(", ")
+}
+
+impl Lesson {
+    pub(super) async fn play(&self, stage: &Stage) -> anyhow::Result<Shown> {
+        (self.play)(stage).await
+    }
+
+    /// The one that follows.
+    #[must_use]
+    pub fn next(&self) -> Option<&'static Lesson> {
+        LESSONS.iter().copied().find(|lesson| lesson.number > self.number)
+    }
+}

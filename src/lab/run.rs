@@ -1,0 +1,456 @@
+//! What a run is: what is asked for, what is to be seen while it goes on, and what came of it.
+//!
+//! A run has one or several *arms*: the same load under one strategy after the other, each on a
+//! throw-away item of its own. A lesson is a run whose steps are written down in
+//! [`super::lessons`].
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::arm::Spec;
+use super::lessons;
+use super::wishes::TTL_RANGE_MS;
+use crate::lock::Wait;
+use crate::shop::Strategy;
+
+/// What can be asked for: a lesson by its name, or a load of one's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Wanted {
+    /// A lesson; then nothing else is said but the knobs that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lesson: Option<String>,
+    /// One arm each: 1 to 6 names of strategies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strategies: Vec<String>,
+    /// What the buyers do; `order` if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journey: Option<Journey>,
+    /// Units on the shelf: 0 to 10,000; 100 if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stock: Option<i64>,
+    /// Buyers at once: 1 to 64; 16 if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buyers: Option<u32>,
+    /// Orders in all, of one unit each: 1 to 5,000; 200 if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub orders: Option<u32>,
+    /// Extra work between read and write: 0 to 1,000 ms; 0 if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_ms: Option<u64>,
+    /// The lease: 10 to 60,000 ms; the server's own if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// `try`, `retry` or `notify`; the strategy's own if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// From which the arrivals are drawn: the same for every arm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// How many of the replicas are asked: all if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<usize>,
+    /// What goes wrong meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+}
+
+/// What buyers do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Journey {
+    /// They order one unit of the same item.
+    #[default]
+    Order,
+    /// They pay orders that were made before, all from one account.
+    Pay,
+}
+
+/// Something that goes wrong, really.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// How long after the first order: 0 to 10,000 ms.
+    #[serde(default)]
+    pub at_ms: u64,
+    /// For how long, where it lasts: 0 to 10,000 ms.
+    #[serde(default)]
+    pub for_ms: u64,
+}
+
+/// What can go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The first replica is stopped (SIGSTOP) and goes on later.
+    PauseReplica,
+    /// The first replica is killed (SIGKILL); it is started again.
+    KillReplica,
+    /// Redis is stopped (SIGSTOP) and goes on later.
+    PauseRedis,
+    /// Redis is killed and comes back empty.
+    RestartRedis,
+    /// Redis forgets everything (FLUSHALL).
+    FlushRedis,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::PauseReplica,
+        Self::KillReplica,
+        Self::PauseRedis,
+        Self::RestartRedis,
+        Self::FlushRedis,
+    ];
+
+    /// Its name, as in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PauseReplica => "pause-replica",
+            Self::KillReplica => "kill-replica",
+            Self::PauseRedis => "pause-redis",
+            Self::RestartRedis => "restart-redis",
+            Self::FlushRedis => "flush-redis",
+        }
+    }
+
+    /// What it is, for people.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::PauseReplica => "a replica is stopped and goes on later",
+            Self::KillReplica => "a replica is killed and started again",
+            Self::PauseRedis => "Redis is stopped and goes on later",
+            Self::RestartRedis => "Redis is killed and comes back empty",
+            Self::FlushRedis => "Redis forgets everything",
+        }
+    }
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Nobody has begun it.
+    Queued,
+    /// It goes on.
+    Running,
+    /// It came to its end.
+    Done,
+    /// It did not; its verdict says why.
+    Failed,
+}
+
+impl State {
+    /// Whether nothing more will come.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, State::Done | State::Failed)
+    }
+
+    /// As in the API and in the table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Queued => "queued",
+            State::Running => "running",
+            State::Done => "done",
+            State::Failed => "failed",
+        }
+    }
+}
+
+/// What is to be seen while it runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Progress {
+    /// What was done so far, in words.
+    pub said: Vec<String>,
+    /// How many arms there will be.
+    pub arms: usize,
+    /// Which one is on, from 0.
+    pub arm: usize,
+    /// Its strategy.
+    pub strategy: String,
+    /// Its figures so far, ten a second at most.
+    pub samples: Vec<Sample>,
+}
+
+/// The figures of one moment of an arm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Sample {
+    /// Since the arm's first order, in ms.
+    pub t_ms: u64,
+    /// Units sold, by the ledger.
+    pub sold: i64,
+    /// Units on the shelf.
+    pub stock: i64,
+    /// Units sold that never existed.
+    pub oversold: i64,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests under way.
+    pub waiting: u64,
+    /// Half of the answers so far took at most so long, in ms.
+    pub p50_ms: f64,
+    /// All but a hundredth of them.
+    pub p99_ms: f64,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Outcome {
+    /// One per strategy.
+    pub arms: Vec<Arm>,
+    /// Whether the lesson's claim was seen; none without a lesson.
+    pub claim_shown: Option<bool>,
+    /// What the ledger, or Redis, says: one line.
+    pub verdict: String,
+    /// Figures beside the arms', with their names.
+    pub facts: Vec<Fact>,
+    /// What was done, in words.
+    pub said: Vec<String>,
+    /// Who did what when, for the swimlanes.
+    pub lanes: Vec<Lane>,
+}
+
+/// A figure with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Fact {
+    /// What it is.
+    pub name: String,
+    /// How much, with its unit.
+    pub value: String,
+}
+
+/// What one strategy made of the load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Arm {
+    /// Its name.
+    pub strategy: String,
+    /// The throw-away item, or none where accounts were paid from.
+    pub sku: Option<String>,
+    /// Units there were.
+    pub stock_opening: i64,
+    /// Units in orders that stand.
+    pub sold: i64,
+    /// Units left.
+    pub stock: i64,
+    /// Units sold that never existed.
+    pub oversold: i64,
+    /// Units that could have been sold, and were not.
+    pub undersold: i64,
+    /// Stock less what the ledger adds up to.
+    pub drift: i64,
+    /// Entries whose `before` is not the `after` before.
+    pub breaks: i64,
+    /// Versions from which more than one entry was computed.
+    pub forks: i64,
+    /// Orders per second that were placed.
+    pub orders_per_s: f64,
+    /// From request to answer, the median, in ms.
+    pub wait_p50_ms: f64,
+    /// The 99th percentile.
+    pub wait_p99_ms: f64,
+    /// No drift and no break.
+    pub ok: bool,
+    /// How often each status was answered.
+    pub statuses: std::collections::BTreeMap<u16, u64>,
+    /// The curves.
+    pub samples: Vec<Sample>,
+    /// The first of the forks, with the requests that made them.
+    pub forked: Vec<Forked>,
+    /// How the waits were spread: how many answers took up to so many ms.
+    pub waits: Vec<Bucket>,
+}
+
+/// So many answers took no longer than that, and longer than the bucket before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Bucket {
+    /// Up to so many ms.
+    pub up_to_ms: f64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Entries that were computed from the same version of a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Forked {
+    /// The version.
+    pub version: i64,
+    /// The value they read.
+    pub before: i64,
+    /// The entries.
+    pub entries: Vec<ForkedEntry>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ForkedEntry {
+    /// Its place in the ledger.
+    pub seq: i64,
+    /// What was added.
+    pub delta: i64,
+    /// What it wrote.
+    pub after: i64,
+    /// For which order.
+    pub order_id: Option<Uuid>,
+    /// By which request; a lane has the same.
+    pub request_id: Uuid,
+    /// Under which fence, where the lock has one.
+    pub fence: Option<i64>,
+}
+
+/// One request on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Lane {
+    /// Which request.
+    pub request_id: Uuid,
+    /// What to call it.
+    pub label: String,
+    /// The replica that served it.
+    pub replica: String,
+    /// Which arm, from 0.
+    pub arm: usize,
+    /// When it was sent, in µs since the run's first lane.
+    pub sent_us: u64,
+    /// When it was answered; none when its connection broke.
+    pub answered_us: Option<u64>,
+    /// With which status.
+    pub status: Option<u16>,
+    /// What it passed meanwhile, in order.
+    pub events: Vec<LaneEvent>,
+}
+
+/// One thing that happened to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LaneEvent {
+    /// In µs since the run's first lane.
+    pub t_us: u64,
+    /// Its name: `wait`, `held`, `read`, `write`, `commit`, `committed`, `release`; or, from
+    /// outside, `paused`, `resumed`, `killed`.
+    pub event: String,
+    /// The key it happened to.
+    pub key: String,
+    /// The value seen, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<i64>,
+    /// The fence, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fence: Option<i64>,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Run {
+    /// Its id.
+    pub id: Uuid,
+    /// Where it stands.
+    pub state: State,
+    /// What was asked for.
+    pub wanted: Wanted,
+    /// What is to be seen of it.
+    pub progress: Progress,
+    /// What the visitor thought beforehand.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub guess: Option<String>,
+    /// When it was asked for.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: time::OffsetDateTime,
+    /// What came of it, when it is over.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Buyers at once, at most.
+pub const MOST_BUYERS: usize = 64;
+const MOST_ARMS: usize = 6;
+const MOST_STOCK: i64 = 10_000;
+const MOST_ORDERS: u32 = 5_000;
+const MOST_WORK_MS: u64 = 1_000;
+const MOST_FAULT_MS: u64 = 10_000;
+
+impl Wanted {
+    /// What is wrong with it: the field, and what would be right.
+    #[must_use]
+    pub fn wrong(&self) -> Option<(&'static str, String)> {
+        let out = |field, range: &str| Some((field, range.to_owned()));
+        match (&self.lesson, self.strategies.len()) {
+            (Some(name), 0) => {
+                if lessons::named(name).is_none() {
+                    return Some(("lesson", format!("one of {}", lessons::names())));
+                }
+            }
+            (Some(_), _) => return out("strategies", "a lesson brings its own"),
+            (None, 1..=MOST_ARMS) => {}
+            (None, _) => return out("strategies", "1 to 6 of them"),
+        }
+        if let Some(unknown) = self.strategies.iter().find(|name| Strategy::named(name).is_none()) {
+            return Some(("strategies", format!("{unknown} is not one of {}", Strategy::names())));
+        }
+        if self.stock.is_some_and(|stock| !(0..=MOST_STOCK).contains(&stock)) {
+            return out("stock", "0 to 10,000");
+        }
+        if self.buyers.is_some_and(|buyers| !(1..=64).contains(&buyers)) {
+            return out("buyers", "1 to 64");
+        }
+        if self.orders.is_some_and(|orders| !(1..=MOST_ORDERS).contains(&orders)) {
+            return out("orders", "1 to 5,000");
+        }
+        if self.work_ms.is_some_and(|work| work > MOST_WORK_MS) {
+            return out("work_ms", "0 to 1,000 ms");
+        }
+        if self.ttl_ms.is_some_and(|ttl| !TTL_RANGE_MS.contains(&ttl)) {
+            return out("ttl_ms", "10 to 60,000 ms");
+        }
+        if self.replicas == Some(0) {
+            return out("replicas", "at least 1");
+        }
+        self.wrong_wait().or_else(|| self.wrong_fault())
+    }
+
+    fn wrong_wait(&self) -> Option<(&'static str, String)> {
+        let name = self.wait.as_deref()?;
+        let Some(wait) = Wait::named(name) else {
+            return Some(("wait", "one of try, retry, notify".to_owned()));
+        };
+        let strategies = self.strategies.iter().filter_map(|name| Strategy::named(name));
+        let without = |strategy: &&Strategy| !strategy.waits().contains(&wait);
+        strategies
+            .filter(|strategy| strategy.lock.is_some())
+            .find(without)
+            .map(|strategy| ("wait", format!("{} has no waiting mode {name}", strategy.name)))
+    }
+
+    fn wrong_fault(&self) -> Option<(&'static str, String)> {
+        let fault = self.fault.as_ref()?;
+        let long = fault.at_ms > MOST_FAULT_MS || fault.for_ms > MOST_FAULT_MS;
+        long.then(|| ("fault", "at_ms and for_ms: 0 to 10,000 ms".to_owned()))
+    }
+
+    /// Its arms, with what was not said filled in. It must have been checked.
+    pub(super) fn specs(&self, replicas: usize) -> Vec<Spec> {
+        let orders = self.orders.unwrap_or(200) as usize;
+        let spec = |strategy: &String| Spec {
+            strategy: strategy.clone(),
+            journey: self.journey.unwrap_or_default(),
+            stock: self.stock.unwrap_or(100),
+            buyers: (self.buyers.unwrap_or(16) as usize).min(orders),
+            orders,
+            work_ms: self.work_ms.unwrap_or(0),
+            ttl_ms: self.ttl_ms,
+            wait: self.wait.clone(),
+            seed: self.seed.unwrap_or(1),
+            replicas: self.replicas.unwrap_or(replicas).clamp(1, replicas),
+            fault: self.fault.clone(),
+        };
+        self.strategies.iter().map(spec).collect()
+    }
+}

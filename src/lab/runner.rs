@@ -1,0 +1,134 @@
+//! Whoever owns the replicas carries the runs out: one after the other, each to its end, with
+//! everything restored afterwards.
+
+use std::time::Duration;
+
+use tokio::time::{interval, timeout};
+use uuid::Uuid;
+
+use super::arm::{self, Spec};
+use super::house::House;
+use super::lessons::{self, Shown};
+use super::run::{Outcome, State, Wanted};
+use super::stage::Stage;
+use super::store;
+use crate::embedded::{Hands, RunningUp};
+
+/// How often the table is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often it says that it is there.
+const HERE_EVERY: Duration = Duration::from_secs(1);
+/// No run takes longer.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Carries runs out until it is dropped.
+pub async fn serve(running: RunningUp, hands: Hands) {
+    let mut house = match House::open(&running, hands).await {
+        Ok(house) => house,
+        Err(error) => {
+            tracing::error!(%error, "the lab can't be opened: its runs will not be carried out");
+            return;
+        }
+    };
+    let pool = house.pool.clone();
+    if let Err(error) = store::end_leftovers(&pool).await {
+        tracing::warn!(%error, "runs that were left half-way stay so");
+    }
+    let here = async {
+        let mut ticks = interval(HERE_EVERY);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = store::here(&pool).await {
+                tracing::debug!(%error, "the lab can't say that it is there");
+            }
+        }
+    };
+    let runs = async {
+        let mut ticks = interval(LOOK_EVERY);
+        loop {
+            ticks.tick().await;
+            match store::take(&pool).await {
+                Ok(Some((id, wanted))) => house = one(house, id, wanted).await,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "no run can be taken"),
+            }
+        }
+    };
+    tokio::join!(here, runs);
+}
+
+/// One run; whatever comes of it is written down.
+async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
+    let pool = house.pool.clone();
+    let stage = Stage::new(house, id, wanted);
+    let played = timeout(LONGEST, play(&stage)).await;
+    let restored = stage.house.restore().await;
+    let (house, mut outcome) = stage.strike();
+    let failed = match (played, restored) {
+        (Ok(Ok(Shown { shown, verdict })), Ok(())) => {
+            (outcome.claim_shown, outcome.verdict) = (shown, verdict);
+            None
+        }
+        (Ok(Err(error)), _) => Some(format!("{error:#}")),
+        (Err(_), _) => Some(format!("it was not over after {} s", LONGEST.as_secs())),
+        (_, Err(error)) => Some(format!("{error:#}")),
+    };
+    let state = if failed.is_some() { State::Failed } else { State::Done };
+    if let Some(why) = failed {
+        tracing::warn!(%id, why, "a run failed");
+        outcome.verdict = format!("the run failed: {why}");
+    }
+    write_down(&pool, id, state, &outcome).await;
+    house
+}
+
+/// Again and again for a while: Postgres may be what was broken.
+async fn write_down(pool: &crate::db::Pool, id: Uuid, state: State, outcome: &Outcome) {
+    const ATTEMPTS: u32 = 20;
+    for attempt in 1..=ATTEMPTS {
+        match store::end(pool, id, state, outcome).await {
+            Ok(()) => return,
+            Err(error) if attempt == ATTEMPTS => {
+                tracing::error!(%id, %error, "what came of a run is lost");
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
+        }
+    }
+}
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    if let Some(name) = &stage.wanted.lesson {
+        let lesson = lessons::named(name);
+        let lesson = lesson.ok_or_else(|| anyhow::anyhow!("there is no lesson {name}"))?;
+        return lesson.play(stage).await;
+    }
+    let specs: Vec<Spec> = stage.wanted.specs(stage.house.replicas.len());
+    arms(stage, &specs).await?;
+    let outcome = stage.outcome();
+    Ok(Shown { shown: None, verdict: verdict(&outcome) })
+}
+
+/// Runs the arms in turn, and notes what came of each.
+pub(super) async fn arms(stage: &Stage, specs: &[Spec]) -> anyhow::Result<()> {
+    stage.progress().arms = specs.len();
+    for (number, spec) in specs.iter().enumerate() {
+        let arm = arm::run(stage, number, spec).await?;
+        stage.outcome().arms.push(arm);
+    }
+    Ok(())
+}
+
+/// The arms in one line.
+fn verdict(outcome: &Outcome) -> String {
+    let lines = outcome.arms.iter().map(|arm| {
+        let name = &arm.strategy;
+        match arm {
+            arm if arm.oversold > 0 => {
+                format!("{name}: {} units that do not exist, {} forks", arm.oversold, arm.forks)
+            }
+            arm if !arm.ok => format!("{name}: the books do not add up, {} forks", arm.forks),
+            _ => format!("{name}: sound"),
+        }
+    });
+    lines.collect::<Vec<_>>().join(" · ")
+}

@@ -1,0 +1,260 @@
+//! Runs in Postgres: whoever asks writes a row, the runner takes it, everybody reads it.
+//!
+//! Guarantees: one run at a time per shop, by a unique index; a run that nobody carries on any more
+//! is told as failed. The newest [`KEPT`] runs are kept.
+
+use serde::de::DeserializeOwned;
+use sqlx::postgres::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::run::{Outcome, Progress, Run, State, Wanted};
+use crate::db::Pool;
+use crate::shop::Error;
+
+/// How many runs are kept.
+pub const KEPT: i64 = 200;
+/// A runner that was not seen for so long is gone, in seconds. It says that it is there every one.
+const GONE_AFTER_S: f64 = 5.0;
+
+/// What came of asking for a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It will be run.
+    Queued(Uuid),
+    /// That one is not over yet.
+    Busy(Uuid),
+    /// Nobody is there to run it.
+    Nobody,
+}
+
+/// A run in a list.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// Its id.
+    pub id: Uuid,
+    /// Where it stands.
+    pub state: State,
+    /// What was asked for.
+    pub wanted: Wanted,
+    /// When.
+    pub created_at: OffsetDateTime,
+    /// Its verdict, when it is over.
+    pub verdict: Option<String>,
+    /// Whether its claim was shown.
+    pub claim_shown: Option<bool>,
+}
+
+/// Asks for a run, which must have been checked.
+///
+/// # Errors
+/// Postgres's.
+pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<Asked, Error> {
+    let mut connection = pool.acquire().await?;
+    if !somebody_is_there(&mut connection).await? {
+        return Ok(Asked::Nobody);
+    }
+    let id = Uuid::now_v7();
+    let inserted = sqlx::query!(
+        "insert into lab_runs (id, wanted, guess) values ($1, $2, $3) on conflict do nothing",
+        id,
+        json(wanted)?,
+        guess,
+    )
+    .execute(&mut *connection)
+    .await?;
+    if inserted.rows_affected() == 0 {
+        let other = sqlx::query_scalar!(
+            "select id from lab_runs where state in ('queued', 'running') limit 1"
+        )
+        .fetch_optional(&mut *connection)
+        .await?;
+        // Over in this very moment: the visitor is shown what is there, or asks again.
+        return Ok(other.map_or(Asked::Nobody, Asked::Busy));
+    }
+    sqlx::query!(
+        "delete from lab_runs where state in ('done', 'failed') and id in
+             (select id from lab_runs order by created_at desc offset $1)",
+        KEPT,
+    )
+    .execute(&mut *connection)
+    .await?;
+    Ok(Asked::Queued(id))
+}
+
+/// Keeps a run that was carried out elsewhere, under its id; `false` when that is there already.
+///
+/// # Errors
+/// Postgres's.
+pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
+    let kept = sqlx::query!(
+        "insert into lab_runs
+             (id, wanted, state, progress, outcome, guess, created_at, ended_at)
+         values ($1, $2, $3, $4, $5, $6, $7, now())
+         on conflict (id) do nothing",
+        run.id,
+        json(&run.wanted)?,
+        run.state.name(),
+        json(&run.progress)?,
+        json(&run.outcome)?,
+        run.guess,
+        run.created_at,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(kept.rows_affected() == 1)
+}
+
+/// The run of that id.
+///
+/// # Errors
+/// Postgres's.
+pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
+    let row = sqlx::query!(
+        "select wanted, state, progress, outcome, guess, created_at from lab_runs where id = $1",
+        id,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Run {
+        id,
+        state: state(&row.state)?,
+        wanted: read(row.wanted)?,
+        progress: read(row.progress)?,
+        guess: row.guess,
+        created_at: row.created_at,
+        outcome: row.outcome.map(read).transpose()?.unwrap_or_default(),
+    }))
+}
+
+/// How far a run has come: its frame, and whether it is over. Cheap, to be asked often.
+///
+/// # Errors
+/// Postgres's.
+pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> {
+    let row = sqlx::query!("select frame, state from lab_runs where id = $1", id)
+        .fetch_optional(&mut *pool.acquire().await?)
+        .await?;
+    row.map(|row| Ok((row.frame, state(&row.state)?.is_over()))).transpose()
+}
+
+/// The newest runs, newest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
+    let rows = sqlx::query!(
+        r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,
+                  (outcome ->> 'claim_shown')::boolean as claim_shown
+             from lab_runs order by created_at desc limit $1"#,
+        limit,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Head {
+                id: row.id,
+                state: state(&row.state)?,
+                wanted: read(row.wanted)?,
+                created_at: row.created_at,
+                verdict: row.verdict.filter(|verdict| !verdict.is_empty()),
+                claim_shown: row.claim_shown,
+            })
+        })
+        .collect()
+}
+
+/// Takes the run that waits to be begun.
+pub(super) async fn take(pool: &Pool) -> Result<Option<(Uuid, Wanted)>, Error> {
+    let row = sqlx::query!(
+        "update lab_runs set state = 'running', frame = frame + 1 where state = 'queued'
+         returning id, wanted"
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
+}
+
+/// Shows how far it has come.
+pub(super) async fn show(pool: &Pool, id: Uuid, progress: &Progress) -> Result<(), Error> {
+    sqlx::query!(
+        "update lab_runs set progress = $2, frame = frame + 1 where id = $1",
+        id,
+        json(progress)?,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Ends a run.
+pub(super) async fn end(
+    pool: &Pool,
+    id: Uuid,
+    state: State,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "update lab_runs
+            set state = $2, outcome = $3, frame = frame + 1, ended_at = now() where id = $1",
+        id,
+        state.name(),
+        json(outcome)?,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Says that a runner is there.
+pub(super) async fn here(pool: &Pool) -> Result<(), Error> {
+    sqlx::query!(
+        "insert into lab_runner (seen_at) values (now())
+         on conflict (only_one) do update set seen_at = now()"
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Ends what an earlier runner has left half-way.
+pub(super) async fn end_leftovers(pool: &Pool) -> Result<(), Error> {
+    let verdict = "the shop was stopped before the run came to its end";
+    sqlx::query!(
+        "update lab_runs
+            set state = 'failed', frame = frame + 1, ended_at = now(),
+                outcome = jsonb_build_object('verdict', $1::text)
+          where state in ('queued', 'running')",
+        verdict,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+async fn somebody_is_there(connection: &mut PgConnection) -> Result<bool, Error> {
+    Ok(sqlx::query_scalar!(
+        r#"select exists (select from lab_runner
+                           where seen_at > now() - make_interval(secs => $1)) as "there!""#,
+        GONE_AFTER_S,
+    )
+    .fetch_one(connection)
+    .await?)
+}
+
+fn state(name: &str) -> Result<State, Error> {
+    [State::Queued, State::Running, State::Done, State::Failed]
+        .into_iter()
+        .find(|state| state.name() == name)
+        .ok_or_else(|| Error::Bug(format!("a run that is {name}")))
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<serde_json::Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Bug(error.to_string()))
+}
+
+fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| Error::Bug(format!("a run: {error}")))
+}

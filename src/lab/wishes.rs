@@ -1,0 +1,145 @@
+//! The conditions under which a request may be served, as its headers wish for them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::lock::Wait;
+use crate::probe::{Board, Pause, Point, Probe, Watch};
+use crate::shop::{Conditions, Shop, Strategy};
+
+/// The most extra work between read and write.
+pub const MOST_WORK_MS: u64 = 5_000;
+/// The shortest and the longest lease that may be asked for.
+pub const TTL_RANGE_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
+
+/// What a request wishes for, as its headers say it.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// `Holdfast-Lock`.
+    pub lock: Option<String>,
+    /// `Holdfast-Wait`.
+    pub wait: Option<String>,
+    /// `Holdfast-Work-Ms`.
+    pub work_ms: Option<String>,
+    /// `Holdfast-Ttl-Ms`.
+    pub ttl_ms: Option<String>,
+    /// `Holdfast-Trace`.
+    pub trace: Option<String>,
+    /// `Holdfast-Pause`.
+    pub pause: Option<String>,
+}
+
+/// A wish that can't be granted: the header, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ungrantable(pub &'static str, pub String);
+
+impl Wishes {
+    /// Whether anything is wished for at all.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        [&self.lock, &self.wait, &self.work_ms, &self.ttl_ms, &self.trace, &self.pause]
+            .iter()
+            .any(|wish| wish.is_some())
+    }
+
+    /// The conditions that were wished for.
+    ///
+    /// # Errors
+    /// [`Ungrantable`], for the first header that makes no sense.
+    pub fn grant(
+        &self,
+        shop: &Shop,
+        replica: &str,
+        board: &Board,
+        request_id: Uuid,
+    ) -> Result<Conditions, Ungrantable> {
+        let mut conditions = Conditions::usual(shop, request_id);
+        if let Some(name) = &self.lock {
+            let unknown = || Ungrantable("Holdfast-Lock", format!("one of {}", Strategy::names()));
+            conditions.strategy = Strategy::named(name).ok_or_else(unknown)?;
+            if conditions.strategy.lock.is_some_and(|kind| !shop.locks.has(kind)) {
+                let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
+                return Err(Ungrantable("Holdfast-Lock", why));
+            }
+        }
+        conditions.wait = self.wait(conditions.strategy)?;
+        conditions.ttl = number("Holdfast-Ttl-Ms", self.ttl_ms.as_deref(), &TTL_RANGE_MS)?
+            .map(Duration::from_millis);
+        conditions.probe = self.probe(replica, board, &conditions)?;
+        Ok(conditions)
+    }
+
+    fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, Ungrantable> {
+        const HEADER: &str = "Holdfast-Wait";
+        let Some(name) = &self.wait else { return Ok(None) };
+        let Some(wait) = Wait::named(name) else {
+            return Err(Ungrantable(HEADER, "one of try, retry, notify".to_owned()));
+        };
+        if strategy.waits().contains(&wait) {
+            Ok(Some(wait))
+        } else {
+            Err(Ungrantable(HEADER, format!("{} has no waiting mode {name}", strategy.name)))
+        }
+    }
+
+    fn probe(
+        &self,
+        replica: &str,
+        board: &Board,
+        conditions: &Conditions,
+    ) -> Result<Probe, Ungrantable> {
+        let work = number("Holdfast-Work-Ms", self.work_ms.as_deref(), &(0..=MOST_WORK_MS))?;
+        let record = match self.trace.as_deref() {
+            None | Some("off") => false,
+            Some("on") => true,
+            Some(_) => return Err(Ungrantable("Holdfast-Trace", "on or off".to_owned())),
+        };
+        let pause = match self.pause.as_deref() {
+            None => None,
+            Some(wish) => Some(pause(wish, conditions.deadline)?),
+        };
+        if work.is_none() && !record && pause.is_none() {
+            return Ok(Probe::Off);
+        }
+        Ok(Probe::Lab(Arc::new(Watch {
+            replica: replica.to_owned(),
+            work: Duration::from_millis(work.unwrap_or(0)),
+            record,
+            pause,
+            request_id: conditions.request_id,
+            board: board.clone(),
+            events: Mutex::default(),
+        })))
+    }
+}
+
+/// `commit` (until it is let go, or as long as the request may take), `commit:300` (so many
+/// milliseconds at most), `every` (at every point).
+fn pause(wish: &str, deadline: Instant) -> Result<Pause, Ungrantable> {
+    const HEADER: &str = "Holdfast-Pause";
+    let (name, bound) = match wish.split_once(':') {
+        Some((name, ms)) => (name, number(HEADER, Some(ms), &(0..=8_000))?),
+        None => (wish, None),
+    };
+    let at = Point::named(name);
+    if at.is_none() && name != "every" {
+        let why = "every, wait, held, read, write, commit, committed or release".to_owned();
+        return Err(Ungrantable(HEADER, why));
+    }
+    Ok(Pause { at, length: bound.map(Duration::from_millis), until: deadline })
+}
+
+fn number(
+    header: &'static str,
+    text: Option<&str>,
+    range: &std::ops::RangeInclusive<u64>,
+) -> Result<Option<u64>, Ungrantable> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse() {
+        Ok(number) if range.contains(&number) => Ok(Some(number)),
+        _ => Err(Ungrantable(header, format!("a number, {} to {}", range.start(), range.end()))),
+    }
+}

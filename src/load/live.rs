@@ -1,0 +1,62 @@
+//! How far a crowd has come, while it goes on.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use hdrhistogram::Histogram;
+
+use super::histogram;
+
+/// Counted by the clients, looked at by whoever shows it.
+#[derive(Debug)]
+pub struct Live {
+    sent: AtomicU64,
+    answered: AtomicU64,
+    latency: Mutex<Histogram<u64>>,
+}
+
+/// One look at it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moment {
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Requests that were answered, or whose connection broke.
+    pub answered: u64,
+    /// The median of the wanted answers so far, in ms; 0 without any.
+    pub p50_ms: f64,
+    /// The 99th percentile.
+    pub p99_ms: f64,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        let (sent, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { sent, answered, latency: Mutex::new(histogram()) }
+    }
+}
+
+impl Live {
+    pub(super) fn sent(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// `latency_us` of a wanted answer.
+    pub(super) fn answered(&self, latency_us: Option<u64>) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        if let Some(latency_us) = latency_us {
+            let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+            latency.saturating_record(latency_us.max(1));
+        }
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        let latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
+        let answered = self.answered.load(Ordering::Relaxed);
+        // Read last, so that nobody is answered before he has asked.
+        let sent = self.sent.load(Ordering::Relaxed).max(answered);
+        Moment { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs of the lab: asked for, read, followed.
+
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::web::Bytes;
+use actix_web::{HttpResponse, web};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tokio::time::sleep;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::lab::lab_is_on;
+use crate::lab::run::{Run, State, Wanted};
+use crate::lab::store::{self, Asked};
+use crate::web::Site;
+use crate::web::auth::Admin;
+use crate::web::body::Json;
+use crate::web::openapi::Refusals;
+use crate::web::problems::{Kind, Problem};
+
+/// Ten frames a second at most, whatever the load.
+const FRAME: Duration = Duration::from_millis(100);
+/// A comment is sent at least so often, so that a connection that broke is found out.
+const SIGN_OF_LIFE: u32 = 50;
+/// How many runs a list has.
+const LISTED: i64 = 50;
+
+/// A run that was asked for.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RunId {
+    /// Its id.
+    pub id: Uuid,
+}
+
+/// A run in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RunHead {
+    /// Its id.
+    pub id: Uuid,
+    /// Where it stands.
+    pub state: State,
+    /// What was asked for.
+    pub wanted: Wanted,
+    /// When.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// What came of it.
+    pub verdict: Option<String>,
+    /// Whether a lesson's claim was shown.
+    pub claim_shown: Option<bool>,
+}
+
+/// Asks for a lesson or for a load (admin). One at a time: while another one goes on it is refused,
+/// and says which.
+#[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
+    request_body = Wanted, responses((status = 202, body = RunId), Refusals))]
+pub async fn ask(
+    site: web::Data<Site>,
+    _: Admin,
+    wanted: Json<Wanted>,
+) -> Result<HttpResponse, Problem> {
+    let wanted = wanted.read()?;
+    lab_is_on(&site)?;
+    match queue(&site, &wanted, None).await? {
+        Ok(id) => Ok(HttpResponse::Accepted()
+            .insert_header(("Location", format!("/api/lab/runs/{id}")))
+            .json(RunId { id })),
+        Err(other) => {
+            let detail = format!("run {other} goes on; wait for its end");
+            Err(Problem::new(Kind::Exists, detail).with("run", other.to_string()))
+        }
+    }
+}
+
+/// Checks a wish and queues it; the run that goes on if there is one.
+///
+/// # Errors
+/// What is wrong with it; or that nobody is there to run it.
+pub async fn queue(
+    site: &Site,
+    wanted: &Wanted,
+    guess: Option<&str>,
+) -> Result<Result<Uuid, Uuid>, Problem> {
+    if let Some((field, why)) = wanted.wrong() {
+        return Err(Problem::field(field, why));
+    }
+    match store::ask(&site.shop.pool, wanted, guess).await? {
+        Asked::Queued(id) => Ok(Ok(id)),
+        Asked::Busy(other) => Ok(Err(other)),
+        Asked::Nobody => {
+            let detail = "nobody is there to carry runs out: they need the `holdfast up` that owns \
+                          the replicas";
+            Err(Problem::new(Kind::Unavailable, detail))
+        }
+    }
+}
+
+/// The newest runs (admin).
+#[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
+    responses((status = 200, body = [RunHead]), Refusals))]
+pub async fn list(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    let runs = store::newest(&site.shop.pool, LISTED).await?;
+    let heads = runs.into_iter().map(|run| RunHead {
+        id: run.id,
+        state: run.state,
+        wanted: run.wanted,
+        created_at: run.created_at,
+        verdict: run.verdict,
+        claim_shown: run.claim_shown,
+    });
+    Ok(HttpResponse::Ok().json(heads.collect::<Vec<_>>()))
+}
+
+/// A run, with all that came of it (admin).
+#[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
+    params(("id" = String, Path)), responses((status = 200, body = Run), Refusals))]
+pub async fn read(
+    site: web::Data<Site>,
+    _: Admin,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    Ok(HttpResponse::Ok().json(find(&site, &id).await?))
+}
+
+/// The run of that id.
+///
+/// # Errors
+/// There is none.
+pub async fn find(site: &Site, id: &str) -> Result<Run, Problem> {
+    let nowhere = || Problem::new(Kind::NotFound, format!("there is no run {id}"));
+    let parsed = Uuid::parse_str(id).map_err(|_| nowhere())?;
+    store::find(&site.shop.pool, parsed).await?.ok_or_else(nowhere)
+}
+
+/// A run while it goes on, as server-sent events: `run` with the whole of it, at most ten times a
+/// second; the last one when it is over (admin).
+#[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(("session" = [])),
+    params(("id" = String, Path)),
+    responses((status = 200, content_type = "text/event-stream"), Refusals))]
+pub async fn follow(
+    site: web::Data<Site>,
+    _: Admin,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    let run = find(&site, &id).await?;
+    let first = Following { site, id: run.id, seen: -1, over: false };
+    let frames = stream::unfold(first, |following| following.next());
+    Ok(HttpResponse::build(StatusCode::OK)
+        .content_type("text/event-stream")
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(frames))
+}
+
+struct Following {
+    site: web::Data<Site>,
+    id: Uuid,
+    seen: i64,
+    over: bool,
+}
+
+impl Following {
+    /// The next frame; `None` when the last was sent.
+    async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
+        if self.over {
+            return None;
+        }
+        let pool = &self.site.shop.pool;
+        for _ in 0..SIGN_OF_LIFE {
+            match store::frame(pool, self.id).await {
+                Ok(Some((frame, over))) if frame > self.seen || over => {
+                    let Ok(Some(run)) = store::find(pool, self.id).await else { break };
+                    let Ok(json) = serde_json::to_string(&run) else { break };
+                    (self.seen, self.over) = (frame, run.state.is_over());
+                    let text = format!("id: {frame}\nevent: run\ndata: {json}\n\n");
+                    if !self.over {
+                        sleep(FRAME).await;
+                    }
+                    return Some((Ok(Bytes::from(text)), self));
+                }
+                Ok(None) => return None,
+                // Postgres may be away for a moment: the browser is told that we are here.
+                Ok(Some(_)) | Err(_) => sleep(FRAME).await,
+            }
+        }
+        Some((Ok(Bytes::from_static(b": here\n\n")), self))
+    }
+}
