@@ -31,6 +31,8 @@ pub enum Command {
     User(User),
     /// Hold ledger, orders, accounts and Redis against each other; exit 0 sound, 1 not
     Audit(Audit),
+    /// Show a lesson of the lab with a real run; exit 0 if its claim was shown
+    Lesson(Lesson),
     /// What each strategy costs on this machine: a price list, in about a minute
     Bench(Bench),
 }
@@ -171,6 +173,23 @@ pub struct Audit {
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
     /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `holdfast lesson`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "It is run at the `holdfast up` of --data, if one runs there with its lab on; \
+    otherwise at a shop of its own on 127.0.0.1, which is removed at the end."
+)]
+pub struct Lesson {
+    /// Which; without a name, all there are are listed
+    pub name: Option<String>,
+    /// Folder of a running `holdfast up`
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
+    /// Print the whole run as JSON instead
     #[arg(long)]
     pub json: bool,
 }

@@ -8,7 +8,9 @@ use anyhow::{Context, bail};
 use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
-use holdfast::config::{Audit, Bench, Cli, Command, Migrate, Serve, Switch, Up, User, UserAdd};
+use holdfast::config::{
+    Audit, Bench, Cli, Command, Lesson, Migrate, Serve, Switch, Up, User, UserAdd,
+};
 use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
 use holdfast::lab;
@@ -51,11 +53,12 @@ fn whole(error: &anyhow::Error) -> String {
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up(options) => run_all(options).await?,
+        Command::Up(options) => Box::pin(run_all(options)).await?,
         Command::Serve(options) => serve(&options).await?,
         Command::Migrate(options) => migrate(&options).await?,
         Command::User(User::Add(options)) => add_user(options).await?,
         Command::Audit(options) => return audit_books(options).await,
+        Command::Lesson(options) => return lesson(options).await,
         Command::Bench(options) => price_list(options).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -89,7 +92,7 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
             lab::runner::serve(running, hands).await;
         }
     };
-    embedded::up(options, prepare, beside).await
+    Box::pin(embedded::up(options, prepare, beside)).await
 }
 
 async fn serve(options: &Serve) -> anyhow::Result<()> {
@@ -177,6 +180,21 @@ async fn price_list(options: Bench) -> anyhow::Result<()> {
         program: std::env::current_exe().context("can't find this very program")?,
     })
     .await
+}
+
+async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
+    let Some(name) = options.name else {
+        print!("{}", lab::terminal::list());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let asked = lab::terminal::Asked {
+        lesson: name,
+        json: options.json,
+        data: options.data,
+        program: std::env::current_exe().context("can't find this very program")?,
+    };
+    let shown = lab::terminal::play(&asked).await?;
+    Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The addresses given, or those of the `holdfast up` that runs on that folder.

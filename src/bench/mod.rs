@@ -10,7 +10,6 @@
 //! Does not say how fast a shop is: the clients run on the same cores. Only ratios travel.
 
 mod figures;
-mod house;
 mod machine;
 mod picture;
 mod results;
@@ -25,9 +24,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::embedded::{OwnShop, Plan};
 use crate::shop::Strategy;
 use crate::shop::stock::STRATEGIES;
-use house::House;
 use results::{Method, Results};
 use runs::{Round, Run, Task};
 use stand::Stand;
@@ -40,6 +39,8 @@ const HERO: &str = "batched";
 const RIVAL: &str = "row-lock";
 /// How much of a run's length is enough to find the best pool.
 const CALIBRATION_PART: f64 = 0.2;
+/// The independent Redis for `redlock`.
+const NODES: u16 = 3;
 /// Emptying and auditing, more or less.
 const AROUND: Duration = Duration::from_secs(1);
 
@@ -76,7 +77,9 @@ pub async fn bench(options: &Options) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let mut house = House::start(&options.program, &options.pool_sizes)?;
+    let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
+    let plan = Plan { name: "bench", pool_sizes, nodes: NODES };
+    let mut house = OwnShop::start(&options.program, &plan)?;
     // From here on there is something to stop, whatever happens.
     let measured = tokio::select! {
         measured = measure(options, &arms, &mut house) => measured,
@@ -111,9 +114,9 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 async fn measure(
     options: &Options,
     arms: &[&'static Strategy],
-    house: &mut House,
+    house: &mut OwnShop,
 ) -> anyhow::Result<Results> {
-    let mut stand = Stand::open(house, options.connections).await?;
+    let mut stand = Stand::open(house, &options.pool_sizes, options.connections).await?;
     let machine = machine::look(house.folder(), &mut stand).await?;
     let mut skipped = BTreeMap::new();
     let mut pools = BTreeMap::new();

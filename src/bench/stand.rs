@@ -11,9 +11,9 @@ use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
 use super::MEASURE;
-use super::house::House;
 use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Verdict};
 use crate::db::{self, Pool};
+use crate::embedded::OwnShop;
 use crate::load::script::{Posts, Visits};
 use crate::load::{self, Client, Plan, Report, Script};
 use crate::shop::{LARGEST, Sku, audit, users};
@@ -57,7 +57,11 @@ pub(super) struct Stand {
 
 impl Stand {
     /// Waits for the shop, and signs the crowd in.
-    pub(super) async fn open(house: &mut House, clients: usize) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        house: &mut OwnShop,
+        pool_sizes: &[u32],
+        clients: usize,
+    ) -> anyhow::Result<Self> {
         let running = house.ready().await?;
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
@@ -69,7 +73,7 @@ impl Stand {
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
         let mut tokens = sign_in(&pool, clients.max(CROWD) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
-        let (replicas, pool_sizes) = (replicas?, house.pool_sizes().to_vec());
+        let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
         let (redis, crowd) = (redis, tokens);
         let mut stand = Self { pool, redis, idle_reads: 0.0, replicas, pool_sizes, crowd, admin };
         stand.empty().await?;

@@ -14,6 +14,7 @@ mod account;
 mod data_dir;
 mod error;
 mod leftovers;
+mod own;
 mod postgres;
 mod programs;
 mod redis;
@@ -25,6 +26,7 @@ mod up;
 
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
+pub use own::{OwnShop, Plan};
 pub use spawner::tied;
 pub use supervisor::Hand;
 pub use up::{Hands, UpOptions, up};

@@ -431,7 +431,7 @@ fn lanes(stage: &Stage, number: usize, arm: &Arm, seen: &[Observation]) {
             request_id: one.key,
             label: format!("order {}", stage.number()),
             replica: replica.to_owned(),
-            arm: number,
+            arm: Some(number),
             sent_us: stage.since(one.invoked_us),
             answered_us: answer.map(|answer| stage.since(answer.completed_us)),
             status: answer.map(|answer| answer.status),

@@ -10,9 +10,11 @@ pub mod lessons;
 pub mod run;
 pub mod runner;
 pub mod store;
+pub mod terminal;
 pub mod wishes;
 
 mod arm;
+mod drawing;
 mod faults;
 mod house;
 mod stage;

@@ -317,8 +317,8 @@ pub struct Lane {
     pub label: String,
     /// The replica that served it.
     pub replica: String,
-    /// Which arm, from 0.
-    pub arm: usize,
+    /// Which arm's crowd it was part of, from 0; none for a request that was sent by itself.
+    pub arm: Option<usize>,
     /// When it was sent, in µs since the run's first lane.
     pub sent_us: u64,
     /// When it was answered; none when its connection broke.

@@ -256,7 +256,7 @@ impl Stage {
             request_id: asking.id,
             label: asking.label,
             replica: self.house.replicas[asking.replica].port().to_string(),
-            arm: self.progress().arm,
+            arm: None,
             sent_us: self.since(asking.sent_us),
             answered_us: status.map(|_| self.since(answered_us)),
             status,

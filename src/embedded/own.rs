@@ -1,4 +1,4 @@
-//! The shop under test: a `holdfast up` of its own, in a folder of its own, ended by its own id.
+//! A shop of one's own for an hour: a `holdfast up` in a folder of its own, ended by its own id.
 //!
 //! The folder is below `/var/tmp`, which is on a disk even where `/tmp` is in memory: what a commit
 //! costs is most of what is measured. It is removed at the end; when this process is killed, `up`
@@ -16,8 +16,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::stand::REPLICAS;
-use crate::embedded::{RunningUp, read_env, tied};
+use super::data_dir::{RunningUp, read_env};
+use super::spawner::tied;
 
 /// A cluster is made, services and replicas are started.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -26,27 +26,39 @@ const POLL: Duration = Duration::from_millis(50);
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 /// How much of what it said is quoted when it failed.
 const QUOTED_LINES: usize = 15;
-/// The independent Redis for `redlock`.
-const NODES: &str = "3";
 /// Below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
+/// What it is to be like.
+#[derive(Debug, Clone)]
+pub struct Plan<'a> {
+    /// What its folder is called, before the process's id.
+    pub name: &'a str,
+    /// Connections to Postgres, one number per replica.
+    pub pool_sizes: Vec<u32>,
+    /// Independent Redis for `redlock`.
+    pub nodes: u16,
+}
+
+/// A shop of one's own.
 #[derive(Debug)]
-pub(super) struct House {
+pub struct OwnShop {
     up: Child,
     folder: PathBuf,
     said: Arc<Mutex<Vec<String>>>,
-    pool_sizes: Vec<u32>,
 }
 
-impl House {
-    /// Begins to start it. To be called from the main thread, whose end ends it.
-    pub(super) fn start(program: &Path, pool_sizes: &[u32]) -> anyhow::Result<Self> {
+impl OwnShop {
+    /// Begins to start it: `program up`, on free ports of 127.0.0.1. To be called from the main
+    /// thread, whose end ends it.
+    ///
+    /// # Errors
+    /// When there is no such program, or no free port.
+    pub fn start(program: &Path, plan: &Plan<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
-        let folder = below.join(format!("holdfast-bench-{}", std::process::id()));
-        let sizes: Vec<String> =
-            pool_sizes.iter().flat_map(|size| vec![size.to_string(); REPLICAS]).collect();
+        let folder = below.join(format!("holdfast-{}-{}", plan.name, std::process::id()));
+        let sizes: Vec<String> = plan.pool_sizes.iter().map(u32::to_string).collect();
         let replicas = u16::try_from(sizes.len())?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
         let mut command = tied(program);
@@ -58,7 +70,7 @@ impl House {
             }
         }
         command
-            .args(["up", "--lab", "on", "--redlock", NODES])
+            .args(["up", "--lab", "on", "--redlock", &plan.nodes.to_string()])
             .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
@@ -77,11 +89,14 @@ impl House {
                 }
             });
         }
-        Ok(Self { up, folder, said, pool_sizes: pool_sizes.to_vec() })
+        Ok(Self { up, folder, said })
     }
 
     /// Waits until it is ready.
-    pub(super) async fn ready(&mut self) -> anyhow::Result<RunningUp> {
+    ///
+    /// # Errors
+    /// When it ends instead, or takes too long; with what it said.
+    pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if let Some(running) = read_env(&self.folder) {
@@ -97,17 +112,14 @@ impl House {
         }
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    /// Where its data is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The sizes of the replicas' pools, each for [`REPLICAS`] of them in turn.
-    pub(super) fn pool_sizes(&self) -> &[u32] {
-        &self.pool_sizes
-    }
-
     /// Ends it, and removes its folder.
-    pub(super) async fn stop(mut self) {
+    pub async fn stop(mut self) {
         if let Some(pid) =
             self.up.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
         {

@@ -1,0 +1,239 @@
+//! A run in text: figures in columns, requests as lanes.
+
+use super::lessons::Lesson;
+use super::run::{Arm, Lane, LaneEvent, Run, Sample};
+
+/// As wide as a terminal, less a margin.
+const WIDTH: usize = 96;
+/// As wide as the time axis is.
+const AXIS: usize = 60;
+/// No more lanes than can be looked at.
+const MOST_LANES: usize = 6;
+/// Nor more events than can be read.
+const MOST_EVENTS: usize = 30;
+
+/// What a lesson is about.
+pub(super) fn heading(lesson: &Lesson) -> String {
+    let claim = wrapped(lesson.claim, WIDTH - 2, 2);
+    format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
+}
+
+/// One thing that was done.
+pub(super) fn step(number: usize, words: &str) -> String {
+    format!("{number:>3}. {}", wrapped(words, WIDTH - 5, 5))
+}
+
+/// The figures of this moment, in one line.
+pub(super) fn live(strategy: &str, sample: &Sample) -> String {
+    format!(
+        "     {strategy}: sold {}, on the shelf {}, oversold {}, waiting {}",
+        sample.sold, sample.stock, sample.oversold, sample.waiting
+    )
+}
+
+/// Everything that came of it.
+pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
+    let outcome = &run.outcome;
+    let mut text = String::from("\n");
+    if !outcome.arms.is_empty() {
+        text += &arms(&outcome.arms);
+        text.push('\n');
+    }
+    if !outcome.facts.is_empty() {
+        let width = outcome.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
+        for fact in &outcome.facts {
+            text += &format!("  {:width$}  {}\n", fact.name, fact.value);
+        }
+        text.push('\n');
+    }
+    let lanes = worth_drawing(run);
+    if !lanes.is_empty() {
+        text += &swimlane(&lanes);
+        text.push('\n');
+    }
+    let mark = match outcome.claim_shown {
+        Some(true) => "SHOWN",
+        Some(false) => "NOT SHOWN",
+        None => "FAILED",
+    };
+    text += &format!("{mark}: {}\n\n", wrapped(&outcome.verdict, WIDTH, 2));
+    for sentence in lesson.takeaway {
+        text += &format!("  - {}\n", wrapped(sentence, WIDTH - 4, 4));
+    }
+    if let Some(next) = lesson.next() {
+        text += &format!("\nNext: holdfast lesson {}\n", next.name);
+    }
+    text
+}
+
+/// The arms, one line each.
+fn arms(arms: &[Arm]) -> String {
+    let width = arms.iter().map(|arm| arm.strategy.len()).max().unwrap_or(0).max(8);
+    let mut text = format!(
+        "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
+        "", "opening", "sold", "left", "oversold", "undersold", "forks", "orders/s", "p50", "p99"
+    );
+    for arm in arms {
+        text += &format!(
+            "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9.0} {:>5.0} ms {:>5.0} ms  {}\n",
+            arm.strategy,
+            arm.stock_opening,
+            arm.sold,
+            arm.stock,
+            arm.oversold,
+            arm.undersold,
+            arm.forks,
+            arm.orders_per_s,
+            arm.wait_p50_ms,
+            arm.wait_p99_ms,
+            if arm.ok { "sound" } else { "NOT SOUND" }
+        );
+    }
+    text
+}
+
+/// The requests that were sent one by one; otherwise the two that suffice.
+fn worth_drawing(run: &Run) -> Vec<&Lane> {
+    let lanes = &run.outcome.lanes;
+    let single: Vec<&Lane> = lanes.iter().filter(|lane| lane.arm.is_none()).collect();
+    if !single.is_empty() {
+        return single.into_iter().take(MOST_LANES).collect();
+    }
+    let forks = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
+    let pairs = forks.map(|fork| {
+        let wrote =
+            |lane: &&Lane| fork.entries.iter().any(|entry| entry.request_id == lane.request_id);
+        lanes.iter().filter(wrote).take(2).collect::<Vec<_>>()
+    });
+    let span = |pair: &Vec<&Lane>| {
+        let times = || pair.iter().flat_map(|lane| lane.events.iter().map(|event| event.t_us));
+        times().max().unwrap_or(0) - times().min().unwrap_or(0)
+    };
+    pairs.filter(|pair| pair.len() == 2).min_by_key(span).unwrap_or_default()
+}
+
+/// Requests down, time across.
+fn swimlane(lanes: &[&Lane]) -> String {
+    let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
+    let last = |lane: &&Lane| {
+        let events = lane.events.iter().map(|event| event.t_us);
+        events.chain(lane.answered_us).max().unwrap_or(lane.sent_us)
+    };
+    let end = lanes.iter().map(last).max().unwrap_or(begin).max(begin + 1);
+    let column = |t_us: u64| {
+        let part = t_us.saturating_sub(begin) as f64 / (end - begin) as f64;
+        ((part * (AXIS - 1) as f64).round() as usize).min(AXIS - 1)
+    };
+    let width = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
+    let mut text =
+        format!("  {:>5} {:width$} 0{:>axis$}\n", "", "", ms(end - begin), axis = AXIS - 1);
+    for lane in lanes {
+        let line: String = drawn(lane, last(lane), column).into_iter().collect();
+        text += &format!("  {:>5} {:width$} {line}\n", lane.replica, lane.label);
+    }
+    text += "  ·waiting  =holding  -between read and write;  w h r W c C R: wait, held, read, \
+             write,\n  commit, committed, release;  P stopped, > goes on, X killed\n\n";
+    let mut events: Vec<(&Lane, &LaneEvent)> =
+        lanes.iter().flat_map(|lane| lane.events.iter().map(move |event| (*lane, event))).collect();
+    events.sort_by_key(|(_, event)| event.t_us);
+    for (lane, event) in events.into_iter().take(MOST_EVENTS) {
+        let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
+        let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
+        let at = ms(event.t_us.saturating_sub(begin));
+        text += &format!("  {at:>9}  {:width$} {}{value}{fence}\n", lane.label, event.event);
+    }
+    text
+}
+
+/// One lane, a character per column.
+fn drawn(lane: &Lane, last: u64, column: impl Fn(u64) -> usize) -> Vec<char> {
+    let mut line = vec![' '; AXIS];
+    let mut fill = |from: u64, to: u64, with: char| {
+        for cell in &mut line[column(from)..=column(to)] {
+            *cell = with;
+        }
+    };
+    let at = |name: &str| lane.events.iter().find(|e| e.event == name).map(|e| e.t_us);
+    fill(lane.sent_us, last, '·');
+    if let Some(held) = at("held") {
+        fill(held, at("release").unwrap_or(last), '=');
+    }
+    if let Some(read) = at("read") {
+        fill(read, at("write").unwrap_or(last), '-');
+    }
+    for event in &lane.events {
+        line[column(event.t_us)] = match event.event.as_str() {
+            "wait" => 'w',
+            "held" => 'h',
+            "read" => 'r',
+            "write" => 'W',
+            "commit" => 'c',
+            "committed" => 'C',
+            "release" => 'R',
+            "paused" => 'P',
+            "resumed" => '>',
+            "killed" => 'X',
+            _ => '*',
+        };
+    }
+    line
+}
+
+fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1_000.0)
+}
+
+/// Broken into lines of that width, all but the first indented.
+pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines.push(line);
+    lines.join(&format!("\n{:indent$}", ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn event(t_us: u64, name: &str, value: Option<i64>) -> LaneEvent {
+        let (event, key) = (name.to_owned(), "{sku:tea}".to_owned());
+        LaneEvent { t_us, event, key, value, fence: None }
+    }
+
+    #[test]
+    fn a_lane_shows_when_what_was_read_was_already_old() {
+        let lane = |label: &str, sent_us, events| Lane {
+            request_id: Uuid::nil(),
+            label: label.to_owned(),
+            replica: "8080".to_owned(),
+            arm: None,
+            sent_us,
+            answered_us: Some(59_000),
+            status: Some(201),
+            events,
+        };
+        let a =
+            lane("A", 0, vec![event(10_000, "read", Some(57)), event(50_000, "write", Some(56))]);
+        let b = lane("B", 20_000, vec![event(30_000, "read", Some(57))]);
+        let text = swimlane(&[&a, &b]);
+        let lines: Vec<&str> = text.lines().collect();
+        let expected = format!("   8080 A {}r{}W{}", "·".repeat(10), "-".repeat(39), "·".repeat(9));
+        assert_eq!(lines[1], expected);
+        assert!(lines.iter().any(|line| line.trim() == "10.0 ms  A read 57"), "{text}");
+    }
+
+    #[test]
+    fn long_sentences_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
+    }
+}

@@ -1,0 +1,149 @@
+//! A lesson in a terminal: the same run as in a browser, with its progress, its figures and its
+//! swimlanes in text.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::drawing;
+use super::lessons::{self, LESSONS, Lesson};
+use super::run::{Run, State, Wanted};
+use super::store::{self, Asked as Queued};
+use crate::db::{self, Pool};
+use crate::embedded::{OwnShop, Plan, RunningUp, read_env};
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Somebody else's run has to end first; the lab of a shop that has just started has to open.
+const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+/// Connections of each replica of a shop of one's own.
+const POOL_SIZE: u32 = 16;
+
+/// What was asked for at the command line.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The lesson's name.
+    pub lesson: String,
+    /// Whether the run is printed as JSON, and nothing else.
+    pub json: bool,
+    /// Where a `holdfast up` may be running.
+    pub data: PathBuf,
+    /// This very program, for a shop of its own.
+    pub program: PathBuf,
+}
+
+/// The lessons there are.
+#[must_use]
+pub fn list() -> String {
+    let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for lesson in LESSONS {
+        let claim = drawing::wrapped(lesson.claim, 96 - width - 6, width + 6);
+        text += &format!("{:>3}  {:width$} {claim}\n", lesson.number, lesson.name);
+    }
+    text + "\nholdfast lesson NAME shows one.\n"
+}
+
+/// Plays a lesson and draws what came of it; whether its claim was shown.
+///
+/// # Errors
+/// What kept it from being played.
+pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
+    let Some(lesson) = lessons::named(&asked.lesson) else {
+        bail!("there is no lesson “{}”; there are {}", asked.lesson, lessons::names());
+    };
+    let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut own = None;
+    let playing = async {
+        let running = match read_env(&asked.data) {
+            Some(running) => running,
+            None => {
+                let plan = Plan { name: "lesson", pool_sizes: vec![POOL_SIZE; 2], nodes: 0 };
+                own.insert(OwnShop::start(&asked.program, &plan)?).ready().await?
+            }
+        };
+        at(&running, lesson, asked.json).await
+    };
+    let played = tokio::select! {
+        played = playing => played,
+        _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; the run goes on to its end there")),
+        _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; the run goes on to its end there")),
+    };
+    if let Some(own) = own {
+        own.stop().await;
+    }
+    played
+}
+
+async fn at(running: &RunningUp, lesson: &Lesson, json: bool) -> anyhow::Result<bool> {
+    let pool = db::pool(&running.database_url, 2)?;
+    db::reach(&running.database_url).await?;
+    let id = begin(&pool, lesson).await?;
+    if !json {
+        print!("{}", drawing::heading(lesson));
+    }
+    let run = follow(&pool, id, json).await?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&run)?);
+    } else {
+        print!("{}", drawing::outcome(&run, lesson));
+        if let Some(page) = running.replicas.first() {
+            println!("\nThe whole run: {page}/lab/runs/{id}");
+        }
+    }
+    ensure!(run.state == State::Done, "{}", run.outcome.verdict);
+    Ok(run.outcome.claim_shown == Some(true))
+}
+
+/// Asks for it, as soon as nobody else's run goes on.
+async fn begin(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
+    let wanted = Wanted { lesson: Some(lesson.name.to_owned()), ..Wanted::default() };
+    let end = Instant::now() + BEGIN_WITHIN;
+    loop {
+        let why = match store::ask(pool, &wanted, None).await? {
+            Queued::Queued(id) => return Ok(id),
+            Queued::Busy(other) => format!("run {other} goes on; try again when it is over"),
+            Queued::Nobody => {
+                "the lab does not open; is the `holdfast up` there started with --lab on?"
+                    .to_owned()
+            }
+        };
+        ensure!(Instant::now() < end, "{why}");
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Shows how it goes on, until it is over.
+async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<Run> {
+    let lively = !quiet && std::io::stderr().is_terminal();
+    let mut said = 0;
+    loop {
+        let run = store::find(pool, id).await?.context("the run has gone")?;
+        if !quiet {
+            let words = if run.state.is_over() { &run.outcome.said } else { &run.progress.said };
+            if lively && words.len() > said {
+                eprint!("\r\x1b[K");
+            }
+            for (number, words) in words.iter().enumerate().skip(said) {
+                println!("{}", drawing::step(number + 1, words));
+            }
+            said = said.max(words.len());
+        }
+        if run.state.is_over() {
+            if lively {
+                eprint!("\r\x1b[K");
+            }
+            return Ok(run);
+        }
+        if lively && let Some(sample) = run.progress.samples.last() {
+            eprint!("\r\x1b[K{}", drawing::live(&run.progress.strategy, sample));
+            let _ = std::io::stderr().flush();
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
