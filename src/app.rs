@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Serve, Switch};
 use crate::db;
+use crate::lab::scheduler::Scheduler;
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
 use crate::shop::combine::Combiner;
@@ -55,11 +56,14 @@ impl Replica {
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
+        let board = Board::default();
+        let scheduler = Scheduler::new(&shop, &board);
         let site = Site {
             shop,
             replica,
             lab: options.lab == Switch::On,
-            board: Board::default(),
+            board,
+            scheduler,
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
         };

@@ -177,6 +177,21 @@ impl Pool {
         Some(Spare { connection, permit })
     }
 
+    /// A pool at the same address for somebody who is slower than a machine: its sessions may wait
+    /// for a row, and do nothing in a transaction, for so long. It does not connect yet. Must be
+    /// called on the main runtime.
+    #[must_use]
+    pub fn patient(&self, size: u32, limit: Duration) -> Self {
+        let limit = format!("{}ms", limit.as_millis());
+        let patience = [
+            ("statement_timeout", limit.as_str()),
+            ("lock_timeout", &limit),
+            ("idle_in_transaction_session_timeout", &limit),
+        ];
+        let options = self.pool.connect_options().as_ref().clone().options(patience);
+        pool_of(options, size)
+    }
+
     /// Closes all connections, and waits for those that are at work.
     pub async fn close(&self) {
         self.pool.close().await;
@@ -272,13 +287,17 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
         .map_err(Error::Address)?
         .application_name("holdfast")
         .options(SESSION);
+    Ok(pool_of(options, size))
+}
+
+fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
     let pool = PgPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         // `Pool` does it, or begins a transaction instead.
         .test_before_acquire(false)
         .connect_lazy_with(options);
-    Ok(pool.into())
+    pool.into()
 }
 
 /// Connects once, to learn why when it can't: a pool only says that it waited in vain.

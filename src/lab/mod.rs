@@ -9,6 +9,7 @@
 pub mod lessons;
 pub mod run;
 pub mod runner;
+pub mod scheduler;
 pub mod store;
 pub mod terminal;
 pub mod wishes;

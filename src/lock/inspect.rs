@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::process::name_in;
-use super::{Error, Holder, Locks, Redis};
+use super::{Error, Holder, LockKey, Locks, Redis};
 
 /// Enough to see what is wrong; a shop that leaves more behind needs `redis-cli`.
 const MOST: usize = 1_000;
@@ -65,6 +65,17 @@ pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Err
 }
 
 impl Locks {
+    /// Forgets who holds `key`, as a Redis does that was restarted without its data: whoever waits
+    /// may have it next, and the holder is not told. For the lab; nothing else is served by it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer.
+    pub async fn forget(&self, key: &LockKey) -> Result<(), Error> {
+        let mut delete = redis::cmd("DEL");
+        delete.arg(self.redis_key(key));
+        Ok(self.redis().query(delete).await?)
+    }
+
     /// All locks that are held now, tokens included, by key; of very many, about the first 1,000.
     ///
     /// No snapshot: each is as it was when it was looked at, and one that was taken or given back

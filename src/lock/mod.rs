@@ -228,6 +228,13 @@ impl Locks {
         self
     }
 
+    /// The same locks for somebody who may wait for so long.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
     /// Whether that kind of lock can be taken here. Asks nobody.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
@@ -327,7 +334,7 @@ impl Locks {
         }
     }
 
-    fn redis_key(&self, key: &LockKey) -> String {
+    pub(in crate::lock) fn redis_key(&self, key: &LockKey) -> String {
         let plain = format!("{}lock:{key}", self.settings.prefix);
         // Whatever belongs to one lock begins with its key, and must lie in one slot of a Cluster.
         match redis::hash_tag(plain.as_bytes()) {

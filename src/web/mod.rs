@@ -18,6 +18,7 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource};
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use crate::lab::scheduler::Scheduler;
 use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
 use auth::Sessions;
@@ -34,6 +35,8 @@ pub struct Site {
     pub lab: bool,
     /// Who is held at a point of the lab's.
     pub board: Board,
+    /// The games in which a visitor is the scheduler.
+    pub scheduler: Scheduler,
     /// Who is signed in, for a few seconds.
     pub sessions: Sessions,
     /// What Prometheus asks for.

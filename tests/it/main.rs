@@ -25,5 +25,6 @@ mod journey;
 mod observer;
 mod queue;
 mod refusals;
+mod scheduler;
 mod strategies;
 mod trouble;

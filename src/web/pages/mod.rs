@@ -20,6 +20,7 @@ pub mod order;
 pub mod orders;
 pub mod place;
 pub mod problems;
+pub mod scheduler;
 pub mod sign_in;
 pub mod sign_up;
 pub mod storefront;
@@ -64,6 +65,15 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/account/top-ups", "POST").route(web::post().to(account::top_up)))
         .service(resource("/audit", "GET").route(web::get().to(audit::show)))
         .service(resource("/locks", "GET").route(web::get().to(locks::show)))
+        .service(
+            resource("/lab/scheduler", "GET, POST")
+                .route(web::get().to(scheduler::choose))
+                .route(web::post().to(scheduler::begin)),
+        )
+        .service(resource("/lab/scheduler/{id}", "GET").route(web::get().to(scheduler::show)))
+        .service(
+            resource("/lab/scheduler/{id}/steps", "POST").route(web::post().to(scheduler::step)),
+        )
         .service(resource("/problems", "GET").route(web::get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(web::get().to(problems::show)))
         .service(

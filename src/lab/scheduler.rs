@@ -1,0 +1,421 @@
+//! You are the scheduler: two or three real orders for the same last units, each held at every
+//! point of its way until the visitor lets it go on.
+//!
+//! The orders are the shop's own, with its locks and its transactions; only their patience is
+//! another: a person is slower than a machine. They live in the process that began them, and end
+//! after [`SESSION`] whatever happens; what they held is given back then.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use crate::lock::Kind;
+use crate::probe::{Board, Event, Pause, Point, Probe, Watch};
+use crate::shop::audit::{self, ItemAudit};
+use crate::shop::catalog::{self, Item, ItemKind};
+use crate::shop::ledger::{self, Entry};
+use crate::shop::orders::{self, WantedLine};
+use crate::shop::{Answer, Conditions, Error, Key, Outcome, Refusal, Shop, Sku, Strategy, UserId};
+
+/// No game takes longer.
+pub const SESSION: Duration = Duration::from_mins(10);
+/// A short lease: as long as it takes to look at the page.
+pub const SHORT_LEASE: Duration = Duration::from_secs(4);
+/// How long a step is waited for; after that the page says what the request waits for.
+const STEP: Duration = Duration::from_millis(600);
+const LOOK_EVERY: Duration = Duration::from_millis(4);
+/// Each holds a connection or two.
+const MOST_GAMES: usize = 4;
+const CONNECTIONS: u32 = 14;
+/// How many entries a page has room for.
+const ENTRIES: i64 = 20;
+
+/// The games of one process.
+#[derive(Debug)]
+pub struct Scheduler {
+    shop: Shop,
+    board: Board,
+    games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
+}
+
+/// What is to be played.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Under which strategy.
+    pub strategy: &'static Strategy,
+    /// Whether the lease ends while the visitor looks on.
+    pub short_lease: bool,
+    /// How many orders: 2 or 3. There is one unit less.
+    pub orders: usize,
+}
+
+impl Rules {
+    /// One that is renewed is short anyway: it is by the renewal that its holder hears of a loss.
+    fn lease(self, kind: Kind) -> Duration {
+        if self.short_lease || kind == Kind::Fenced { SHORT_LEASE } else { SESSION }
+    }
+}
+
+/// The strategies that can be played: what they say is different in each.
+pub const PLAYED: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
+
+/// One game.
+#[derive(Debug)]
+pub struct Game {
+    /// Its id.
+    pub id: Uuid,
+    /// Whose it is.
+    pub user: UserId,
+    /// How it is played.
+    pub rules: Rules,
+    /// What is bought.
+    pub sku: Sku,
+    /// How many there were.
+    pub stock: i64,
+    begun: Instant,
+    seats: Vec<Seat>,
+    steps: Mutex<Vec<Step>>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    name: char,
+    request_id: Uuid,
+    watch: Arc<Watch>,
+    came: Came,
+}
+
+/// What came of an order, when it is answered.
+type Came = Arc<Mutex<Option<Result<Outcome, Error>>>>;
+
+/// One thing the visitor did.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Which order was let go on; none when Redis was made to forget.
+    pub who: Option<char>,
+    /// From where, in words.
+    pub from: String,
+    /// What came of it, in words.
+    pub to: String,
+}
+
+/// Where one order stands.
+#[derive(Debug, Clone)]
+pub struct Stand {
+    /// Its name.
+    pub name: char,
+    /// The point at which it is held, if it is.
+    pub held: Option<Point>,
+    /// What came of it, if it is answered: whether it was placed, and in words.
+    pub came: Option<(bool, String)>,
+    /// What it has passed.
+    pub events: Vec<Event>,
+}
+
+impl Stand {
+    /// The value it has read, and what it will write.
+    #[must_use]
+    pub fn has_read(&self) -> Option<i64> {
+        self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
+    }
+}
+
+/// Everything there is to see.
+#[derive(Debug)]
+pub struct View {
+    /// The orders.
+    pub stands: Vec<Stand>,
+    /// The books.
+    pub audit: ItemAudit,
+    /// The ledger, oldest first.
+    pub entries: Vec<Entry>,
+    /// What was done.
+    pub steps: Vec<Step>,
+    /// How long it can go on, in seconds.
+    pub left_s: u64,
+}
+
+impl Scheduler {
+    /// The games of a shop. Must be called on the main runtime.
+    #[must_use]
+    pub fn new(shop: &Shop, board: &Board) -> Self {
+        let mut shop = shop.clone();
+        shop.pool = shop.pool.patient(CONNECTIONS, SESSION);
+        shop.locks = shop.locks.with_timeout(SESSION);
+        Self { shop, board: board.clone(), games: Mutex::default() }
+    }
+
+    /// Begins a game: its orders stand at their first point.
+    ///
+    /// # Errors
+    /// [`Refusal`] when too many are being played; the shop's.
+    pub async fn begin(
+        &self,
+        user: UserId,
+        rules: Rules,
+    ) -> Result<Result<Arc<Game>, Refusal>, Error> {
+        let over = |game: &Game| game.begun.elapsed() > SESSION || game.is_over();
+        self.games().retain(|_, game| !over(game));
+        let mine: Vec<Arc<Game>> =
+            self.games().values().filter(|game| game.user == user).cloned().collect();
+        for game in mine {
+            self.abandon(&game).await;
+        }
+        if self.games().len() >= MOST_GAMES {
+            let busy = format!("{MOST_GAMES} people are playing at this replica; come back later");
+            return Ok(Err(Refusal::Exists(busy)));
+        }
+        let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
+        let item = Item {
+            sku: Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
+                .map_err(|error| Error::Bug(error.to_owned()))?,
+            name: "The last units".to_owned(),
+            price_cents: 100,
+            stock,
+        };
+        let sku = item.sku.clone();
+        if let Outcome::Refused(refusal) =
+            catalog::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?
+        {
+            return Ok(Err(refusal));
+        }
+        let seats = ('A'..).take(rules.orders).map(|name| self.seat(name, user, rules, &sku));
+        let game = Arc::new(Game {
+            id: Uuid::now_v7(),
+            user,
+            rules,
+            sku: sku.clone(),
+            stock,
+            begun: Instant::now(),
+            seats: seats.collect(),
+            steps: Mutex::default(),
+        });
+        self.games().insert(game.id, Arc::clone(&game));
+        for seat in &game.seats {
+            self.settled(seat, None).await;
+        }
+        Ok(Ok(game))
+    }
+
+    /// The game of that id, if it is that user's.
+    #[must_use]
+    pub fn game(&self, id: Uuid, user: UserId) -> Option<Arc<Game>> {
+        self.games().get(&id).filter(|game| game.user == user).cloned()
+    }
+
+    /// Lets one order go on to its next point; `false` when it is not held at any.
+    pub async fn step(&self, game: &Game, who: char) -> bool {
+        let Some(seat) = game.seats.iter().find(|seat| seat.name == who) else { return false };
+        let Some((point, since_us)) = self.held(seat) else { return false };
+        if !self.board.let_go(seat.request_id) {
+            return false;
+        }
+        self.settled(seat, Some(since_us)).await;
+        // Others may have waited for what this one has given back.
+        for other in game.seats.iter().filter(|other| self.held(other).is_none()) {
+            self.settled(other, None).await;
+        }
+        let stand = self.stand(seat);
+        let to = match (&stand.came, stand.held) {
+            (Some((_, words)), _) => words.clone(),
+            (None, Some(point)) => arrived(point, stand.has_read()),
+            (None, None) => "it waits for the others".to_owned(),
+        };
+        game.steps().push(Step { who: Some(who), from: leaving(point, game.rules), to });
+        true
+    }
+
+    /// Makes Redis forget who holds the item's lock.
+    ///
+    /// # Errors
+    /// Redis's.
+    pub async fn forget(&self, game: &Game) -> Result<(), Error> {
+        self.shop.locks.forget(&game.sku.lock_key()).await?;
+        let to = "whoever waits may have it next".to_owned();
+        game.steps().push(Step { who: None, from: "Redis forgets the lock".to_owned(), to });
+        for seat in game.seats.iter().filter(|seat| self.held(seat).is_none()) {
+            self.settled(seat, None).await;
+        }
+        Ok(())
+    }
+
+    /// What there is to see.
+    ///
+    /// # Errors
+    /// Postgres's.
+    pub async fn view(&self, game: &Game) -> Result<View, Error> {
+        let gone = || Error::Bug("the game's item has gone".to_owned());
+        Ok(View {
+            stands: game.seats.iter().map(|seat| self.stand(seat)).collect(),
+            audit: audit::of_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
+            entries: ledger::stock_entries(&self.shop, &game.sku, 0, ENTRIES).await?,
+            steps: game.steps().clone(),
+            left_s: SESSION.saturating_sub(game.begun.elapsed()).as_secs(),
+        })
+    }
+
+    /// Sends an order on its way.
+    fn seat(&self, name: char, user: UserId, rules: Rules, sku: &Sku) -> Seat {
+        let request_id = Uuid::now_v7();
+        let deadline = Instant::now() + SESSION;
+        let watch = Arc::new(Watch {
+            replica: name.to_string(),
+            work: Duration::ZERO,
+            record: true,
+            pause: Some(Pause { at: None, length: None, until: deadline }),
+            request_id,
+            board: self.board.clone(),
+            events: Mutex::default(),
+        });
+        let conditions = Conditions {
+            strategy: rules.strategy,
+            wait: None,
+            ttl: rules.strategy.lock.map(|kind| rules.lease(kind)),
+            probe: Probe::Lab(Arc::clone(&watch)),
+            deadline,
+            request_id,
+        };
+        let came = Came::default();
+        let (shop, noted, sku) = (self.shop.clone(), Arc::clone(&came), sku.clone());
+        self.shop.running.spawn_on(
+            async move {
+                let lines = [WantedLine { sku, quantity: 1 }];
+                let placed = orders::place(&shop, &conditions, user, Key::mint(), &lines).await;
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(placed);
+            },
+            &self.shop.runtime,
+        );
+        Seat { name, request_id, watch, came }
+    }
+
+    /// Lets everybody run to the end.
+    async fn abandon(&self, game: &Game) {
+        self.games().remove(&game.id);
+        let end = Instant::now() + STEP;
+        while !game.is_over() && Instant::now() < end {
+            for seat in &game.seats {
+                let _ = self.board.let_go(seat.request_id);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Where it is held, and since when.
+    fn held(&self, seat: &Seat) -> Option<(Point, u64)> {
+        let held = self.board.held();
+        let held = held.iter().find(|held| held.request_id == seat.request_id)?;
+        Some((held.point, held.since_us))
+    }
+
+    /// Waits until it is held somewhere else than since then, or answered, or for a while.
+    async fn settled(&self, seat: &Seat, since: Option<u64>) {
+        let end = Instant::now() + STEP;
+        while Instant::now() < end && !seat.is_over() {
+            match self.held(seat) {
+                Some((_, since_us)) if Some(since_us) != since => return,
+                _ => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
+    fn stand(&self, seat: &Seat) -> Stand {
+        let came = seat.came.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = seat.watch.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Stand {
+            name: seat.name,
+            held: self.held(seat).map(|(point, _)| point),
+            came: came.as_ref().map(came_of),
+            events,
+        }
+    }
+
+    fn games(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Game>>> {
+        self.games.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Game {
+    fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.seats.iter().all(Seat::is_over)
+    }
+}
+
+impl Seat {
+    fn is_over(&self) -> bool {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+/// What came of an order: whether it was placed, and in words.
+fn came_of(came: &Result<Outcome, Error>) -> (bool, String) {
+    match came {
+        Ok(Outcome::Done(answer) | Outcome::Replayed(answer)) => (true, sold(answer)),
+        Ok(Outcome::Refused(Refusal::SoldOut { .. })) => (false, "sold out".to_owned()),
+        Ok(Outcome::Refused(Refusal::LockTimeout { .. } | Refusal::LockBusy(_))) => {
+            (false, "it did not get the lock".to_owned())
+        }
+        Ok(Outcome::Refused(other)) => (false, format!("refused: {other:?}")),
+        Err(Error::LockLost(_)) => {
+            (false, "refused: its lock was lost, and its write came too late".to_owned())
+        }
+        Err(error) => (false, format!("it failed: {error}")),
+    }
+}
+
+fn sold(answer: &Answer) -> String {
+    let order: Result<orders::Order, _> = answer.read();
+    match order.ok().and_then(|order| order.lines.first().map(|line| line.stock)) {
+        Some(stock) => format!("sold: {} → {}", stock.before, stock.after),
+        None => "sold".to_owned(),
+    }
+}
+
+/// What an order does when it is let go from there.
+#[must_use]
+pub fn leaving(point: Point, rules: Rules) -> String {
+    let locked = rules.strategy.lock.is_some();
+    match point {
+        Point::Wait if locked => "asks for the lock",
+        Point::Wait | Point::Held => "reads the stock",
+        Point::Read => "writes what it computed",
+        Point::Write => "goes to its commit",
+        Point::Commit => "commits",
+        Point::Committed if locked => "gives the lock back",
+        Point::Committed => "goes on",
+        Point::Release => "answers",
+    }
+    .to_owned()
+}
+
+/// What it has done when it is held there.
+fn arrived(point: Point, read: Option<i64>) -> String {
+    match (point, read) {
+        (Point::Wait, _) => "it has arrived".to_owned(),
+        (Point::Held, _) => "it has the lock".to_owned(),
+        (Point::Read, Some(value)) => format!("it has read {value}"),
+        (Point::Write, Some(value)) => format!("it has written {}", value - 1),
+        (Point::Read, None) => "it has read".to_owned(),
+        (Point::Write, None) => "it has written".to_owned(),
+        (Point::Commit, _) => "it is about to commit".to_owned(),
+        (Point::Committed, _) => "it has committed".to_owned(),
+        (Point::Release, _) => "it has given everything back".to_owned(),
+    }
+}
+
+/// What the lock's lease is, in words.
+#[must_use]
+pub fn lease_words(rules: Rules) -> String {
+    match rules.strategy.lock {
+        None => "no lease".to_owned(),
+        Some(Kind::Fenced) => format!("a lease of {} s, renewed", SHORT_LEASE.as_secs()),
+        Some(_) if rules.short_lease => format!("a lease of {} s", SHORT_LEASE.as_secs()),
+        Some(_) => "a lease as long as the game".to_owned(),
+    }
+}

@@ -1,0 +1,221 @@
+//! You are the scheduler: the visitor lets real orders go on, one point at a time.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::frame::Frame;
+use super::{door, html, see_other};
+use crate::lab::scheduler::{self, PLAYED, Rules, Stand, View};
+use crate::probe::Point;
+use crate::shop::ledger::Entry;
+use crate::shop::{Refusal, Strategy};
+use crate::web::Site;
+use crate::web::api::lab::lab_is_on;
+use crate::web::problems::{Kind, Problem};
+
+/// The points of a way, in order, and what they are called on the page.
+const WAY: [(Point, &str); 7] = [
+    (Point::Wait, "arrived"),
+    (Point::Held, "has the lock"),
+    (Point::Read, "has read"),
+    (Point::Write, "has written"),
+    (Point::Commit, "before commit"),
+    (Point::Committed, "committed"),
+    (Point::Release, "lock given back"),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "scheduler_choose.html")]
+struct ChoosePage {
+    frame: Frame,
+    strategies: Vec<&'static Strategy>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "scheduler.html")]
+struct GamePage {
+    frame: Frame,
+    id: Uuid,
+    rules: Rules,
+    lease: String,
+    stock: i64,
+    sku: String,
+    players: Vec<Player>,
+    view: View,
+    forked: Vec<i64>,
+    over: bool,
+    let_go: usize,
+}
+
+#[derive(Debug)]
+struct Player {
+    name: char,
+    /// Each point of its way: its name, what was seen there, and whether it is there now.
+    way: Vec<Stop>,
+    /// What it does next, if it can be let go on.
+    next: Option<String>,
+    came: Option<(bool, String)>,
+}
+
+#[derive(Debug)]
+struct Stop {
+    name: &'static str,
+    seen: Option<String>,
+    passed: bool,
+    here: bool,
+}
+
+/// What is to be played.
+#[derive(Debug, Deserialize)]
+pub struct Choice {
+    csrf: String,
+    strategy: String,
+    #[serde(default)]
+    orders: Option<usize>,
+    #[serde(default)]
+    lease: Option<String>,
+}
+
+/// One step: an order's name, or `redis`.
+#[derive(Debug, Deserialize)]
+pub struct Go {
+    csrf: String,
+    who: String,
+}
+
+/// What can be played.
+///
+/// # Errors
+/// Nobody who may; the lab is off.
+pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    door::admin(&request).await?;
+    lab_is_on(&site)?;
+    let strategies = PLAYED.iter().filter_map(|name| Strategy::named(name)).collect();
+    html(StatusCode::OK, &ChoosePage { frame: Frame::of(&request).await?, strategies })
+}
+
+/// Begins a game.
+///
+/// # Errors
+/// Nobody who may; a choice that makes no sense; the shop's.
+pub async fn begin(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    choice: web::Form<Choice>,
+) -> Result<HttpResponse, Problem> {
+    let who = door::posted_by_admin(&request, &choice.csrf).await?;
+    lab_is_on(&site)?;
+    let played = PLAYED.iter().find(|name| **name == choice.strategy);
+    let strategy = played.and_then(|name| Strategy::named(name));
+    let strategy = strategy
+        .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYED.join(", "))))?;
+    let orders = choice.orders.unwrap_or(2);
+    if !(2..=3).contains(&orders) {
+        return Err(Problem::field("orders", "2 or 3"));
+    }
+    let short_lease = choice.lease.as_deref() == Some("short");
+    let rules = Rules { strategy, short_lease, orders };
+    let game = site.scheduler.begin(who.caller.id, rules).await?;
+    let game = game.map_err(|refusal: Refusal| Problem::from(refusal))?;
+    Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
+}
+
+/// A game as it stands.
+///
+/// # Errors
+/// Nobody who may; there is no such game here.
+pub async fn show(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let who = door::admin(&request).await?;
+    lab_is_on(&site)?;
+    let game = Uuid::parse_str(&id).ok().and_then(|id| site.scheduler.game(id, who.caller.id));
+    let game = game.ok_or_else(gone)?;
+    let view = site.scheduler.view(&game).await?;
+    let players: Vec<Player> = view.stands.iter().map(|stand| player(stand, game.rules)).collect();
+    let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
+    let over = players.iter().all(|player| player.came.is_some());
+    let let_go = view.steps.iter().filter(|step| step.who.is_some()).count();
+    let page = GamePage {
+        frame: Frame::of(&request).await?,
+        id: game.id,
+        rules: game.rules,
+        lease: scheduler::lease_words(game.rules),
+        stock: game.stock,
+        sku: game.sku.to_string(),
+        players,
+        view,
+        forked,
+        over,
+        let_go,
+    };
+    html(StatusCode::OK, &page)
+}
+
+/// Lets one order go on to its next point, or makes Redis forget the lock.
+///
+/// # Errors
+/// Nobody who may; there is no such game here.
+pub async fn step(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    id: web::Path<String>,
+    go: web::Form<Go>,
+) -> Result<HttpResponse, Problem> {
+    let who = door::posted_by_admin(&request, &go.csrf).await?;
+    lab_is_on(&site)?;
+    let game = Uuid::parse_str(&id).ok().and_then(|id| site.scheduler.game(id, who.caller.id));
+    let game = game.ok_or_else(gone)?;
+    let mut letters = go.who.chars();
+    match (go.who.as_str(), letters.next(), letters.next()) {
+        ("redis", ..) => site.scheduler.forget(&game).await?,
+        // One that is not held any more was let go by another click: the page shows it.
+        (_, Some(name), None) => {
+            let _ = site.scheduler.step(&game, name).await;
+        }
+        _ => return Err(Problem::field("who", "the letter of an order, or redis")),
+    }
+    Ok(see_other(&format!("/lab/scheduler/{}#orders", game.id)))
+}
+
+fn gone() -> Problem {
+    let detail = "there is no such game at this replica; it is over, or was begun at another one";
+    Problem::new(Kind::NotFound, detail)
+}
+
+fn player(stand: &Stand, rules: Rules) -> Player {
+    let locked = rules.strategy.lock.is_some();
+    let at = stand.held.and_then(|held| WAY.iter().position(|(point, _)| *point == held));
+    let way = WAY
+        .iter()
+        .enumerate()
+        .filter(|(_, (point, _))| locked || !matches!(point, Point::Held | Point::Release));
+    let stop = |(place, (point, name)): (usize, &(Point, &'static str))| {
+        let event = stand.events.iter().rev().find(|event| event.event == point.name());
+        let value = event.and_then(|event| event.value);
+        let fence = event.and_then(|event| event.fence);
+        Stop {
+            name,
+            seen: value.map(|value| value.to_string()).or(fence.map(|f| format!("fence {f}"))),
+            passed: event.is_some(),
+            here: at == Some(place),
+        }
+    };
+    Player {
+        name: stand.name,
+        way: way.map(stop).collect(),
+        next: stand.held.map(|point| scheduler::leaving(point, rules)),
+        came: stand.came.clone(),
+    }
+}
+
+impl GamePage {
+    fn is_forked(&self, entry: &Entry) -> bool {
+        self.forked.contains(&entry.seq)
+    }
+}

@@ -1,0 +1,135 @@
+//! The visitor as the scheduler: what can be done without a lock, and can't with one.
+
+use std::sync::Arc;
+
+use holdfast::lab::scheduler::{Game, Rules, Scheduler, View};
+use holdfast::lock::{Locks, Redis, Settings};
+use holdfast::probe::{Board, Point};
+use holdfast::shop::combine::Combiner;
+use holdfast::shop::{Shop as Domain, Strategy, UserId};
+use tokio_util::task::TaskTracker;
+
+use crate::common::{Shop, services, until};
+
+/// A shop in this process with a visitor.
+struct Play {
+    scheduler: Scheduler,
+    game: Arc<Game>,
+    _shop: Shop,
+}
+
+impl Play {
+    async fn begin(strategy: &str, short_lease: bool, orders: usize) -> Self {
+        let shop = Shop::start(1).await;
+        let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
+        let domain = Domain {
+            pool: holdfast::db::pool(&shop.database_url(), 4).unwrap(),
+            locks: Locks::new(Redis::open(&services().running.redis_url).unwrap(), settings),
+            strategy: Strategy::named("batched").unwrap(),
+            runtime: tokio::runtime::Handle::current(),
+            running: TaskTracker::new(),
+            combiner: Combiner::default(),
+        };
+        let id = sqlx::query_scalar("select id from users where name = 'admin'");
+        let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+        let scheduler = Scheduler::new(&domain, &Board::default());
+        let rules = Rules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
+        let game = scheduler.begin(user, rules).await.unwrap().expect("there is room");
+        Self { scheduler, game, _shop: shop }
+    }
+
+    async fn view(&self) -> View {
+        self.scheduler.view(&self.game).await.unwrap()
+    }
+
+    /// Lets them go on, one after the other.
+    async fn go(&self, script: &str) {
+        for who in script.chars() {
+            assert!(self.scheduler.step(&self.game, who).await, "{who} of {script} is not held");
+        }
+    }
+
+    async fn at(&self, who: usize) -> Option<Point> {
+        self.view().await.stands[who].held
+    }
+
+    /// Lets whoever can go on, in turn, until all are answered.
+    async fn to_the_end(&self) -> View {
+        loop {
+            let view = self.view().await;
+            if view.stands.iter().all(|stand| stand.came.is_some()) {
+                return view;
+            }
+            for stand in view.stands {
+                let _ = self.scheduler.step(&self.game, stand.name).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_lock_the_last_unit_is_sold_twice_in_eight_steps() {
+    let play = Play::begin("none", false, 2).await;
+    assert_eq!(play.at(0).await, Some(Point::Wait));
+    play.go("ABAAABB").await;
+    let view = play.view().await;
+    assert_eq!((view.audit.sold, view.audit.oversold), (1, 0), "seven steps are not enough");
+    play.go("B").await;
+    let view = play.view().await;
+    assert_eq!((view.audit.sold, view.audit.oversold), (2, 1));
+    assert_eq!(view.audit.forks.len(), 1);
+    assert_eq!(view.steps.len(), 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_a_lock_the_second_one_waits_for_the_first() {
+    for strategy in ["owner", "fenced", "row-lock"] {
+        let play = Play::begin(strategy, false, 2).await;
+        // A as far as its read; B as far as it comes.
+        let reads = if strategy == "row-lock" { "A" } else { "AA" };
+        play.go(reads).await;
+        assert_eq!(play.at(0).await, Some(Point::Read), "{strategy}");
+        play.go("B").await;
+        assert_eq!(play.at(1).await, None, "{strategy}: B waits");
+        let view = play.to_the_end().await;
+        assert_eq!((view.audit.sold, view.audit.oversold), (1, 0), "{strategy}");
+        assert!(view.audit.ok, "{strategy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_ends_lets_owner_fall() {
+    let play = Play::begin("owner", true, 2).await;
+    play.go("AAB").await;
+    // B gets the lock when the lease of A has run out.
+    until("B has the lock", async || play.at(1).await == Some(Point::Held)).await;
+    let view = play.to_the_end().await;
+    assert_eq!((view.audit.sold, view.audit.oversold), (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_redis_forgot_lets_owner_fall_and_fenced_not() {
+    for (strategy, oversold) in [("owner", 1), ("fenced", 0)] {
+        let play = Play::begin(strategy, false, 2).await;
+        play.go("AAB").await;
+        play.scheduler.forget(&play.game).await.unwrap();
+        until("B has the lock", async || play.at(1).await == Some(Point::Held)).await;
+        let view = play.to_the_end().await;
+        assert_eq!(view.audit.oversold, oversold, "{strategy}: {:?}", view.steps);
+        assert_eq!(view.audit.sold, 1 + oversold, "{strategy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_begins_again_leaves_nothing_behind() {
+    let play = Play::begin("owner", false, 3).await;
+    play.go("AA").await;
+    let again = play.scheduler.begin(play.game.user, play.game.rules).await.unwrap();
+    let again = again.expect("there is room");
+    assert_ne!(again.id, play.game.id);
+    assert!(play.scheduler.game(play.game.id, play.game.user).is_none());
+    until("the first game is over", async || {
+        play.view().await.stands.iter().all(|stand| stand.came.is_some())
+    })
+    .await;
+}
