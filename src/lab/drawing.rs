@@ -46,7 +46,8 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
         }
         text.push('\n');
     }
-    let lanes = worth_drawing(run);
+    let mut lanes = worth_drawing(run);
+    lanes.sort_by_key(|lane| lane.sent_us);
     if !lanes.is_empty() {
         text += &swimlane(&lanes);
         text.push('\n');

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::time::sleep;
 
 use super::house::House;
@@ -14,13 +15,15 @@ use super::run::{Fault, FaultKind};
 pub(super) async fn inject(house: &House, fault: &Fault) -> anyhow::Result<()> {
     sleep(Duration::from_millis(fault.at_ms)).await;
     let length = Duration::from_millis(fault.for_ms);
+    // The last one: the pages that are looked at are likely to be the first one's.
+    let replica = house.hands.replicas.last().context("there is no replica")?;
     match fault.kind {
         FaultKind::PauseReplica => {
-            house.hands.replicas[0].pause().await;
+            replica.pause().await;
             sleep(length).await;
-            house.hands.replicas[0].resume().await;
+            replica.resume().await;
         }
-        FaultKind::KillReplica => house.hands.replicas[0].kill().await,
+        FaultKind::KillReplica => replica.kill().await,
         FaultKind::PauseRedis => {
             house.hands.redis.pause().await;
             sleep(length).await;

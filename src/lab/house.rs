@@ -10,13 +10,11 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::run::MOST_BUYERS;
-use crate::db::{self, Pool};
+use crate::db::Pool;
 use crate::embedded::{Hands, RunningUp};
 use crate::load;
 use crate::shop::{UserId, users};
 
-/// Beside the replicas' own.
-const CONNECTIONS: u32 = 4;
 /// A replica that was killed is up again within its supervisor's pause and its own start.
 const BACK_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -41,15 +39,18 @@ pub(super) struct House {
 
 impl House {
     /// Signs the lab's users in, beside the front door: they have no password.
-    pub(super) async fn open(running: &RunningUp, hands: Hands) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        pool: &Pool,
+        running: &RunningUp,
+        hands: Hands,
+    ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let pool = db::pool(&running.database_url, CONNECTIONS)?;
         let hash = users::hash_apart(Uuid::new_v4().to_string()).await?;
         let mut house = Self {
             replicas: replicas.context("a replica's address")?,
             hands,
-            pool,
+            pool: pool.clone(),
             redis_url: running.redis_url.clone(),
             node_urls: running.redlock_urls.clone(),
             buyers: Vec::new(),

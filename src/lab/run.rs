@@ -85,13 +85,13 @@ pub struct Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// The first replica is stopped (SIGSTOP) and goes on later.
+    /// The last replica is stopped (SIGSTOP) and goes on later.
     PauseReplica,
-    /// The first replica is killed (SIGKILL); it is started again.
+    /// The last replica is killed (SIGKILL); it is started again.
     KillReplica,
     /// Redis is stopped (SIGSTOP) and goes on later.
     PauseRedis,
-    /// Redis is killed and comes back empty.
+    /// Redis is killed (SIGKILL) and started again, with what it had written down.
     RestartRedis,
     /// Redis forgets everything (FLUSHALL).
     FlushRedis,
@@ -126,7 +126,7 @@ impl FaultKind {
             Self::PauseReplica => "a replica is stopped and goes on later",
             Self::KillReplica => "a replica is killed and started again",
             Self::PauseRedis => "Redis is stopped and goes on later",
-            Self::RestartRedis => "Redis is killed and comes back empty",
+            Self::RestartRedis => "Redis is killed and started again",
             Self::FlushRedis => "Redis forgets everything",
         }
     }

@@ -12,49 +12,61 @@ use super::lessons::{self, Shown};
 use super::run::{Outcome, State, Wanted};
 use super::stage::Stage;
 use super::store;
+use crate::db::{self, Pool};
 use crate::embedded::{Hands, RunningUp};
 
 /// How often the table is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it says that it is there.
 const HERE_EVERY: Duration = Duration::from_secs(1);
+/// Beside the replicas' own.
+const CONNECTIONS: u32 = 4;
 /// No run takes longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Carries runs out until it is dropped.
 pub async fn serve(running: RunningUp, hands: Hands) {
-    let mut house = match House::open(&running, hands).await {
-        Ok(house) => house,
+    let pool = match db::pool(&running.database_url, CONNECTIONS) {
+        Ok(pool) => pool,
         Err(error) => {
             tracing::error!(%error, "the lab can't be opened: its runs will not be carried out");
             return;
         }
     };
-    let pool = house.pool.clone();
     if let Err(error) = store::end_leftovers(&pool).await {
         tracing::warn!(%error, "runs that were left half-way stay so");
     }
-    let here = async {
-        let mut ticks = interval(HERE_EVERY);
-        loop {
-            ticks.tick().await;
-            if let Err(error) = store::here(&pool).await {
-                tracing::debug!(%error, "the lab can't say that it is there");
-            }
+    tokio::join!(be_there(&pool), carry_out(&pool, &running, hands));
+}
+
+/// Says that it is there, from the beginning: what is asked for meanwhile is carried out soon.
+async fn be_there(pool: &Pool) {
+    let mut ticks = interval(HERE_EVERY);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = store::here(pool).await {
+            tracing::debug!(%error, "the lab can't say that it is there");
+        }
+    }
+}
+
+async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
+    let mut ticks = interval(LOOK_EVERY);
+    let mut house = loop {
+        ticks.tick().await;
+        match House::open(pool, running, hands.clone()).await {
+            Ok(house) => break house,
+            Err(error) => tracing::warn!(%error, "the lab can't be opened yet"),
         }
     };
-    let runs = async {
-        let mut ticks = interval(LOOK_EVERY);
-        loop {
-            ticks.tick().await;
-            match store::take(&pool).await {
-                Ok(Some((id, wanted))) => house = one(house, id, wanted).await,
-                Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "no run can be taken"),
-            }
+    loop {
+        ticks.tick().await;
+        match store::take(pool).await {
+            Ok(Some((id, wanted))) => house = one(house, id, wanted).await,
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "no run can be taken"),
         }
-    };
-    tokio::join!(here, runs);
+    }
 }
 
 /// One run; whatever comes of it is written down.
@@ -83,7 +95,7 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
 }
 
 /// Again and again for a while: Postgres may be what was broken.
-async fn write_down(pool: &crate::db::Pool, id: Uuid, state: State, outcome: &Outcome) {
+async fn write_down(pool: &Pool, id: Uuid, state: State, outcome: &Outcome) {
     const ATTEMPTS: u32 = 20;
     for attempt in 1..=ATTEMPTS {
         match store::end(pool, id, state, outcome).await {

@@ -205,7 +205,10 @@ impl Stage {
     ) -> Asking {
         let id = Uuid::now_v7();
         let request = self.request(token, path, body, id, id, wish);
-        let replica = replica % self.house.replicas.len();
+        // From the last one on: what happens to a replica should not happen to the one whose pages
+        // the visitor is likely to look at, which is the first.
+        let last = self.house.replicas.len() - 1;
+        let replica = last - replica % self.house.replicas.len();
         let target = self.house.replicas[replica];
         let answer = tokio::spawn(async move { load::ask(target, &request).await });
         let outside = Vec::new();

@@ -43,8 +43,8 @@ pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for lesson in LESSONS {
-        let claim = drawing::wrapped(lesson.claim, 96 - width - 6, width + 6);
-        text += &format!("{:>3}  {:width$} {claim}\n", lesson.number, lesson.name);
+        let claim = drawing::wrapped(lesson.claim, 96 - width - 7, width + 7);
+        text += &format!("{:>3}  {:width$}  {claim}\n", lesson.number, lesson.name);
     }
     text + "\nholdfast lesson NAME shows one.\n"
 }
@@ -67,7 +67,12 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
                 own.insert(OwnShop::start(&asked.program, &plan)?).ready().await?
             }
         };
-        at(&running, lesson, asked.json).await
+        let run = at(&running, lesson, asked.json).await?;
+        if let (false, None, Some(page)) = (asked.json, &own, running.replicas.first()) {
+            println!("\nThe whole run: {page}/lab/runs/{}", run.id);
+        }
+        ensure!(run.state == State::Done, "{}", run.outcome.verdict);
+        Ok(run.outcome.claim_shown == Some(true))
     };
     let played = tokio::select! {
         played = playing => played,
@@ -80,7 +85,7 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
     played
 }
 
-async fn at(running: &RunningUp, lesson: &Lesson, json: bool) -> anyhow::Result<bool> {
+async fn at(running: &RunningUp, lesson: &Lesson, json: bool) -> anyhow::Result<Run> {
     let pool = db::pool(&running.database_url, 2)?;
     db::reach(&running.database_url).await?;
     let id = begin(&pool, lesson).await?;
@@ -92,12 +97,8 @@ async fn at(running: &RunningUp, lesson: &Lesson, json: bool) -> anyhow::Result<
         println!("{}", serde_json::to_string_pretty(&run)?);
     } else {
         print!("{}", drawing::outcome(&run, lesson));
-        if let Some(page) = running.replicas.first() {
-            println!("\nThe whole run: {page}/lab/runs/{id}");
-        }
     }
-    ensure!(run.state == State::Done, "{}", run.outcome.verdict);
-    Ok(run.outcome.claim_shown == Some(true))
+    Ok(run)
 }
 
 /// Asks for it, as soon as nobody else's run goes on.

@@ -8,7 +8,7 @@ use actix_web::{HttpResponse, web};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -23,6 +23,8 @@ use crate::web::problems::{Kind, Problem};
 
 /// Ten frames a second at most, whatever the load.
 const FRAME: Duration = Duration::from_millis(100);
+/// A shop that has just started opens its lab last.
+const OPENS_WITHIN: Duration = Duration::from_millis(1_500);
 /// A comment is sent at least so often, so that a connection that broke is found out.
 const SIGN_OF_LIFE: u32 = 50;
 /// How many runs a list has.
@@ -87,7 +89,14 @@ pub async fn queue(
     if let Some((field, why)) = wanted.wrong() {
         return Err(Problem::field(field, why));
     }
-    match store::ask(&site.shop.pool, wanted, guess).await? {
+    let end = Instant::now() + OPENS_WITHIN;
+    let asked = loop {
+        match store::ask(&site.shop.pool, wanted, guess).await? {
+            Asked::Nobody if Instant::now() < end => sleep(FRAME).await,
+            asked => break asked,
+        }
+    };
+    match asked {
         Asked::Queued(id) => Ok(Ok(id)),
         Asked::Busy(other) => Ok(Err(other)),
         Asked::Nobody => {

@@ -128,9 +128,9 @@ impl Kind {
             Kind::Exists => (
                 "exists",
                 409,
-                "The name is taken",
-                "There is one of that name already.",
-                "Choose another name.",
+                "There is one already",
+                "The name is taken, or a run of the lab goes on already.",
+                "Choose another name; wait for the end of the run.",
             ),
             Kind::SoldOut => (
                 "sold-out",
