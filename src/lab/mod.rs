@@ -119,8 +119,7 @@ fn pause(wish: &str, deadline: Instant) -> Result<(Point, Pause), Ungrantable> {
         None => (wish, None),
     };
     let Some(point) = Point::named(name) else {
-        let why = "wait, held, read, write, commit, committed or release".to_owned();
-        return Err(Ungrantable(HEADER, why));
+        return Err(Ungrantable(HEADER, format!("one of {}", Point::names())));
     };
     Ok((point, Pause { length: bound.map(Duration::from_millis), until: deadline }))
 }
