@@ -4,8 +4,10 @@
 //! Requests are held at the lab's points, and a test goes on when the database or Redis shows that
 //! they are there.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use holdfast::shop::stock::STRATEGIES;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -341,10 +343,26 @@ async fn on_the_shops_own_items_only_what_postgres_keeps_apart_from_everybody_is
     lab.shop.assert_sound().await;
 }
 
+#[test]
+fn every_strategy_is_in_the_help_and_in_the_readme() {
+    let help = |command| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_holdfast")).args([command, "--help"]).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let names: Vec<&str> = STRATEGIES.iter().map(|strategy| strategy.name).collect();
+    let listed = format!("{} or batched", names[..names.len() - 1].join(", "));
+    assert!(help("up").contains(&listed) && help("serve").contains(&listed), "{listed}");
+    let readme = include_str!("../../README.md");
+    let rows: Vec<&str> =
+        names.iter().filter_map(|n| readme.find(&format!("\n| `{n}`")).map(|_| *n)).collect();
+    assert_eq!(rows, names);
+}
+
 #[tokio::test]
 async fn a_whole_server_may_run_under_any_of_them() {
-    let all = holdfast::shop::stock::STRATEGIES.iter().map(|strategy| strategy.name);
-    for strategy in all {
+    for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
         let alice = shop.sign_in("alice").await;
