@@ -66,8 +66,9 @@ pub struct Up {
     /// Whether the lab is on: its headers, its throw-away items, its broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: Switch,
-    /// How the replicas keep two changes of one value apart: none, local, owner, watchdog, redlock,
-    /// fenced, row-lock or atomic
+    /// How the replicas keep two changes of one value apart: none, local, setnx, setnx-expire, ttl,
+    /// check-then-del, expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced,
+    /// row-lock, atomic, version, serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub lock: String,
 }
@@ -109,7 +110,9 @@ pub struct Serve {
 /// The lock and its times.
 #[derive(Debug, Clone, Args)]
 pub struct LockSettings {
-    /// Strategy: none, local, owner, watchdog, redlock, fenced, row-lock or atomic
+    /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,
+    /// watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic, version,
+    /// serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub strategy: String,
     /// How long a lock lives if nobody gives it back, in milliseconds
@@ -211,7 +214,8 @@ pub struct Bench {
     /// How many clients crowd on the one item
     #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub connections: u16,
-    /// Only these strategies, separated by commas [default: all there are]
+    /// Only these strategies, separated by commas [default: none, local, owner, watchdog, redlock,
+    /// fenced, row-lock, atomic and batched]
     #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<String>,
     /// Connections to Postgres per replica; of several, separated by commas, each strategy is run

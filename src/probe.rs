@@ -25,6 +25,8 @@ use crate::clock;
 pub enum Point {
     /// It asks for its lock.
     Wait,
+    /// It has created its lock's key, and is about to give it an expiry.
+    Expire,
     /// It has the lock.
     Held,
     /// It has read the value it is going to change.
@@ -35,24 +37,36 @@ pub enum Point {
     Commit,
     /// The commit is done; the answer is not given yet.
     Committed,
+    /// It has seen that the lock is its own, and is about to delete it.
+    Delete,
     /// It has given the lock back.
     Release,
 }
+
+/// In the order in which a request may pass them.
+const ALL: [Point; 9] = [
+    Point::Wait,
+    Point::Expire,
+    Point::Held,
+    Point::Read,
+    Point::Write,
+    Point::Commit,
+    Point::Committed,
+    Point::Delete,
+    Point::Release,
+];
 
 impl Point {
     /// The point of that name, as in a trace.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        const ALL: [Point; 7] = [
-            Point::Wait,
-            Point::Held,
-            Point::Read,
-            Point::Write,
-            Point::Commit,
-            Point::Committed,
-            Point::Release,
-        ];
         ALL.into_iter().find(|point| point.name() == name)
+    }
+
+    /// All names, for an error message.
+    #[must_use]
+    pub fn names() -> String {
+        ALL.map(Point::name).join(", ")
     }
 
     /// Its name, as in a trace.
@@ -60,11 +74,13 @@ impl Point {
     pub fn name(self) -> &'static str {
         match self {
             Point::Wait => "wait",
+            Point::Expire => "expire",
             Point::Held => "held",
             Point::Read => "read",
             Point::Write => "write",
             Point::Commit => "commit",
             Point::Committed => "committed",
+            Point::Delete => "delete",
             Point::Release => "release",
         }
     }

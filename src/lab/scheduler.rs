@@ -390,6 +390,8 @@ pub fn leaving(point: Point, rules: Rules) -> String {
         Point::Committed if locked => "gives the lock back",
         Point::Committed => "goes on",
         Point::Release => "answers",
+        // No strategy that is played here passes these.
+        Point::Expire | Point::Delete => "goes on",
     }
     .to_owned()
 }
@@ -406,6 +408,7 @@ fn arrived(point: Point, read: Option<i64>) -> String {
         (Point::Commit, _) => "it is about to commit".to_owned(),
         (Point::Committed, _) => "it has committed".to_owned(),
         (Point::Release, _) => "it has given everything back".to_owned(),
+        (Point::Expire | Point::Delete, _) => "it is half-way".to_owned(),
     }
 }
 

@@ -126,8 +126,7 @@ fn pause(wish: &str, deadline: Instant) -> Result<Pause, Ungrantable> {
     };
     let at = Point::named(name);
     if at.is_none() && name != "every" {
-        let why = "every, wait, held, read, write, commit, committed or release".to_owned();
-        return Err(Ungrantable(HEADER, why));
+        return Err(Ungrantable(HEADER, format!("every, or one of {}", Point::names())));
     }
     Ok(Pause { at, length: bound.map(Duration::from_millis), until: deadline })
 }

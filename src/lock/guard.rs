@@ -3,7 +3,9 @@
 use super::Error;
 use super::fenced::FencedGuard;
 use super::key::LockKey;
-use super::ladder::{local::LocalGuard, owner::Lease, quorum::QuorumLease, watchdog::Renewed};
+use super::ladder::{
+    local::LocalGuard, owner::Lease, queue::Turn, quorum::QuorumLease, rung, watchdog::Renewed,
+};
 
 /// One lock that was taken. Giving it back says whether it was still held.
 ///
@@ -19,6 +21,8 @@ pub struct Guard {
 #[derive(Debug)]
 enum Held {
     Local(LocalGuard),
+    Queue(Turn),
+    Rung(rung::Lease),
     Owner(Lease),
     Watchdog(Renewed),
     Quorum(QuorumLease),
@@ -59,6 +63,14 @@ impl Guard {
         Self { key, held: Held::Local(guard) }
     }
 
+    pub(super) fn queue(key: LockKey, turn: Turn) -> Self {
+        Self { key, held: Held::Queue(turn) }
+    }
+
+    pub(super) fn rung(key: LockKey, lease: rung::Lease) -> Self {
+        Self { key, held: Held::Rung(lease) }
+    }
+
     pub(super) fn owner(key: LockKey, lease: Lease) -> Self {
         Self { key, held: Held::Owner(lease) }
     }
@@ -81,7 +93,12 @@ impl Guard {
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
             Held::Fenced(guard) => Some(guard),
-            Held::Local(_) | Held::Owner(_) | Held::Watchdog(_) | Held::Quorum(_) => None,
+            Held::Local(_)
+            | Held::Queue(_)
+            | Held::Rung(_)
+            | Held::Owner(_)
+            | Held::Watchdog(_)
+            | Held::Quorum(_) => None,
         }
     }
 
@@ -101,9 +118,9 @@ impl Guard {
         &self.key
     }
 
-    /// Gives the lock back, and says whether it was still held. Never touches somebody else's. It
-    /// does not fail: where Redis does not answer it is [`Released::Unknown`], within 0.8 s, and
-    /// the lock ends with its lease.
+    /// Gives the lock back, and says whether it was still held. Never touches somebody else's (but
+    /// under the rungs that are there to show it: [`rung`]). It does not fail: where Redis does not
+    /// answer it is [`Released::Unknown`], within 0.8 s, and the lock ends with its lease.
     ///
     /// # Cancel safety
     /// Safe: a dropped future falls back to what dropping the guard does.
@@ -113,6 +130,11 @@ impl Guard {
                 drop(guard);
                 Released::Held
             }
+            Held::Queue(turn) => {
+                drop(turn);
+                Released::Held
+            }
+            Held::Rung(lease) => lease.release().await,
             Held::Owner(lease) => lease.release().await,
             Held::Watchdog(lease) => lease.release().await,
             Held::Quorum(lease) => lease.release().await,
@@ -122,10 +144,12 @@ impl Guard {
 
     /// Leaves the lock to its expiry, because nobody knows whether the work under it is over.
     /// A lock in this process has no expiry and is given back. Returns at once; others wait for
-    /// what is left of the lease.
+    /// what is left of the lease: for ever, under [`rung::Rung::Setnx`].
     pub fn leave_to_expire(self) {
         match self.held {
             Held::Local(guard) => drop(guard),
+            Held::Queue(turn) => drop(turn),
+            Held::Rung(lease) => lease.leave_to_expire(),
             Held::Owner(lease) => lease.disarm(),
             Held::Watchdog(lease) => lease.leave_to_expire(),
             Held::Quorum(lease) => lease.leave_to_expire(),
@@ -141,6 +165,12 @@ pub struct Guards(Vec<Guard>);
 impl Guards {
     pub(super) fn push(&mut self, guard: Guard) {
         self.0.push(guard);
+    }
+
+    /// Whether there is none: nothing was taken, or all was given back.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether one of them is a lock on `key`. Says nothing of whether it is still held.

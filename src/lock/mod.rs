@@ -1,4 +1,5 @@
-//! Locks on keys: in this process ([`Kind::Local`]) and across processes ([`Kind::Owner`]).
+//! Locks on keys: in this process ([`Kind::Local`]) and across processes ([`Kind::Fenced`]), and
+//! the whole ladder between ([`ladder`]).
 //!
 //! Guarantees: several keys are taken in sorted order, all or none; a caller that stops waiting,
 //! however it stops, leaves nothing locked behind; Redis that does not answer is an [`Error`] and
@@ -8,7 +9,8 @@
 //! expiry and without a fence; work that outlives it runs beside the next holder. Nor that Redis
 //! remembers: after a failover ([`redis`]) a lock may be free that somebody holds.
 //!
-//! The module knows Redis and the clock and nothing of the shop: a key is a string here.
+//! The module knows Redis, the clock and the probe, and nothing of the shop: a key is a string
+//! here.
 
 pub mod fenced;
 pub mod guard;
@@ -29,12 +31,15 @@ use fenced::FencedLocks;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
 use ladder::quorum::Quorum;
+use ladder::rung::{self, Rung};
 use ladder::watchdog::Renewed;
-use ladder::{local, owner};
+use ladder::{local, owner, queue};
 use process::Process;
 pub use redis::Redis;
 pub use token::{TokenGuard, TokenOutcome};
 pub use tokens::{TokenTaken, Tokens};
+
+use crate::probe::Probe;
 
 /// The times of a lock, and where its keys live.
 #[derive(Debug, Clone)]
@@ -73,6 +78,10 @@ impl Default for Settings {
 pub enum Kind {
     /// A first-come-first-served mutex in this process.
     Local,
+    /// A bounded queue in this process, and one consumer per key.
+    Queue,
+    /// A lease in Redis as people write it before they know better.
+    Rung(Rung),
     /// The textbook lease in Redis.
     Owner,
     /// The same, renewed while it is held.
@@ -112,8 +121,8 @@ impl Kind {
     #[must_use]
     pub fn needs_redis(self) -> bool {
         match self {
-            Kind::Local => false,
-            Kind::Owner | Kind::Watchdog | Kind::Quorum | Kind::Fenced => true,
+            Kind::Local | Kind::Queue => false,
+            Kind::Rung(_) | Kind::Owner | Kind::Watchdog | Kind::Quorum | Kind::Fenced => true,
         }
     }
 
@@ -122,7 +131,10 @@ impl Kind {
     pub fn waits(self) -> &'static [Wait] {
         match self {
             Kind::Local => &[Wait::Notify, Wait::Try],
-            Kind::Owner | Kind::Watchdog | Kind::Quorum => &[Wait::Retry, Wait::Try],
+            Kind::Queue => &[Wait::Notify],
+            Kind::Rung(_) | Kind::Owner | Kind::Watchdog | Kind::Quorum => {
+                &[Wait::Retry, Wait::Try]
+            }
             Kind::Fenced => &[Wait::Notify, Wait::Try],
         }
     }
@@ -172,6 +184,9 @@ pub enum Error {
     /// There are no nodes to have a majority of.
     #[error("no quorum is configured; set REDLOCK_URLS")]
     NoQuorum,
+    /// So many wait in this process that one more would not be served in time.
+    #[error("the queue is full")]
+    Full,
     /// The key is empty or blank: everybody would wait for everybody.
     #[error("a lock's key must not be blank")]
     BlankKey,
@@ -189,6 +204,7 @@ pub struct Locks {
     redis: Redis,
     process: Process,
     local: local::LocalLocks,
+    queues: queue::Queues,
     fenced: FencedLocks,
     quorum: Option<Quorum>,
     settings: Settings,
@@ -218,7 +234,8 @@ impl Locks {
         let (prefix, times) = (&settings.prefix, settings.fenced.clone());
         let fenced = FencedLocks::new(redis.clone(), prefix, times, &process);
         let local = local::LocalLocks::default();
-        Self { redis, process, local, fenced, quorum: None, settings }
+        let queues = queue::Queues::new(redis.runtime().clone());
+        Self { redis, process, local, queues, fenced, quorum: None, settings }
     }
 
     /// The same locks, and [`Kind::Quorum`] over those nodes; without any, it is refused.
@@ -270,6 +287,15 @@ impl Locks {
     /// Safe at every await: dropping the future gives back what was taken, and what may have been
     /// taken. (`tests/lock/cancelled.rs` drops it at each.)
     pub async fn acquire(&self, ask: Ask<'_>) -> Result<Outcome, Error> {
+        self.acquire_watched(ask, &Probe::Off).await
+    }
+
+    /// The same for somebody who is watched: the rungs that are no single command pass points of
+    /// the probe, here and when they give back.
+    ///
+    /// # Errors
+    /// As [`Locks::acquire`], and as safe to drop.
+    pub async fn acquire_watched(&self, ask: Ask<'_>, probe: &Probe) -> Result<Outcome, Error> {
         let started = Instant::now();
         let until = ask.deadline.min(started + self.settings.timeout);
         let mut keys = ask.keys.to_vec();
@@ -278,7 +304,7 @@ impl Locks {
 
         let mut guards = Guards::default();
         for key in keys {
-            match self.acquire_one(key, &ask, until).await? {
+            match self.acquire_one(key, &ask, probe, until).await? {
                 Ok(guard) => guards.push(guard),
                 Err(holder) => {
                     guards.release().await;
@@ -296,14 +322,34 @@ impl Locks {
         &self,
         key: LockKey,
         ask: &Ask<'_>,
+        probe: &Probe,
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
         let redis_key = self.redis_key(&key);
         match ask.kind {
             Kind::Local => {
                 let guard = self.local.acquire(key, ask.wait, until).await;
-                let process = Some(self.process.name().to_owned());
-                Ok(guard.ok_or(Holder { process, ..Holder::default() }))
+                Ok(guard.ok_or(self.held_here()))
+            }
+            Kind::Queue => {
+                let guard = self.queues.acquire(key, until).await?;
+                Ok(guard.ok_or(self.held_here()))
+            }
+            Kind::Rung(rung) => {
+                let asking = rung::Asking {
+                    rung,
+                    redis: &self.redis,
+                    process: &self.process,
+                    redis_key: &redis_key,
+                    name: &key,
+                    ttl: ask.ttl.unwrap_or(self.settings.ttl),
+                    retry: self.settings.retry,
+                    probe,
+                };
+                match asking.acquire(ask.wait, until).await? {
+                    Some(lease) => Ok(Ok(Guard::rung(key, lease))),
+                    None => Ok(Err(inspect::holder(&self.redis, &redis_key).await?)),
+                }
             }
             Kind::Owner | Kind::Watchdog => {
                 let ttl = ask.ttl.unwrap_or(self.settings.ttl);
@@ -332,6 +378,12 @@ impl Locks {
             }
             Kind::Fenced => self.fenced.acquire(key, redis_key, ask.wait, ask.ttl, until).await,
         }
+    }
+
+    /// All that is known of whoever holds a lock in this process.
+    fn held_here(&self) -> Holder {
+        let process = Some(self.process.name().to_owned());
+        Holder { process, ..Holder::default() }
     }
 
     pub(in crate::lock) fn redis_key(&self, key: &LockKey) -> String {

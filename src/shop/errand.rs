@@ -9,7 +9,8 @@
 //! - a deadlock or a serialization failure repeats the *whole* transaction, the claim included, a
 //!   bounded number of times.
 //!
-//! Does not guarantee that a lease is still held at commit. Under `owner` nothing does.
+//! Does not guarantee that a lease is still held at commit. Under `owner` nothing does; and under
+//! `early-release` it is given back before it, on purpose.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,16 +21,13 @@ use sqlx::{PgConnection, Postgres};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::figures::{Holding, Waiting};
 use super::idempotency::{self, Claim, Opened, Stored};
-use super::stock::{Exclusion, Strategy};
-use super::{Answer, Conditions, Error, Outcome, Refusal, Shop};
+use super::stock::{self, Exclusion, Isolation, Release, Strategy};
+use super::taken::{self, Taken};
+use super::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop};
 use crate::db::Transaction;
-use crate::lock::{self, Ask, Guards, LockKey, TokenGuard};
+use crate::lock::{Guards, LockKey, TokenGuard};
 use crate::probe::{Point, Probe, Seen};
-
-/// How often a transaction is tried when Postgres ends it for somebody else's sake.
-pub(super) const ATTEMPTS: u32 = 6;
 
 /// How often a row's fence is taught to Redis before a request gives up.
 const HEALINGS: u32 = 3;
@@ -40,6 +38,11 @@ pub(super) const COMMIT_LIMIT: Duration = Duration::from_secs(2);
 pub trait Errand: Send + Sync + 'static {
     /// What it needs a lock on, in any order.
     fn keys(&self) -> Vec<LockKey>;
+
+    /// The order that it is about, where it is about one.
+    fn order(&self) -> Option<OrderId> {
+        None
+    }
 
     /// The key under which it is done once; none for those whose compare-and-set already sees to
     /// it.
@@ -120,14 +123,6 @@ enum Prepared {
     Ready(Taken, Option<TokenGuard>),
 }
 
-/// The locks, and how long they are held.
-#[derive(Default)]
-struct Taken {
-    guards: Guards,
-    /// After the guards: dropped together, they are given back first. Nothing without a lock.
-    holding: Option<Holding>,
-}
-
 async fn prepare<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
@@ -146,7 +141,7 @@ async fn prepare<E: Errand>(
         },
     };
     let taken = match errand.admit(shop, conditions).await? {
-        Ok(()) => take_locks(shop, conditions, &errand.keys()).await?,
+        Ok(()) => taken::take(shop, conditions, errand).await?,
         Err(refusal) => Err(refusal),
     };
     match taken {
@@ -154,37 +149,6 @@ async fn prepare<E: Errand>(
         Err(refusal) => {
             give_back_token(token).await;
             Ok(Prepared::Settled(Outcome::Refused(refusal)))
-        }
-    }
-}
-
-async fn take_locks(
-    shop: &Shop,
-    conditions: &Conditions,
-    keys: &[LockKey],
-) -> Result<Result<Taken, Refusal>, Error> {
-    let seen = || keys.iter().map(|key| Seen::key(key.as_str()));
-    conditions.probe.at(Point::Wait, seen()).await;
-    let Some(kind) = conditions.strategy.lock else { return Ok(Ok(Taken::default())) };
-    let ask = Ask {
-        kind,
-        wait: conditions.wait.unwrap_or(kind.waits()[0]),
-        ttl: conditions.ttl,
-        deadline: conditions.deadline,
-        keys,
-    };
-    let waiting = Waiting::begin(conditions.strategy);
-    let outcome = shop.locks.acquire(ask).await?;
-    waiting.answered();
-    match outcome {
-        lock::Outcome::Acquired(guards) => {
-            let taken = Taken { guards, holding: Some(Holding::begin(conditions.strategy)) };
-            conditions.probe.at(Point::Held, seen()).await;
-            Ok(Ok(taken))
-        }
-        lock::Outcome::Busy(holder) => Ok(Err(Refusal::LockBusy(holder))),
-        lock::Outcome::TimedOut { waited, holder } => {
-            Ok(Err(Refusal::LockTimeout { waited, holder }))
         }
     }
 }
@@ -201,27 +165,20 @@ async fn to_the_end<E: Errand>(
     shop: Shop,
     conditions: Conditions,
     errand: E,
-    taken: Taken,
+    mut taken: Taken,
     token: Option<TokenGuard>,
 ) -> Result<Outcome, Error> {
-    let keys = errand.keys();
-    let Taken { mut guards, holding } = taken;
-    let end = attempt_until_done(&shop, &conditions, &errand, &mut guards).await;
+    let end = attempt_until_done(&shop, &conditions, &errand, &mut taken).await;
     let result = match end {
         End::GiveBack(result) => {
-            if conditions.strategy.lock.is_some() {
-                let released = guards.release().await;
-                tracing::trace!(?released, "locks given back");
-            }
+            taken.give_back(&conditions).await;
             result
         }
         End::LeaveToExpire(error) => {
-            guards.leave_to_expire();
+            taken.leave_to_expire(&conditions).await;
             Err(error)
         }
     };
-    drop(holding);
-    conditions.probe.at(Point::Release, keys.iter().map(|key| Seen::key(key.as_str()))).await;
     give_back_token(token).await;
     result
 }
@@ -236,24 +193,25 @@ async fn attempt_until_done<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
     errand: &E,
-    guards: &mut Guards,
+    taken: &mut Taken,
 ) -> End {
+    let attempts = conditions.strategy.attempts;
     let mut attempt = 1;
     let mut healings = 0;
     loop {
-        match in_one_transaction(shop, conditions, errand, guards).await {
-            End::GiveBack(Err(Error::Conflict(_))) if attempt < ATTEMPTS => {
+        match in_one_transaction(shop, conditions, errand, taken).await {
+            End::GiveBack(Err(Error::Conflict(_))) if attempt < attempts => {
                 let pause = rand::rng().random_range(2..=20 * attempt);
                 sleep(Duration::from_millis(pause.into())).await;
                 attempt += 1;
             }
             End::GiveBack(Err(Error::Conflict(cause))) => {
-                let cause = format!("given up after {ATTEMPTS} attempts: {cause}");
+                let cause = format!("given up after {attempts} attempts: {cause}");
                 return End::GiveBack(Err(Error::Overloaded(cause)));
             }
             End::GiveBack(Err(Error::Stale(stale))) => {
                 healings += 1;
-                if let Err(error) = heal(guards, stale, healings).await {
+                if let Err(error) = heal(&mut taken.guards, stale, healings).await {
                     return End::GiveBack(Err(error));
                 }
             }
@@ -297,13 +255,13 @@ async fn in_one_transaction<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
     errand: &E,
-    guards: &Guards,
+    taken: &mut Taken,
 ) -> End {
     let tx = match shop.begin().await {
         Ok(tx) => tx,
         Err(error) => return End::GiveBack(Err(error)),
     };
-    let end = match transaction(tx, conditions, errand, guards).await {
+    let end = match transaction(tx, conditions, errand, taken).await {
         Step::Over(result) => End::GiveBack(result),
         Step::Claimed(mut connection) => {
             End::GiveBack(finished_by_another(&mut connection, errand).await)
@@ -320,17 +278,14 @@ async fn transaction<E: Errand>(
     mut tx: Transaction,
     conditions: &Conditions,
     errand: &E,
-    guards: &Guards,
+    taken: &mut Taken,
 ) -> Step {
-    let held = Held {
-        strategy: conditions.strategy,
-        exclusion: conditions.strategy.exclusion(guards),
-        probe: &conditions.probe,
-        request_id: conditions.request_id,
-    };
     let statements = async {
-        match body(&mut tx, errand, &held).await {
+        match body(&mut tx, conditions, errand, &taken.guards).await {
             Ok(Body::Answer(answer)) => {
+                if conditions.strategy.release == Release::BeforeCommit {
+                    taken.give_back_early(conditions).await;
+                }
                 conditions.probe.at(Point::Commit, seen(errand)).await;
                 Ok((tx, answer))
             }
@@ -376,15 +331,21 @@ enum Body {
 
 async fn body<E: Errand>(
     tx: &mut PgConnection,
+    conditions: &Conditions,
     errand: &E,
-    held: &Held<'_>,
+    guards: &Guards,
 ) -> Result<Body, Error> {
+    let Conditions { strategy, ref probe, request_id, .. } = *conditions;
+    if strategy.isolation == Isolation::Serializable {
+        stock::serializable::isolate(tx).await?;
+    }
     if let Some(claim) = errand.claim()
         && !idempotency::claim(tx, claim).await?
     {
         return Ok(Body::Claimed);
     }
-    let answer = match errand.perform(tx, held).await? {
+    let held = Held { strategy, exclusion: strategy.exclusion(guards), probe, request_id };
+    let answer = match errand.perform(tx, &held).await? {
         Ok(answer) => answer,
         Err(refusal) => return Ok(Body::Refused(refusal)),
     };

@@ -71,6 +71,14 @@ impl UserId {
 )]
 pub struct OrderId(pub Uuid);
 
+impl OrderId {
+    /// What a lock on the order itself is on: not on what it changes.
+    #[must_use]
+    pub fn lock_key(self) -> LockKey {
+        named(format!("{{order:{}}}", self.0))
+    }
+}
+
 impl fmt::Display for OrderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

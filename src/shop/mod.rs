@@ -14,6 +14,7 @@ pub mod stock;
 pub mod errand;
 mod figures;
 pub mod idempotency;
+mod taken;
 
 pub mod combine;
 
@@ -128,8 +129,6 @@ impl Conditions {
     /// other only where Postgres itself keeps both apart.
     #[must_use]
     pub fn may_break(&self, shop: &Shop) -> bool {
-        let other = self.strategy.name != shop.strategy.name;
-        let beside = self.strategy.holds_always() && shop.strategy.holds_always();
-        other && !beside || self.ttl.is_some()
+        !self.strategy.holds_beside(shop.strategy) || self.ttl.is_some()
     }
 }

@@ -196,6 +196,7 @@ impl From<lock::Error> for Error {
                 cause: error.to_string(),
                 outcome_unknown: false,
             },
+            lock::Error::Full => Error::Overloaded(error.to_string()),
             lock::Error::BlankKey | lock::Error::NoQuorum | lock::Error::Lost => {
                 Error::Bug(error.to_string())
             }

@@ -92,7 +92,8 @@ impl World {
     }
 }
 
-const STRATEGIES: [&str; 5] = ["owner", "fenced", "batched", "row-lock", "atomic"];
+const STRATEGIES: [&str; 8] =
+    ["check-then-del", "owner", "fenced", "row-lock", "atomic", "serializable", "queue", "batched"];
 
 #[tokio::test]
 async fn a_caller_that_goes_at_an_await_point_of_its_own() {

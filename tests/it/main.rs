@@ -22,6 +22,7 @@ mod history;
 mod holders;
 mod idempotency;
 mod journey;
+mod ladder;
 mod observer;
 mod queue;
 mod refusals;

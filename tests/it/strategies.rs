@@ -240,7 +240,20 @@ async fn two_items_in_opposite_order_never_wait_for_each_other_for_ever() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let (a, b) = (shop.lab_item(1_000).await, shop.lab_item(1_000).await);
-    for strategy in ["owner", "fenced", "batched", "row-lock", "atomic", "local", "none"] {
+    for strategy in [
+        "owner",
+        "fenced",
+        "batched",
+        "row-lock",
+        "atomic",
+        "local",
+        "none",
+        "setnx",
+        "ttl",
+        "wrong-key",
+        "advisory",
+        "queue",
+    ] {
         let orders = (0..24).map(|n| {
             let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
             shop.request(&alice, Method::POST, n % 2, "/api/orders")
@@ -297,7 +310,7 @@ async fn what_the_lab_may_not_do_is_refused() {
             .fold(order, |order: RequestBuilder, (name, value)| order.header(*name, *value))
     };
     type Headers = &'static [(&'static str, &'static str)];
-    let refused: [(&str, Headers, u16, &str); 14] = [
+    let refused: [(&str, Headers, u16, &str); 16] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
@@ -306,6 +319,8 @@ async fn what_the_lab_may_not_do_is_refused() {
         (&sku, &[("Holdfast-Lock", "wishful")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "owner"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "row-lock"), ("Holdfast-Wait", "try")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Wait", "try")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "setnx"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Wait", "perhaps")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Work-Ms", "5001")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Work-Ms", "-1")], 422, "invalid-request"),

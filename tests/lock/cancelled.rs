@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast::lock::ladder::rung::Rung;
 use holdfast::lock::{
     Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Released, Settings, TokenOutcome,
 };
@@ -40,7 +41,7 @@ impl World {
 
     /// The process beside `here`; for a lock in one process there is none.
     fn beside(&self, kind: Kind) -> &Locks {
-        if kind == Kind::Local { &self.here } else { &self.there }
+        if kind.needs_redis() { &self.there } else { &self.here }
     }
 
     /// It is free again soon, and the next fence is larger.
@@ -68,7 +69,7 @@ impl World {
 
     /// Returns when somebody stands in line, or has tried for a while, or has stopped.
     async fn somebody_waits(&self, kind: Kind, polls: &AtomicUsize, over: &AtomicBool) {
-        let enough = if kind == Kind::Local { 1 } else { 3 };
+        let enough = if kind.needs_redis() { 3 } else { 1 };
         until("somebody waits", async || {
             over.load(Ordering::SeqCst)
                 || polls.load(Ordering::SeqCst) >= enough
@@ -91,7 +92,17 @@ async fn take(locks: &Locks, kind: Kind) -> Guards {
     }
 }
 
-const KINDS: [Kind; 5] = [Kind::Local, Kind::Owner, Kind::Watchdog, Kind::Quorum, Kind::Fenced];
+const KINDS: [Kind; 9] = [
+    Kind::Local,
+    Kind::Queue,
+    Kind::Rung(Rung::Setnx),
+    Kind::Rung(Rung::SetnxExpire),
+    Kind::Rung(Rung::CheckThenDel),
+    Kind::Owner,
+    Kind::Watchdog,
+    Kind::Quorum,
+    Kind::Fenced,
+];
 
 #[tokio::test]
 async fn asking_for_a_lock_that_is_free() {

@@ -20,5 +20,6 @@ mod history;
 mod jumps;
 mod manners;
 mod quorum;
+mod rungs;
 mod server;
 mod shapes;

@@ -145,6 +145,6 @@ impl Drop for Lease {
 }
 
 /// Half of the pause, and up to as much again: waiters that began together come apart.
-fn jittered(pause: Duration) -> Duration {
+pub(super) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.5..1.5))
 }

@@ -9,8 +9,9 @@ use super::transaction::{Begun, Ready, Step, deadline};
 use super::{Member, Work, pass};
 use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
-use crate::shop::errand::{ATTEMPTS, COMMIT_LIMIT, heal};
+use crate::shop::errand::{COMMIT_LIMIT, heal};
 use crate::shop::idempotency::{self, Claim, Stored};
+use crate::shop::stock::ATTEMPTS;
 use crate::shop::{Error, Outcome, Refusal, Shop};
 
 /// How the lock stands after a batch.

@@ -40,6 +40,10 @@ impl Errand for Cancel {
         self.found.lines.iter().map(|line| line.sku.lock_key()).collect()
     }
 
+    fn order(&self) -> Option<OrderId> {
+        Some(self.found.id)
+    }
+
     fn claim(&self) -> Option<&Claim> {
         None
     }

@@ -120,6 +120,10 @@ impl Errand for Place {
         self.lines.keys().map(Sku::lock_key).collect()
     }
 
+    fn order(&self) -> Option<OrderId> {
+        Some(self.order)
+    }
+
     fn claim(&self) -> Option<&Claim> {
         Some(&self.claim)
     }

@@ -83,6 +83,10 @@ impl Errand for Pay {
         vec![self.claim.user.lock_key()]
     }
 
+    fn order(&self) -> Option<OrderId> {
+        Some(self.found.id)
+    }
+
     fn claim(&self) -> Option<&Claim> {
         Some(&self.claim)
     }
@@ -152,6 +156,10 @@ impl Errand for Refund {
     fn keys(&self) -> Vec<LockKey> {
         let items = self.found.lines.iter().map(|line| line.sku.lock_key());
         items.chain([self.user.lock_key()]).collect()
+    }
+
+    fn order(&self) -> Option<OrderId> {
+        Some(self.found.id)
     }
 
     fn claim(&self) -> Option<&Claim> {

@@ -1,209 +1,36 @@
 //! How a value (an item's stock, a user's balance) is read and changed, and what keeps two changes
 //! apart.
 //!
-//! A [`Strategy`] is a value: one `place` and one `pay` read it. It says which lock is taken, how
-//! the value is read and how it is written. Whatever it says, a value changes only in
-//! [`write_stock`] and [`write_balance`], which write its ledger entry in the same breath, and
-//! which want to see an [`Exclusion`]: a write whose keeper is not named does not compile.
+//! A [`Strategy`] is a value: one `place` and one `pay` read it. It says which lock is taken, on
+//! what and for how long, how the value is read and how it is written. Whatever it says, a value
+//! changes only in [`write_stock`] and [`write_balance`], which write its ledger entry in the same
+//! breath, and which want to see an [`Exclusion`]: a write whose keeper is not named does not
+//! compile.
 
+mod sources;
+mod strategies;
+mod strategy;
+
+pub mod advisory;
 pub mod atomic;
 pub mod batched;
+pub mod early_release;
 mod entries;
 pub mod fenced;
 pub mod read_then_update;
 pub mod row_lock;
+pub mod serializable;
+pub mod version;
+pub mod wrong_key;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{Error, OrderId, Sku, UserId};
-use crate::lock::{Guards, Kind, LockKey, Wait};
-
-/// Everything that keeps two changes of one value apart.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Strategy {
-    /// Its name, as in `--lock` and `Holdfast-Lock`.
-    pub name: &'static str,
-    /// The lock that is taken around the transaction.
-    pub lock: Option<Kind>,
-    /// How the value is read.
-    pub read: Read,
-    /// How it is written.
-    pub write: Write,
-    /// Whether requests for one value are carried out together.
-    pub batches: bool,
-    /// While what it holds.
-    pub holds: Holds,
-    /// One line for people.
-    pub about: &'static str,
-}
-
-/// How a value is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
-    /// `select`, no row is locked.
-    Plain,
-    /// `select … for no key update`: whoever else reads so waits until we commit.
-    RowLock,
-}
-
-/// How a value is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// `set stock = <what was read, less what was sold>`.
-    Computed,
-    /// `set stock = stock - n where stock >= n`: read and write are one statement.
-    Conditional,
-    /// As computed, if the row is as it was read and nobody with a higher fence has written.
-    Fenced,
-}
-
-/// How far a strategy can be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
-    /// Two requests that overlap are enough to break it.
-    Never,
-    /// Exact with one replica, broken with two.
-    OneReplica,
-    /// While no work outlives its lease.
-    WhileLeased,
-    /// Postgres itself keeps them apart.
-    Always,
-}
-
-/// Many requests for one value under one fenced lock.
-pub const BATCHED: Strategy = Strategy {
-    name: "batched",
-    lock: Some(Kind::Fenced),
-    read: Read::RowLock,
-    write: Write::Fenced,
-    batches: true,
-    holds: Holds::Always,
-    about: "fenced, and all who wait for one item share one lock and one transaction",
-};
-
-/// The ladder, in teaching order.
-pub static STRATEGIES: [Strategy; 9] = [
-    Strategy {
-        name: "none",
-        lock: None,
-        read: Read::Plain,
-        write: Write::Computed,
-        batches: false,
-        holds: Holds::Never,
-        about: "no lock at all: two orders read 10 and both write 9",
-    },
-    Strategy {
-        name: "local",
-        lock: Some(Kind::Local),
-        read: Read::Plain,
-        write: Write::Computed,
-        batches: false,
-        holds: Holds::OneReplica,
-        about: "a mutex in this process: right with one replica, wrong with two",
-    },
-    Strategy {
-        name: "owner",
-        lock: Some(Kind::Owner),
-        read: Read::Plain,
-        write: Write::Computed,
-        batches: false,
-        holds: Holds::WhileLeased,
-        about: "the textbook Redis lock: SET NX PX with an owner, released by compare-and-delete",
-    },
-    Strategy {
-        name: "watchdog",
-        lock: Some(Kind::Watchdog),
-        read: Read::Plain,
-        write: Write::Computed,
-        batches: false,
-        holds: Holds::WhileLeased,
-        about: "owner, renewed while the work runs: breaks when the process is paused",
-    },
-    Strategy {
-        name: "redlock",
-        lock: Some(Kind::Quorum),
-        read: Read::Plain,
-        write: Write::Computed,
-        batches: false,
-        holds: Holds::WhileLeased,
-        about: "a lease on a majority of several Redis: breaks when the process is paused",
-    },
-    Strategy {
-        name: "fenced",
-        lock: Some(Kind::Fenced),
-        read: Read::Plain,
-        write: Write::Fenced,
-        batches: false,
-        holds: Holds::Always,
-        about: "the lock of this project: every write shows its fence and the version it read",
-    },
-    Strategy {
-        name: "row-lock",
-        lock: None,
-        read: Read::RowLock,
-        write: Write::Computed,
-        batches: false,
-        holds: Holds::Always,
-        about: "select … for no key update: Postgres keeps the row for one transaction at a time",
-    },
-    Strategy {
-        name: "atomic",
-        lock: None,
-        read: Read::Plain,
-        write: Write::Conditional,
-        batches: false,
-        holds: Holds::Always,
-        about: "one conditional update: there is nothing between read and write",
-    },
-    BATCHED,
-];
-
-impl Strategy {
-    /// The strategy of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<&'static Self> {
-        STRATEGIES.iter().find(|strategy| strategy.name == name)
-    }
-
-    /// All names, for an error message.
-    #[must_use]
-    pub fn names() -> String {
-        STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Whether a shop under it can oversell although nothing fails.
-    #[must_use]
-    pub fn is_broken(&self) -> bool {
-        matches!(self.holds, Holds::Never | Holds::OneReplica)
-    }
-
-    /// Whether Postgres itself keeps its changes apart.
-    #[must_use]
-    pub fn holds_always(&self) -> bool {
-        self.holds == Holds::Always
-    }
-
-    /// The ways to wait for its lock; the first is the default.
-    #[must_use]
-    pub fn waits(&self) -> &'static [Wait] {
-        self.lock.map_or(&[], Kind::waits)
-    }
-
-    /// What keeps a change under this strategy apart from others, given the locks it took.
-    #[must_use]
-    pub fn exclusion<'g>(&self, guards: &'g Guards) -> Exclusion<'g> {
-        match (self.lock, self.read, self.write) {
-            (Some(_), _, _) => Exclusion::Locked(guards),
-            (None, Read::RowLock, _) | (None, _, Write::Conditional) => {
-                Exclusion::InDatabase(Sealed(()))
-            }
-            (None, Read::Plain, Write::Computed | Write::Fenced) => {
-                Exclusion::Unprotected(self.about, Sealed(()))
-            }
-        }
-    }
-}
+use crate::lock::{Guards, LockKey};
+pub(super) use strategies::ATTEMPTS;
+pub use strategies::{BATCHED, STRATEGIES};
+pub use strategy::{Holds, Isolation, On, Read, Release, Strategy, Write};
 
 /// What keeps one change apart from others. Only [`Strategy::exclusion`] can claim that the
 /// database does, or that nothing does.
@@ -211,7 +38,7 @@ impl Strategy {
 pub enum Exclusion<'g> {
     /// These locks. A write checks that they name its key.
     Locked(&'g Guards),
-    /// The row is locked, or the write is conditional.
+    /// The row is locked, or the write is conditional, or Postgres ends one of two.
     InDatabase(Sealed),
     /// Nothing, and why.
     Unprotected(&'static str, Sealed),
@@ -313,6 +140,7 @@ pub async fn read_stock(
     match strategy.read {
         Read::Plain => read_then_update::read_stock(tx, skus).await,
         Read::RowLock => row_lock::read_stock(tx, skus).await,
+        Read::Advisory => advisory::read_stock(tx, skus).await,
     }
 }
 
@@ -335,6 +163,7 @@ pub async fn write_stock(
     match strategy.write {
         Write::Computed => read_then_update::write_stock(tx, readings, deltas, origin).await,
         Write::Conditional => atomic::write_stock(tx, readings, deltas, origin).await,
+        Write::Versioned => version::write_stock(tx, readings, deltas, origin).await,
         Write::Fenced => fenced::write_stock(tx, exclusion, readings, deltas, origin).await,
     }
 }
@@ -351,6 +180,7 @@ pub async fn read_balance(
     match strategy.read {
         Read::Plain => read_then_update::read_balance(tx, user).await,
         Read::RowLock => row_lock::read_balance(tx, user).await,
+        Read::Advisory => advisory::read_balance(tx, user).await,
     }
 }
 
@@ -370,6 +200,7 @@ pub async fn write_balance(
     match strategy.write {
         Write::Computed => read_then_update::write_balance(tx, reading, delta, origin).await,
         Write::Conditional => atomic::write_balance(tx, reading, delta, origin).await,
+        Write::Versioned => version::write_balance(tx, reading, delta, origin).await,
         Write::Fenced => fenced::write_balance(tx, exclusion, reading, delta, origin).await,
     }
 }

@@ -1,0 +1,378 @@
+//! The ladder between no lock and the right one: each rung is seen broken where it breaks, and
+//! exact where it holds.
+//!
+//! Requests are held at the lab's points, and a test goes on when the database or Redis shows that
+//! they are there.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use holdfast::shop::stock::STRATEGIES;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::common::{Shop, User, body, options, problem, services, until};
+use crate::topology;
+
+/// Units in the item.
+const STOCK: i64 = 20;
+/// So many orders come at once.
+const CROWD: usize = 20;
+
+/// Two replicas, somebody who buys, and an item that takes any strategy.
+struct Lab {
+    shop: Shop,
+    alice: User,
+    sku: String,
+}
+
+impl Lab {
+    async fn new(replicas: usize) -> Self {
+        let shop = Shop::start(replicas).await;
+        let alice = shop.sign_in("alice").await;
+        let sku = shop.lab_item(STOCK).await;
+        Self { shop, alice, sku }
+    }
+
+    fn order(&self, replica: usize, strategy: &str) -> RequestBuilder {
+        self.shop.order(&self.alice, replica, &self.sku, 1).header("Holdfast-Lock", strategy)
+    }
+
+    /// An order that has read the stock and stands still for so long before it writes.
+    async fn has_read(&self, replica: usize, strategy: &str, pause: &str) -> JoinHandle<Sent> {
+        let order = self.order(replica, strategy).header("Holdfast-Pause", pause);
+        let sent = tokio::spawn(order.send());
+        self.shop.until_idle_behind("select sku").await;
+        sent
+    }
+
+    async fn forks(&self) -> usize {
+        let audit = self.shop.item_audit_at(self.shop.replicas.len() - 1, &self.sku).await;
+        let forks = audit["forks"].as_array().unwrap().len();
+        assert_eq!(audit["ok"], forks == 0, "{audit:#}");
+        forks
+    }
+
+    /// What Redis says of the item's lock.
+    fn redis(&self, command: &str) -> i64 {
+        let key = format!("{}lock:{{sku:{}}}", self.shop.prefix, self.sku);
+        topology::ask(&services().running.redis_url, &format!("{command} {key}")).unwrap()
+    }
+
+    async fn until_locked(&self) {
+        until("the item is locked", async || self.redis("EXISTS") == 1).await;
+    }
+
+    async fn is_locked_for_ever(&self, replica: usize, strategy: &str) {
+        assert_eq!(self.redis("PTTL"), -1, "the key never ends");
+        let busy = self.order(replica, strategy).header("Holdfast-Wait", "try");
+        assert_eq!(problem(busy.send().await.unwrap(), 423).await, "lock-busy");
+    }
+}
+
+type Sent = Result<Response, reqwest::Error>;
+
+async fn placed(order: RequestBuilder) -> Value {
+    body(order.send().await.unwrap(), StatusCode::CREATED).await
+}
+
+async fn ended(sent: JoinHandle<Sent>) -> Value {
+    body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await
+}
+
+fn before(order: &Value) -> &Value {
+    &order["lines"][0]["stock"]["before"]
+}
+
+#[tokio::test]
+async fn a_replica_that_is_killed_under_setnx_leaves_the_item_locked_for_ever() {
+    let mut lab = Lab::new(2).await;
+    let holder = lab.order(0, "setnx").header("Holdfast-Pause", "held");
+    tokio::spawn(holder.send());
+    lab.until_locked().await;
+    lab.shop.replicas[0].kill();
+    lab.is_locked_for_ever(1, "setnx").await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_killed_between_setnx_and_expire_leaves_the_item_locked_for_ever() {
+    let mut lab = Lab::new(2).await;
+    let holder = lab.order(0, "setnx-expire").header("Holdfast-Pause", "expire");
+    tokio::spawn(holder.header("Holdfast-Ttl-Ms", "100").send());
+    lab.until_locked().await;
+    lab.shop.replicas[0].kill();
+    lab.is_locked_for_ever(1, "setnx-expire").await;
+}
+
+/// The first has committed in time and gives its lock back too late; the second has the lock by
+/// then, and has read. Whether a third is let in beside it shows in the ledger.
+async fn forks_after_a_late_release(strategy: &str, late: &str) -> usize {
+    let lab = Lab::new(2).await;
+    let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");
+    let first = tokio::spawn(first.header("Holdfast-Pause", late).send());
+    until("the first has committed", async || {
+        lab.shop.number("select count(*) from orders").await == 1
+    })
+    .await;
+    let second = lab.has_read(1, strategy, "read:3500").await;
+    let third = tokio::spawn(lab.order(0, strategy).send());
+    let orders = [first, second, third].map(ended);
+    let orders = futures_util::future::join_all(orders).await;
+    assert_eq!((before(&orders[0]), before(&orders[1])), (&json!(STOCK), &json!(STOCK - 1)));
+    lab.forks().await
+}
+
+#[tokio::test]
+async fn under_ttl_who_is_late_deletes_the_next_ones_lock_and_a_third_is_let_in() {
+    assert_eq!(forks_after_a_late_release("ttl", "committed:2500").await, 1);
+}
+
+#[tokio::test]
+async fn under_check_then_del_it_takes_being_late_between_the_look_and_the_deletion() {
+    assert_eq!(forks_after_a_late_release("check-then-del", "delete:2500").await, 1);
+    assert_eq!(forks_after_a_late_release("check-then-del", "committed:2500").await, 0);
+}
+
+#[tokio::test]
+async fn under_owner_who_is_late_deletes_nothing() {
+    assert_eq!(forks_after_a_late_release("owner", "committed:2500").await, 0);
+}
+
+#[tokio::test]
+async fn every_lease_is_outlived_by_work_that_is_longer() {
+    for strategy in ["setnx-expire", "ttl", "check-then-del", "expire-only"] {
+        let lab = Lab::new(2).await;
+        let slow = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "200");
+        let slow = tokio::spawn(slow.header("Holdfast-Pause", "read:1500").send());
+        lab.shop.until_idle_behind("select sku").await;
+        placed(lab.order(1, strategy)).await;
+        assert_eq!(before(&ended(slow).await), STOCK, "{strategy}");
+        assert_eq!(lab.forks().await, 1, "{strategy}");
+    }
+}
+
+#[tokio::test]
+async fn under_expire_only_the_second_change_waits_for_a_whole_lease() {
+    let lab = Lab::new(2).await;
+    let under_it = |replica| lab.order(replica, "expire-only").header("Holdfast-Ttl-Ms", "1200");
+    let began = Instant::now();
+    placed(under_it(0)).await;
+    assert_eq!(lab.redis("EXISTS"), 1, "nobody deletes it");
+    let second = placed(under_it(1)).await;
+    assert!(began.elapsed() >= Duration::from_millis(1_200), "{:?}", began.elapsed());
+    assert_eq!((before(&second), lab.forks().await), (&json!(STOCK - 1), 0));
+}
+
+#[tokio::test]
+async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
+    let lab = Lab::new(2).await;
+    let first = lab.order(0, "early-release").header("Holdfast-Trace", "on");
+    let first = tokio::spawn(first.header("Holdfast-Pause", "commit:1500").send());
+    lab.shop.until_idle_behind("update idempotency").await;
+    assert_eq!(lab.redis("EXISTS"), 0, "the lock is free, and nothing is committed");
+    let second = placed(lab.order(1, "early-release")).await;
+    let first = ended(first).await;
+    assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
+    assert_eq!(lab.forks().await, 1);
+    let events: Vec<&Value> =
+        first["trace"].as_array().unwrap().iter().map(|e| &e["event"]).collect();
+    assert_eq!(events, ["wait", "held", "read", "write", "release", "commit", "committed"]);
+}
+
+#[tokio::test]
+async fn under_wrong_key_two_orders_of_one_item_never_meet() {
+    let lab = Lab::new(2).await;
+    let first = lab.has_read(0, "wrong-key", "read:1500").await;
+    let second = placed(lab.order(1, "wrong-key").header("Holdfast-Trace", "on")).await;
+    let first = ended(first).await;
+    assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
+    assert_eq!(lab.forks().await, 1);
+    let held = &second["trace"][1];
+    let order = format!("{{order:{}}}", second["id"].as_str().unwrap());
+    assert_eq!((&held["event"], &held["key"]), (&json!("held"), &json!(order)));
+}
+
+#[tokio::test]
+async fn under_wrong_key_one_person_pays_for_two_orders_with_the_same_money() {
+    let lab = Lab::new(2).await;
+    let mut payments = Vec::new();
+    for replica in 0..2 {
+        let order = lab.shop.placed(&lab.alice, &lab.sku, 1).await;
+        let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+        let pay = lab.shop.request(&lab.alice, Method::POST, replica, &path);
+        let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
+        payments.push(pay.header("Holdfast-Lock", "wrong-key"));
+    }
+    let second = payments.pop().unwrap();
+    let first = payments.pop().unwrap().header("Holdfast-Pause", "read:1500");
+    let first = tokio::spawn(first.send());
+    lab.shop.until_idle_behind("select balance_cents").await;
+    body(second.send().await.unwrap(), StatusCode::OK).await;
+    body(first.await.unwrap().unwrap(), StatusCode::OK).await;
+    let forks = "select count(*) from (select from balance_ledger
+                  group by user_id, version having count(*) > 1) as forks";
+    assert_eq!(lab.shop.number(forks).await, 1);
+    lab.shop.assert_sound().await;
+}
+
+/// All at once, at all replicas; how many were placed. The others were told that it is too much.
+async fn crowd(lab: &Lab, strategy: &str) -> usize {
+    let replicas = lab.shop.replicas.len();
+    let orders = (0..CROWD).map(|n| lab.order(n % replicas, strategy).send());
+    let mut accepted = 0;
+    for response in futures_util::future::join_all(orders).await {
+        let response = response.unwrap();
+        if response.status() == StatusCode::CREATED {
+            accepted += 1;
+        } else {
+            assert_eq!(problem(response, 503).await, "overloaded", "{strategy}");
+        }
+    }
+    let audit = lab.shop.item_audit(&lab.sku).await;
+    assert_eq!((&audit["ok"], &audit["forks"]), (&json!(true), &json!([])), "{strategy}");
+    assert_eq!(audit["sold"], accepted, "{strategy}: what was answered is what is written");
+    accepted
+}
+
+#[tokio::test]
+async fn what_postgres_keeps_apart_is_exact_on_two_replicas() {
+    for strategy in ["version", "serializable", "advisory"] {
+        let lab = Lab::new(2).await;
+        let accepted = crowd(&lab, strategy).await;
+        assert!(accepted > CROWD / 2, "{strategy}: {accepted}");
+        if strategy == "advisory" {
+            assert_eq!(accepted, CROWD, "who waits in line is served");
+        }
+        lab.shop.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn who_has_lost_against_another_begins_again_and_reads_anew() {
+    for strategy in ["version", "serializable"] {
+        let lab = Lab::new(2).await;
+        let slow = lab.has_read(0, strategy, "read:1000").await;
+        assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
+        assert_eq!(before(&ended(slow).await), STOCK - 1, "{strategy}");
+        assert_eq!(lab.forks().await, 0, "{strategy}");
+    }
+}
+
+#[tokio::test]
+async fn a_payment_that_has_lost_against_another_begins_again() {
+    for strategy in ["version", "serializable", "advisory"] {
+        let lab = Lab::new(2).await;
+        let mut payments = Vec::new();
+        for n in 0..6 {
+            let order = lab.shop.placed(&lab.alice, &lab.sku, 1).await;
+            let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+            let pay = lab.shop.request(&lab.alice, Method::POST, n % 2, &path);
+            let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
+            payments.push(pay.header("Holdfast-Lock", strategy).send());
+        }
+        for paid in futures_util::future::join_all(payments).await {
+            body(paid.unwrap(), StatusCode::OK).await;
+        }
+        let me = lab.shop.read(&lab.alice, "/api/me").await;
+        assert_eq!(me["balance_cents"], 100_000 - 6 * 100, "{strategy}");
+    }
+}
+
+#[tokio::test]
+async fn an_advisory_lock_in_the_statement_that_reads_would_read_the_past() {
+    let lab = Lab::new(1).await;
+    let mut first = lab.shop.pool.begin().await.unwrap();
+    sqlx::query("select pg_advisory_xact_lock(7)").execute(&mut *first).await.unwrap();
+    let options = options().database(&lab.shop.database);
+    let sku = lab.sku.clone();
+    // The lock is taken before the row is looked at, and yet the row is an old one.
+    let second = tokio::spawn(async move {
+        let mut second = PgConnection::connect_with(&options).await.unwrap();
+        let read = "with locked as materialized (select pg_advisory_xact_lock(7))
+                    select stock from locked, items where sku = $1";
+        sqlx::query_scalar::<_, i64>(read).bind(sku).fetch_one(&mut second).await.unwrap()
+    });
+    until("the second waits for the lock", async || {
+        let waiting = "select count(*) from pg_stat_activity
+                        where datname = current_database() and wait_event = 'advisory'";
+        lab.shop.number(waiting).await == 1
+    })
+    .await;
+    let sell = "update items set stock = stock - 1 where sku = $1";
+    sqlx::query(sell).bind(&lab.sku).execute(&mut *first).await.unwrap();
+    first.commit().await.unwrap();
+    assert_eq!(second.await.unwrap(), STOCK, "it has waited, and not seen what it waited for");
+}
+
+#[tokio::test]
+async fn a_queue_in_the_process_is_exact_on_one_replica_and_forks_on_two() {
+    let one = Lab::new(1).await;
+    assert_eq!(crowd(&one, "queue").await, CROWD);
+    let two = Lab::new(2).await;
+    let slow = two.has_read(0, "queue", "read:1500").await;
+    assert_eq!(before(&placed(two.order(1, "queue")).await), STOCK);
+    assert_eq!(before(&ended(slow).await), STOCK);
+    assert_eq!(two.forks().await, 1);
+}
+
+#[tokio::test]
+async fn on_the_shops_own_items_only_what_postgres_keeps_apart_from_everybody_is_let_in() {
+    let lab = Lab::new(1).await;
+    let order = |strategy: &str| {
+        lab.shop.order(&lab.alice, 0, "deadbolt", 1).header("Holdfast-Lock", strategy).send()
+    };
+    body(order("version").await.unwrap(), StatusCode::CREATED).await;
+    for strategy in [
+        "setnx",
+        "setnx-expire",
+        "ttl",
+        "check-then-del",
+        "expire-only",
+        "early-release",
+        "wrong-key",
+        "serializable",
+        "advisory",
+        "queue",
+    ] {
+        let refused = order(strategy).await.unwrap();
+        assert_eq!(problem(refused, 403).await, "forbidden", "{strategy}");
+    }
+    lab.shop.assert_sound().await;
+}
+
+#[test]
+fn every_strategy_is_in_the_help_and_in_the_readme() {
+    let help = |command| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_holdfast")).args([command, "--help"]).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let names: Vec<&str> = STRATEGIES.iter().map(|strategy| strategy.name).collect();
+    let listed = format!("{} or batched", names[..names.len() - 1].join(", "));
+    assert!(help("up").contains(&listed) && help("serve").contains(&listed), "{listed}");
+    let readme = include_str!("../../README.md");
+    let rows: Vec<&str> =
+        names.iter().filter_map(|n| readme.find(&format!("\n| `{n}`")).map(|_| *n)).collect();
+    assert_eq!(rows, names);
+}
+
+#[tokio::test]
+async fn a_whole_server_may_run_under_any_of_them() {
+    for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
+        let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
+        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
+        let alice = shop.sign_in("alice").await;
+        let order = shop.placed(&alice, "deadbolt", 1).await;
+        let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
+        for (what, key) in [("pay", Some(Uuid::new_v4().to_string())), ("refund", None)] {
+            let request = shop.request(&alice, Method::POST, 0, &format!("{path}/{what}"));
+            let request = key.iter().fold(request, |r, key| r.header("Idempotency-Key", key));
+            body(request.send().await.unwrap(), StatusCode::OK).await;
+        }
+        shop.assert_sound().await;
+    }
+}
