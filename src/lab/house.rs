@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::run::MOST_BUYERS;
+use super::wanted::MOST_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{Hands, RunningUp};
 use crate::load;

@@ -12,6 +12,7 @@ pub mod runner;
 pub mod scheduler;
 pub mod store;
 pub mod terminal;
+pub mod wanted;
 pub mod wishes;
 
 mod arm;

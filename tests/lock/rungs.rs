@@ -11,7 +11,7 @@ use holdfast::lock::ladder::rung::Rung;
 use holdfast::lock::{
     Ask, Error, Guards, Kind, LockKey, Locks, Outcome, Redis, Released, Settings, Wait,
 };
-use holdfast::probe::{Pause, Point, Probe, Watch};
+use holdfast::probe::{Board, Pause, Point, Probe, Watch};
 
 use crate::server::{Server, until};
 
@@ -65,7 +65,9 @@ fn stands_at(point: Point) -> (Arc<Watch>, Probe) {
         replica: "here".to_owned(),
         work: Duration::ZERO,
         record: true,
-        pause: Some((point, Pause { length: Some(Duration::from_millis(500)), until })),
+        pause: Some(Pause { at: Some(point), length: Some(Duration::from_millis(500)), until }),
+        request_id: uuid::Uuid::new_v4(),
+        board: Board::default(),
         events: Mutex::default(),
     });
     (watch.clone(), Probe::Lab(watch))

@@ -1,0 +1,94 @@
+//! What can be asked for, checked: what is wrong with it, and the arms that it makes.
+
+use super::arm::Spec;
+use super::lessons;
+use super::run::Wanted;
+use super::wishes::TTL_RANGE_MS;
+use crate::lock::Wait;
+use crate::shop::Strategy;
+
+/// Buyers at once, at most.
+pub const MOST_BUYERS: usize = 64;
+const MOST_ARMS: usize = 6;
+const MOST_STOCK: i64 = 10_000;
+const MOST_ORDERS: u32 = 5_000;
+const MOST_WORK_MS: u64 = 1_000;
+const MOST_FAULT_MS: u64 = 10_000;
+
+impl Wanted {
+    /// What is wrong with it: the field, and what would be right.
+    #[must_use]
+    pub fn wrong(&self) -> Option<(&'static str, String)> {
+        let out = |field, range: &str| Some((field, range.to_owned()));
+        match (&self.lesson, self.strategies.len()) {
+            (Some(name), 0) => {
+                if lessons::named(name).is_none() {
+                    return Some(("lesson", format!("one of {}", lessons::names())));
+                }
+            }
+            (Some(_), _) => return out("strategies", "a lesson brings its own"),
+            (None, 1..=MOST_ARMS) => {}
+            (None, _) => return out("strategies", "1 to 6 of them"),
+        }
+        if let Some(unknown) = self.strategies.iter().find(|name| Strategy::named(name).is_none()) {
+            return Some(("strategies", format!("{unknown} is not one of {}", Strategy::names())));
+        }
+        if self.stock.is_some_and(|stock| !(0..=MOST_STOCK).contains(&stock)) {
+            return out("stock", "0 to 10,000");
+        }
+        if self.buyers.is_some_and(|buyers| !(1..=64).contains(&buyers)) {
+            return out("buyers", "1 to 64");
+        }
+        if self.orders.is_some_and(|orders| !(1..=MOST_ORDERS).contains(&orders)) {
+            return out("orders", "1 to 5,000");
+        }
+        if self.work_ms.is_some_and(|work| work > MOST_WORK_MS) {
+            return out("work_ms", "0 to 1,000 ms");
+        }
+        if self.ttl_ms.is_some_and(|ttl| !TTL_RANGE_MS.contains(&ttl)) {
+            return out("ttl_ms", "10 to 60,000 ms");
+        }
+        if self.replicas == Some(0) {
+            return out("replicas", "at least 1");
+        }
+        self.wrong_wait().or_else(|| self.wrong_fault())
+    }
+
+    fn wrong_wait(&self) -> Option<(&'static str, String)> {
+        let name = self.wait.as_deref()?;
+        let Some(wait) = Wait::named(name) else {
+            return Some(("wait", "one of try, retry, notify".to_owned()));
+        };
+        let strategies = self.strategies.iter().filter_map(|name| Strategy::named(name));
+        let without = |strategy: &&Strategy| !strategy.waits().contains(&wait);
+        strategies
+            .filter(|strategy| strategy.lock.is_some())
+            .find(without)
+            .map(|strategy| ("wait", format!("{} has no waiting mode {name}", strategy.name)))
+    }
+
+    fn wrong_fault(&self) -> Option<(&'static str, String)> {
+        let fault = self.fault.as_ref()?;
+        let long = fault.at_ms > MOST_FAULT_MS || fault.for_ms > MOST_FAULT_MS;
+        long.then(|| ("fault", "at_ms and for_ms: 0 to 10,000 ms".to_owned()))
+    }
+
+    /// Its arms, with what was not said filled in. It must have been checked.
+    pub(super) fn specs(&self, replicas: usize) -> Vec<Spec> {
+        let orders = self.orders.unwrap_or(200) as usize;
+        let spec = |strategy: &String| Spec {
+            strategy: strategy.clone(),
+            journey: self.journey.unwrap_or_default(),
+            stock: self.stock.unwrap_or(100),
+            buyers: (self.buyers.unwrap_or(16) as usize).min(orders),
+            orders,
+            work_ms: self.work_ms.unwrap_or(0),
+            ttl_ms: self.ttl_ms,
+            wait: self.wait.clone(),
+            seed: self.seed.unwrap_or(1),
+            replicas: self.replicas.unwrap_or(replicas).clamp(1, replicas),
+            fault: self.fault.clone(),
+        };
+        self.strategies.iter().map(spec).collect()
+    }
+}
