@@ -18,6 +18,12 @@ use crate::shop::{UserId, users};
 /// A replica that was killed is up again within its supervisor's pause and its own start.
 const BACK_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What the keys begin with that a lesson makes in Redis itself.
+pub(super) const OWN_KEYS: &str = "holdfast-lab:";
+/// The locks of throw-away items, and what belongs to them.
+const ITEM_LOCKS: &str = "holdfast:lock:{sku:lab-????????????????????????????????}*";
+/// Keys looked at per step.
+const SCAN_STEP: usize = 500;
 /// What everybody's name in the lab begins with.
 const NAMES: &str = "lab-";
 
@@ -28,7 +34,6 @@ pub(super) struct House {
     pub(super) hands: Hands,
     pub(super) pool: Pool,
     pub(super) redis_url: String,
-    pub(super) node_urls: Vec<String>,
     /// Session tokens of buyers with nothing on their accounts.
     pub(super) buyers: Vec<String>,
     /// The session token of the lab's own admin.
@@ -52,7 +57,6 @@ impl House {
             hands,
             pool: pool.clone(),
             redis_url: running.redis_url.clone(),
-            node_urls: running.redlock_urls.clone(),
             buyers: Vec::new(),
             admin: String::new(),
             hash,
@@ -68,13 +72,14 @@ impl House {
     /// A user of that name, made if there is none, and a session.
     pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let id = match users::insert(&mut tx, name, &self.hash, admin).await? {
-            Some(id) => id,
-            None => UserId(
-                sqlx::query_scalar!("select id from users where name = $1", name)
-                    .fetch_one(&mut *tx)
-                    .await?,
-            ),
+        let known = sqlx::query_scalar!("select id from users where name = $1", name)
+            .fetch_optional(&mut *tx)
+            .await?;
+        let id = match known {
+            Some(id) => UserId(id),
+            None => users::insert(&mut tx, name, &self.hash, admin)
+                .await?
+                .with_context(|| format!("somebody else is making {name}"))?,
         };
         let session = users::begin_session(&mut tx, id).await?;
         tx.commit().await?;
@@ -89,6 +94,27 @@ impl House {
     /// A connection to the Redis that the shop locks with.
     pub(super) async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
         connect(&self.redis_url).await
+    }
+
+    /// Removes from Redis what runs have left there: all that is the lab's.
+    pub(super) async fn sweep(&self) -> anyhow::Result<()> {
+        let mut redis = self.redis().await?;
+        for pattern in [ITEM_LOCKS, &format!("{OWN_KEYS}*")] {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
+                let (next, keys): (u64, Vec<String>) = scan.query_async(&mut redis).await?;
+                if !keys.is_empty() {
+                    redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Lets everybody go on, and waits until everybody answers.
