@@ -16,9 +16,13 @@ pub mod wanted;
 pub mod wishes;
 
 mod arm;
+mod by_hand;
+mod crowd;
 mod drawing;
 mod faults;
 mod house;
+mod looks;
+mod request;
 mod stage;
 
 pub use wishes::{Ungrantable, Wishes};

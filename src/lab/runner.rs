@@ -74,7 +74,10 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
     let played = timeout(LONGEST, play(&stage)).await;
-    let restored = stage.house.restore().await;
+    let restored = match stage.house.restore().await {
+        Ok(()) => stage.house.sweep().await,
+        failed => failed,
+    };
     let (house, mut outcome) = stage.strike();
     let failed = match (played, restored) {
         (Ok(Ok(Shown { shown, verdict })), Ok(())) => {
