@@ -4,6 +4,8 @@
 //! order, by one test, through the API: as a visitor plays them.
 //! Needs Postgres and Redis installed (script/test sees to it).
 
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a lesson looks at beside the answers: the lock's own key in Redis, and how long things took.
+//! What a lesson looks at beside the answers: the lock's own key in Redis, and who is still held.
 
 use std::time::Duration;
 
