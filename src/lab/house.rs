@@ -57,6 +57,10 @@ impl House {
             admin: String::new(),
             hash,
         };
+        // Those of the last time, which nobody can know any more.
+        let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+        users::end_sessions(&mut connection, NAMES).await?;
+        drop(connection);
         for number in 1..=MOST_BUYERS {
             let (_, token) = house.user(&format!("{NAMES}{number:02}"), false).await?;
             house.buyers.push(token);
@@ -68,13 +72,15 @@ impl House {
     /// A user of that name, made if there is none, and a session.
     pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let id = match users::insert(&mut tx, name, &self.hash, admin).await? {
-            Some(id) => id,
-            None => UserId(
-                sqlx::query_scalar!("select id from users where name = $1", name)
-                    .fetch_one(&mut *tx)
-                    .await?,
-            ),
+        let there = sqlx::query_scalar!("select id from users where name = $1", name)
+            .fetch_optional(&mut *tx)
+            .await?;
+        let id = match there {
+            Some(id) => UserId(id),
+            None => {
+                let made = users::insert(&mut tx, name, &self.hash, admin).await?;
+                made.context("somebody else has made the lab's users just now")?
+            }
         };
         let session = users::begin_session(&mut tx, id).await?;
         tx.commit().await?;
