@@ -183,9 +183,18 @@ async fn money_is_lost_without_a_lock_and_not_with_one() {
 
 #[tokio::test]
 async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
-    let lab = Lab::open().await;
-    for kind in ["pause-replica", "kill-replica", "pause-redis", "restart-redis", "flush-redis"] {
-        let wanted = json!({ "strategies": ["batched"], "stock": 60, "orders": 200, "buyers": 8,
+    let data = tempfile::tempdir().unwrap();
+    let lab = Lab::open_in(data, &["--lab", "on", "--redlock", "3"]).await;
+    for kind in [
+        "pause-node",
+        "pause-replica",
+        "kill-replica",
+        "pause-redis",
+        "restart-redis",
+        "flush-redis",
+    ] {
+        let strategy = if kind == "pause-node" { "redlock" } else { "batched" };
+        let wanted = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
             "work_ms": 5, "fault": { "kind": kind, "at_ms": 60, "for_ms": 300 } });
         let run = lab.ended(&lab.begin(&wanted).await).await;
         assert_eq!(run["state"], "done", "{kind}: {run:#}");
