@@ -67,13 +67,15 @@ impl House {
     /// A user of that name, made if there is none, and a session.
     pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let id = match users::insert(&mut tx, name, &self.hash, admin).await? {
-            Some(id) => id,
-            None => UserId(
-                sqlx::query_scalar!("select id from users where name = $1", name)
-                    .fetch_one(&mut *tx)
-                    .await?,
-            ),
+        // Asked first: a name that is taken would end the transaction.
+        let known = sqlx::query_scalar!("select id from users where name = $1", name)
+            .fetch_optional(&mut *tx)
+            .await?;
+        let id = match known {
+            Some(id) => UserId(id),
+            None => users::insert(&mut tx, name, &self.hash, admin)
+                .await?
+                .with_context(|| format!("{name} was made by somebody else in this moment"))?,
         };
         let session = users::begin_session(&mut tx, id).await?;
         tx.commit().await?;
