@@ -16,7 +16,7 @@ use crate::load;
 use crate::shop::{UserId, users};
 
 /// A replica that was killed is up again within its supervisor's pause and its own start.
-const BACK_WITHIN: Duration = Duration::from_secs(20);
+const BACK_WITHIN: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What everybody's name in the lab begins with.
 const NAMES: &str = "lab-";
@@ -97,23 +97,39 @@ impl House {
         connect(&self.redis_url).await
     }
 
-    /// Lets everybody go on, and waits until everybody answers.
-    pub(super) async fn restore(&self) -> anyhow::Result<()> {
+    /// Lets everybody go on, and waits until everybody answers. A replica that does not is killed
+    /// and started again; what had to be done so is told in words.
+    pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
         let hands = self.hands.replicas.iter().chain(&self.hands.nodes).chain([&self.hands.redis]);
         for hand in hands {
             hand.resume().await;
         }
-        let end = Instant::now() + BACK_WITHIN;
-        for (at, replica) in self.replicas.iter().enumerate() {
-            while !ready(*replica).await {
-                if Instant::now() > end {
-                    bail!("{} does not come back", self.hands.replicas[at].name());
-                }
-                sleep(LOOK_EVERY).await;
+        let mut done = Vec::new();
+        for (replica, hand) in self.replicas.iter().zip(&self.hands.replicas) {
+            if back(*replica).await {
+                continue;
+            }
+            hand.kill().await;
+            let name = hand.name();
+            done.push(format!("{name} did not come back, so it was killed and started again."));
+            if !back(*replica).await {
+                bail!("{name} does not come back, not even when it is started again");
             }
         }
-        Ok(())
+        Ok(done)
     }
+}
+
+/// Waits until a replica answers; `false` when it does not.
+async fn back(replica: SocketAddr) -> bool {
+    let end = Instant::now() + BACK_WITHIN;
+    while !ready(replica).await {
+        if Instant::now() > end {
+            return false;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    true
 }
 
 /// A connection to that Redis.

@@ -74,7 +74,7 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
     let played = timeout(LONGEST, play(&stage)).await;
-    let restored = stage.house.restore().await;
+    let restored = stage.restore().await;
     let (house, mut outcome) = stage.strike();
     let failed = match (played, restored) {
         (Ok(Ok(Shown { shown, verdict })), Ok(())) => {

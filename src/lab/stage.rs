@@ -354,7 +354,15 @@ impl Stage {
     pub async fn kill(&self, asking: &mut Asking) -> anyhow::Result<()> {
         self.house.hands.replicas[asking.replica].kill().await;
         self.happened(asking, "killed");
-        self.house.restore().await
+        self.restore().await
+    }
+
+    /// Waits until everything is as it was, and tells what had to be done for it.
+    pub(super) async fn restore(&self) -> anyhow::Result<()> {
+        for words in self.house.restore().await? {
+            self.say(words).await;
+        }
+        Ok(())
     }
 
     async fn ask(
