@@ -114,7 +114,7 @@ pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Re
         () = watching => None,
         () = tokio::time::sleep(LONGEST) => None,
     };
-    stage.house.restore().await?;
+    stage.restore().await?;
     let report = report.with_context(|| format!("not over after {} s", LONGEST.as_secs()))?;
     let mut arm = value.audit(stage, spec, opening).await?;
     let samples = std::mem::take(&mut stage.progress().samples);

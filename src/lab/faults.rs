@@ -33,6 +33,13 @@ pub(super) async fn inject(house: &House, fault: &Fault) -> anyhow::Result<()> {
         FaultKind::FlushRedis => {
             redis::cmd("FLUSHALL").exec_async(&mut house.redis().await?).await?;
         }
+        FaultKind::PauseNode => {
+            let node = house.hands.nodes.first();
+            let node = node.context("this shop has no quorum; start it with --redlock 5")?;
+            node.pause().await;
+            sleep(length).await;
+            node.resume().await;
+        }
     }
     Ok(())
 }

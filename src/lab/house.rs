@@ -16,7 +16,7 @@ use crate::load;
 use crate::shop::{UserId, users};
 
 /// A replica that was killed is up again within its supervisor's pause and its own start.
-const BACK_WITHIN: Duration = Duration::from_secs(20);
+const BACK_WITHIN: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the keys begin with that a lesson makes in Redis itself.
 pub(super) const OWN_KEYS: &str = "holdfast-lab:";
@@ -61,6 +61,10 @@ impl House {
             admin: String::new(),
             hash,
         };
+        // Those of the last time, which nobody can know any more.
+        let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+        users::end_sessions(&mut connection, NAMES).await?;
+        drop(connection);
         for number in 1..=MOST_BUYERS {
             let (_, token) = house.user(&format!("{NAMES}{number:02}"), false).await?;
             house.buyers.push(token);
@@ -72,14 +76,15 @@ impl House {
     /// A user of that name, made if there is none, and a session.
     pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let known = sqlx::query_scalar!("select id from users where name = $1", name)
+        let there = sqlx::query_scalar!("select id from users where name = $1", name)
             .fetch_optional(&mut *tx)
             .await?;
-        let id = match known {
+        let id = match there {
             Some(id) => UserId(id),
-            None => users::insert(&mut tx, name, &self.hash, admin)
-                .await?
-                .with_context(|| format!("somebody else is making {name}"))?,
+            None => {
+                let made = users::insert(&mut tx, name, &self.hash, admin).await?;
+                made.context("somebody else has made the lab's users just now")?
+            }
         };
         let session = users::begin_session(&mut tx, id).await?;
         tx.commit().await?;
@@ -117,23 +122,39 @@ impl House {
         Ok(())
     }
 
-    /// Lets everybody go on, and waits until everybody answers.
-    pub(super) async fn restore(&self) -> anyhow::Result<()> {
+    /// Lets everybody go on, and waits until everybody answers. A replica that does not is killed
+    /// and started again; what had to be done so is told in words.
+    pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
         let hands = self.hands.replicas.iter().chain(&self.hands.nodes).chain([&self.hands.redis]);
         for hand in hands {
             hand.resume().await;
         }
-        let end = Instant::now() + BACK_WITHIN;
-        for (at, replica) in self.replicas.iter().enumerate() {
-            while !ready(*replica).await {
-                if Instant::now() > end {
-                    bail!("{} does not come back", self.hands.replicas[at].name());
-                }
-                sleep(LOOK_EVERY).await;
+        let mut done = Vec::new();
+        for (replica, hand) in self.replicas.iter().zip(&self.hands.replicas) {
+            if back(*replica).await {
+                continue;
+            }
+            hand.kill().await;
+            let name = hand.name();
+            done.push(format!("{name} did not come back, so it was killed and started again."));
+            if !back(*replica).await {
+                bail!("{name} does not come back, not even when it is started again");
             }
         }
-        Ok(())
+        Ok(done)
     }
+}
+
+/// Waits until a replica answers; `false` when it does not.
+async fn back(replica: SocketAddr) -> bool {
+    let end = Instant::now() + BACK_WITHIN;
+    while !ready(replica).await {
+        if Instant::now() > end {
+            return false;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    true
 }
 
 /// A connection to that Redis.

@@ -89,16 +89,19 @@ pub enum FaultKind {
     RestartRedis,
     /// Redis forgets everything (FLUSHALL).
     FlushRedis,
+    /// The first node of the quorum is stopped (SIGSTOP) and goes on later.
+    PauseNode,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::PauseReplica,
         Self::KillReplica,
         Self::PauseRedis,
         Self::RestartRedis,
         Self::FlushRedis,
+        Self::PauseNode,
     ];
 
     /// Its name, as in the API.
@@ -110,6 +113,7 @@ impl FaultKind {
             Self::PauseRedis => "pause-redis",
             Self::RestartRedis => "restart-redis",
             Self::FlushRedis => "flush-redis",
+            Self::PauseNode => "pause-node",
         }
     }
 
@@ -122,6 +126,7 @@ impl FaultKind {
             Self::PauseRedis => "Redis is stopped and goes on later",
             Self::RestartRedis => "Redis is killed and started again",
             Self::FlushRedis => "Redis forgets everything",
+            Self::PauseNode => "a node of the quorum is stopped and goes on later",
         }
     }
 }

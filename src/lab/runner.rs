@@ -74,7 +74,7 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
     let played = timeout(LONGEST, play(&stage)).await;
-    let restored = match stage.house.restore().await {
+    let restored = match stage.restore().await {
         Ok(()) => stage.house.sweep().await,
         failed => failed,
     };

@@ -96,6 +96,8 @@ type Came = Arc<Mutex<Option<Result<Outcome, Error>>>>;
 pub struct Step {
     /// Which order was let go on; none when Redis was made to forget.
     pub who: Option<char>,
+    /// Where it came to, if it is held there.
+    pub at: Option<Point>,
     /// From where, in words.
     pub from: String,
     /// What came of it, in words.
@@ -224,7 +226,8 @@ impl Scheduler {
             (None, Some(point)) => arrived(point, stand.has_read()),
             (None, None) => "it waits for the others".to_owned(),
         };
-        game.steps().push(Step { who: Some(who), from: leaving(point, game.rules), to });
+        let from = leaving(point, game.rules);
+        game.steps().push(Step { who: Some(who), at: stand.held, from, to });
         true
     }
 
@@ -235,7 +238,8 @@ impl Scheduler {
     pub async fn forget(&self, game: &Game) -> Result<(), Error> {
         self.shop.locks.forget(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
-        game.steps().push(Step { who: None, from: "Redis forgets the lock".to_owned(), to });
+        let from = "Redis forgets the lock".to_owned();
+        game.steps().push(Step { who: None, at: None, from, to });
         for seat in game.seats.iter().filter(|seat| self.held(seat).is_none()) {
             self.settled(seat, None).await;
         }
@@ -388,8 +392,7 @@ pub fn leaving(point: Point, rules: Rules) -> String {
         Point::Write => "goes to its commit",
         Point::Commit => "commits",
         Point::Committed if locked => "gives the lock back",
-        Point::Committed => "goes on",
-        Point::Release => "answers",
+        Point::Committed | Point::Release => "is answered",
         // No strategy that is played here passes these.
         Point::Expire | Point::Delete => "goes on",
     }

@@ -259,7 +259,7 @@ impl Stage {
     }
 
     /// Kills the replica with that request on it, and waits until it has gone. It is started again;
-    /// [`Stage::restored`] waits for that.
+    /// [`Stage::restore`] waits for that.
     ///
     /// # Errors
     /// When it does not go.
@@ -272,12 +272,15 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until every replica is there.
+    /// Waits until everything is as it was, and tells what had to be done for it.
     ///
     /// # Errors
-    /// When one does not come back.
-    pub async fn restored(&self) -> anyhow::Result<()> {
-        self.house.restore().await
+    /// When somebody does not come back.
+    pub async fn restore(&self) -> anyhow::Result<()> {
+        for words in self.house.restore().await? {
+            self.say(words).await;
+        }
+        Ok(())
     }
 
     /// Breaks a request's connection: its client has gone, and does not hear the answer.

@@ -134,6 +134,20 @@ pub async fn insert(
     Ok(Some(UserId(id)))
 }
 
+/// Ends all sessions of the users whose names begin so.
+///
+/// # Errors
+/// Postgres's.
+pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Error> {
+    sqlx::query!(
+        "delete from sessions s using users u where u.id = s.user_id and starts_with(u.name, $1)",
+        names,
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 /// Begins a session; `None` when name or password is wrong, without saying which.
 ///
 /// # Errors

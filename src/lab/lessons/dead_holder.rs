@@ -33,7 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.needs_two()?;
     let plain = killed(stage, "setnx", "held", "while it has the lock").await?;
-    stage.restored().await?;
+    stage.restore().await?;
     let between = killed(stage, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
     let words =
         |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };

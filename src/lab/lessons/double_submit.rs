@@ -140,7 +140,7 @@ async fn crash(client: &Client<'_>) -> anyhow::Result<bool> {
     let again = client.until_told("asks the other replica", key).await?;
     let before = again.before().context("it has the stored answer")?;
     stage.say(format!("The other replica gives the answer that was stored: {before} → 7.")).await;
-    stage.restored().await?;
+    stage.restore().await?;
     let once_more = client.again("and once more", key, 1).await?;
     Ok(again.is_done() && before == 8 && again.order() == once_more.order())
 }

@@ -1,4 +1,4 @@
-//! The style sheet, the script and the icon: in the binary, under `/static/`.
+//! Style sheets, scripts and the icon: in the binary, under `/static/`.
 //!
 //! A page names them with a hash of their content, so a browser may keep them for ever and still
 //! never shows a new page in old clothes. Asked for without the hash they are checked by `ETag`.
@@ -19,19 +19,29 @@ struct Asset {
     address: String,
 }
 
-static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
+macro_rules! asset {
+    ($name:literal, $kind:expr) => {
+        asset!($name, $kind, $name)
+    };
+    ($name:literal, $kind:expr, $file:literal) => {
+        asset($name, $kind, include_bytes!(concat!("../../../static/", $file)))
+    };
+}
+
+const CSS: &str = "text/css; charset=utf-8";
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+static ASSETS: LazyLock<[Asset; 9]> = LazyLock::new(|| {
     [
-        asset(
-            "holdfast.css",
-            "text/css; charset=utf-8",
-            include_bytes!("../../../static/holdfast.css"),
-        ),
-        asset(
-            "holdfast.js",
-            "text/javascript; charset=utf-8",
-            include_bytes!("../../../static/holdfast.js"),
-        ),
-        asset("holdfast.svg", "image/svg+xml", include_bytes!("../../../static/holdfast.svg")),
+        asset!("holdfast.css", CSS),
+        asset!("holdfast.js", JAVASCRIPT),
+        asset!("holdfast.svg", "image/svg+xml"),
+        asset!("lab.css", CSS),
+        asset!("lab.js", JAVASCRIPT),
+        asset!("scheduler.css", CSS),
+        asset!("swimlane.js", JAVASCRIPT),
+        asset!("uplot.css", CSS, "vendor/uPlot-1.6.32.min.css"),
+        asset!("uplot.js", JAVASCRIPT, "vendor/uPlot-1.6.32.iife.min.js"),
     ]
 });
 

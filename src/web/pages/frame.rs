@@ -29,6 +29,8 @@ pub struct Frame {
     pub books: Option<Conservation>,
     /// Who is signed in.
     pub caller: Option<Arc<Caller>>,
+    /// Whether the lab is on.
+    pub lab: bool,
     /// How many units are in the basket.
     pub in_basket: i64,
     /// The address of the page, for the way back after signing in.
@@ -64,6 +66,7 @@ impl Frame {
             strategy: site.shop.strategy,
             books: None,
             caller: None,
+            lab: site.lab,
             in_basket: Basket::of(request).units(),
             here: request.path().to_owned(),
         })

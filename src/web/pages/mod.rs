@@ -14,6 +14,7 @@ pub mod door;
 pub mod dress;
 pub mod frame;
 pub mod item;
+pub mod lab;
 pub mod locks;
 pub mod notice;
 pub mod order;
@@ -29,6 +30,7 @@ pub mod words;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
+use actix_web::middleware::Compress;
 use actix_web::web::{self, ServiceConfig};
 use askama::Template;
 
@@ -74,6 +76,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(
             resource("/lab/scheduler/{id}/steps", "POST").route(web::post().to(scheduler::step)),
         )
+        .configure(lab::configure)
         .service(resource("/problems", "GET").route(web::get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(web::get().to(problems::show)))
         .service(
@@ -87,7 +90,11 @@ pub fn configure(config: &mut ServiceConfig) {
                 .route(web::post().to(sign_up::join)),
         )
         .service(resource("/sign-out", "POST").route(web::post().to(sign_in::leave)))
-        .service(resource("/static/{name}", "GET").route(web::get().to(assets::serve)));
+        .service(
+            resource("/static/{name}", "GET")
+                .wrap(Compress::default())
+                .route(web::get().to(assets::serve)),
+        );
 }
 
 /// A page as an answer.

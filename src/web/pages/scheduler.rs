@@ -140,7 +140,9 @@ pub async fn show(
     let players: Vec<Player> = view.stands.iter().map(|stand| player(stand, game.rules)).collect();
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
     let over = players.iter().all(|player| player.came.is_some());
-    let let_go = view.steps.iter().filter(|step| step.who.is_some()).count();
+    // What came after the last commit has changed nothing.
+    let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
+    let let_go = commit.map_or(view.steps.len(), |last| last + 1);
     let page = GamePage {
         frame: Frame::of(&request).await?,
         id: game.id,

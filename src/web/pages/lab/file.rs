@@ -1,0 +1,174 @@
+//! A run as a file: taken home, and opened again, in this shop or in another one. What is in a file
+//! is a stranger's word: it is read as a run, held to the limits of one, and shown as text.
+
+use actix_multipart::Multipart;
+use actix_web::http::header::CONTENT_DISPOSITION;
+use actix_web::{HttpRequest, HttpResponse, web};
+use futures_util::StreamExt as _;
+
+use super::free::Form;
+use super::{admin, index, posted, run, views};
+use crate::lab::run::{Arm, Lane, Run};
+use crate::lab::store;
+use crate::web::Site;
+use crate::web::api::lab_runs::find;
+use crate::web::pages::see_other;
+use crate::web::problems::Problem;
+
+/// The largest file, in bytes.
+pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
+/// What is read, and thrown away, of one that is too large: a browser wants to send it before it
+/// listens.
+const READ_AT_MOST: usize = 16 * LARGEST_FILE;
+
+/// The run as a file.
+///
+/// # Errors
+/// Nobody who may, the lab is off, no such run; Postgres's.
+pub async fn save(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    admin(&request).await?;
+    let run = find(&site, &id).await?;
+    if !run.state.is_over() {
+        return Ok(see_other(&views::link(&run.id)));
+    }
+    let name = format!("attachment; filename=\"holdfast-run-{}.json\"", run.id);
+    Ok(HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, name)).json(run))
+}
+
+/// Opens a file: keeps its run and leads to it.
+///
+/// # Errors
+/// Nobody who may, a form from elsewhere; Postgres's.
+pub async fn open(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> Result<HttpResponse, Problem> {
+    let sent = read(Multipart::new(request.headers(), body)).await;
+    posted(&request, sent.as_ref().map_or("", |sent| &sent.csrf)).await?;
+    match sent.and_then(|sent| if sent.too_large { Err(too_large()) } else { parse(&sent.file) }) {
+        Ok(run) => {
+            let link = views::link(&run.id);
+            let fresh = store::keep(&site.shop.pool, &run).await?;
+            Ok(see_other(&if fresh { link } else { format!("{link}?known=1") }))
+        }
+        Err(why) => index::page(&request, Form::default_of(&request)?, Some(why)).await,
+    }
+}
+
+#[derive(Default)]
+struct Sent {
+    csrf: String,
+    file: Vec<u8>,
+    too_large: bool,
+}
+
+async fn read(mut form: Multipart) -> Result<Sent, String> {
+    let unreadable = |error| format!("The form can’t be read: {error}.");
+    let (mut sent, mut all) = (Sent::default(), 0);
+    while let Some(field) = form.next().await {
+        let mut field = field.map_err(unreadable)?;
+        let name = field.name().unwrap_or_default().to_owned();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = field.next().await {
+            let chunk = chunk.map_err(unreadable)?;
+            all += chunk.len();
+            if all > READ_AT_MOST {
+                return Ok(Sent { too_large: true, ..sent });
+            }
+            if bytes.len() + chunk.len() > LARGEST_FILE {
+                sent.too_large = true;
+                bytes.clear();
+            } else if !sent.too_large {
+                bytes.extend_from_slice(&chunk);
+            }
+        }
+        match name.as_str() {
+            "csrf" => sent.csrf = String::from_utf8_lossy(&bytes).into_owned(),
+            "file" => sent.file = bytes,
+            _ => {}
+        }
+    }
+    Ok(sent)
+}
+
+fn too_large() -> String {
+    "The file is too large: a run has 2 MiB at most.".to_owned()
+}
+
+fn parse(file: &[u8]) -> Result<Run, String> {
+    if file.is_empty() {
+        return Err("Choose a file that was saved from the page of a run.".to_owned());
+    }
+    let run: Run = serde_json::from_slice(file)
+        .map_err(|error| format!("This is not the file of a run: {error}."))?;
+    match wrong(&run) {
+        None => Ok(run),
+        Some(why) => Err(format!("This is not the file of a run: {why}.")),
+    }
+}
+
+/// Why it can't be one that a lab has written.
+fn wrong(run: &Run) -> Option<String> {
+    let Run { wanted, progress, outcome, .. } = run;
+    if !run.state.is_over() {
+        return Some("it is not over".to_owned());
+    }
+    if !run::is_past(run.created_at) || run.created_at.year() < 2000 {
+        return Some("created_at is no time at which a run could be asked for".to_owned());
+    }
+    let many = [
+        ("arms", outcome.arms.len(), 24),
+        ("lanes", outcome.lanes.len(), 600),
+        ("facts", outcome.facts.len(), 200),
+        ("said", outcome.said.len().max(progress.said.len()), 500),
+        ("strategies", wanted.strategies.len(), 24),
+        ("samples", progress.samples.len(), 3_000),
+    ];
+    if let Some((name, ..)) = many.into_iter().find(|(_, count, most)| count > most) {
+        return Some(format!("it has too many {name}"));
+    }
+    let texts = [&outcome.verdict, &progress.strategy].into_iter();
+    let texts = texts.chain(&outcome.said).chain(&progress.said).chain(&wanted.strategies);
+    let texts = texts.chain(outcome.facts.iter().flat_map(|fact| [&fact.name, &fact.value]));
+    let mut texts = texts.chain(&wanted.lesson).chain(&wanted.wait);
+    let guess = run.guess.as_ref().is_some_and(|guess| is_long(guess, 200));
+    if guess || texts.any(|text| is_long(text, 2_000)) {
+        return Some("a text in it is too long, or has a zero byte".to_owned());
+    }
+    outcome.arms.iter().find_map(wrong_arm).or_else(|| outcome.lanes.iter().find_map(wrong_lane))
+}
+
+fn wrong_arm(arm: &Arm) -> Option<String> {
+    let entries = arm.forked.iter().map(|fork| fork.entries.len()).sum::<usize>();
+    if arm.samples.len() > 3_000 || arm.waits.len() > 100 || entries > 2_000 {
+        return Some("an arm of it has too many entries".to_owned());
+    }
+    let figures = [arm.orders_per_s, arm.wait_p50_ms, arm.wait_p99_ms].into_iter();
+    let figures = figures.chain(arm.samples.iter().flat_map(|one| [one.p50_ms, one.p99_ms]));
+    let mut figures = figures.chain(arm.waits.iter().map(|bucket| bucket.up_to_ms));
+    if figures.any(|figure| !(0.0..=1e9).contains(&figure)) {
+        return Some("a figure of an arm is out of range".to_owned());
+    }
+    let names = [Some(&arm.strategy), arm.sku.as_ref()];
+    let long = names.into_iter().flatten().any(|name| is_long(name, 100));
+    long.then(|| "a name in it is too long".to_owned())
+}
+
+fn wrong_lane(lane: &Lane) -> Option<String> {
+    let names = lane.events.iter().flat_map(|event| [&event.event, &event.key]);
+    let mut names = names.chain([&lane.label, &lane.replica]);
+    if lane.events.len() > 200 || names.any(|name| is_long(name, 200)) {
+        return Some("a lane of it has too many events, or too long a name".to_owned());
+    }
+    None
+}
+
+/// Postgres keeps no zero bytes in JSON.
+fn is_long(text: &str, most: usize) -> bool {
+    text.chars().count() > most || text.contains('\0')
+}

@@ -1,0 +1,131 @@
+//! A load of one's own: the form, and asking for it.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::knobs::{self, Field, Sent, Wrong};
+use super::{index, posted, views};
+use crate::lab::run::{FaultKind, Wanted};
+use crate::shop::stock::STRATEGIES;
+use crate::web::Site;
+use crate::web::api::lab_runs::queue;
+use crate::web::auth::site;
+use crate::web::pages::see_other;
+use crate::web::pages::words::full_sentence;
+use crate::web::problems::Problem;
+
+/// What is chosen when nobody has chosen yet: the shop without a lock beside the shop as it is.
+const USUAL: [&str; 2] = ["none", "batched"];
+
+/// The form, with what was typed.
+#[derive(Debug)]
+pub struct Form {
+    /// The strategies there are.
+    pub strategies: Vec<Choice>,
+    /// The numbers of the load.
+    pub load: Vec<Field>,
+    /// The numbers of the fault.
+    pub fault: Vec<Field>,
+    /// What can go wrong, in words.
+    pub faults: Vec<(&'static str, &'static str)>,
+    sent: Sent,
+    wrong: Vec<Wrong>,
+}
+
+/// A strategy that can be chosen.
+#[derive(Debug)]
+pub struct Choice {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whether it is chosen.
+    pub chosen: bool,
+    /// Whether what it needs is there.
+    pub there: bool,
+}
+
+impl Form {
+    /// The form before anything was typed.
+    pub fn default_of(request: &HttpRequest) -> Result<Self, Problem> {
+        let usual = USUAL.iter().map(|name| ("strategies".to_owned(), (*name).to_owned()));
+        Ok(Self::new(site(request)?, usual.collect(), Vec::new()))
+    }
+
+    fn new(site: &Site, sent: Sent, wrong: Vec<Wrong>) -> Self {
+        let chosen = knobs::all(&sent, "strategies");
+        let strategies = STRATEGIES.iter().map(|strategy| Choice {
+            name: strategy.name,
+            about: strategy.about,
+            chosen: chosen.iter().any(|name| name == strategy.name),
+            there: strategy.lock.is_none_or(|kind| site.shop.locks.has(kind)),
+        });
+        let (load, fault) = knobs::fields(&sent, &wrong);
+        Self {
+            strategies: strategies.collect(),
+            load,
+            fault,
+            faults: FaultKind::ALL.iter().map(|kind| (kind.name(), kind.about())).collect(),
+            sent,
+            wrong,
+        }
+    }
+
+    /// Whether nothing is wrong with it.
+    pub fn is_right(&self) -> bool {
+        self.wrong.is_empty()
+    }
+
+    /// What is wrong with a field that is no number.
+    pub fn wrong_with(&self, field: &str) -> Option<String> {
+        let wrong = self.wrong.iter().find(|(name, _)| *name == field);
+        wrong.map(|(_, why)| full_sentence(why))
+    }
+
+    /// Whether that was chosen.
+    pub fn has(&self, name: &str, value: &str) -> bool {
+        knobs::first(&self.sent, name) == value
+    }
+
+    /// Whether a fault was chosen, or something is wrong there.
+    pub fn shows_fault(&self) -> bool {
+        !self.has("fault", "") || self.fault.iter().any(|field| field.wrong.is_some())
+    }
+}
+
+/// Asks for the load.
+///
+/// # Errors
+/// Nobody who may, a form from elsewhere, nobody who carries runs out; Postgres's.
+pub async fn ask(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    form: web::Form<Sent>,
+) -> Result<HttpResponse, Problem> {
+    let sent = form.into_inner();
+    posted(&request, knobs::first(&sent, "csrf")).await?;
+    let (wanted, mut wrong) = knobs::load(&sent);
+    let without = |name: &&String| {
+        let kind = crate::shop::Strategy::named(name).and_then(|strategy| strategy.lock);
+        kind.is_some_and(|kind| !site.shop.locks.has(kind))
+    };
+    if let Some(name) = wanted.strategies.iter().find(without) {
+        let why = format!("{name} is not set up here; start the shop with --redlock 3");
+        wrong.push(("strategies", why));
+    }
+    if !wrong.is_empty() {
+        return index::page(&request, Form::new(&site, sent, wrong), None).await;
+    }
+    began(&site, &wanted, None).await
+}
+
+/// Queues a run and leads to it; or to the one that goes on, which says so.
+pub(super) async fn began(
+    site: &Site,
+    wanted: &Wanted,
+    guess: Option<&str>,
+) -> Result<HttpResponse, Problem> {
+    Ok(match queue(site, wanted, guess).await? {
+        Ok(id) => see_other(&views::link(&id)),
+        Err(other) => see_other(&format!("{}?instead=1", views::link(&other))),
+    })
+}

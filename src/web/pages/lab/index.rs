@@ -1,0 +1,74 @@
+//! The lab: the lessons in order with what each claims, a form for a load of one's own, and the
+//! newest runs.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+
+use super::free::Form;
+use super::views::{LessonLine, Line};
+use super::{admin, kept};
+use crate::lab::lessons::LESSONS;
+use crate::web::pages::frame::Frame;
+use crate::web::pages::{html, see_other};
+use crate::web::problems::Problem;
+
+/// So many runs are listed.
+const LISTED: usize = 15;
+
+#[derive(Debug, Template)]
+#[template(path = "lab.html")]
+struct LabPage {
+    frame: Frame,
+    going: Option<Line>,
+    lessons: Vec<LessonLine>,
+    form: Form,
+    /// What is wrong with a file that was to be opened.
+    file_wrong: Option<String>,
+    runs: Vec<Line>,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody who may, or the lab is off; Postgres's.
+pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    admin(&request).await?;
+    page(&request, Form::default_of(&request)?, None).await
+}
+
+/// The page of a form whose answer is being reloaded by its address.
+///
+/// # Errors
+/// None.
+pub async fn back(_: HttpRequest) -> Result<HttpResponse, Problem> {
+    Ok(see_other("/lab"))
+}
+
+/// The page with what was typed, or with what is wrong with a file.
+pub(super) async fn page(
+    request: &HttpRequest,
+    form: Form,
+    file_wrong: Option<String>,
+) -> Result<HttpResponse, Problem> {
+    let heads = kept(request).await?;
+    let lessons = LESSONS.iter().map(|lesson| {
+        let mut own =
+            heads.iter().filter(|head| head.wanted.lesson.as_deref() == Some(lesson.name));
+        LessonLine { lesson, last: own.find(|head| head.state.is_over()).map(Line::from) }
+    });
+    let status = if form.is_right() && file_wrong.is_none() {
+        StatusCode::OK
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
+    };
+    let page = LabPage {
+        frame: Frame::of(request).await?,
+        going: heads.iter().find(|head| !head.state.is_over()).map(Line::from),
+        lessons: lessons.collect(),
+        form,
+        file_wrong,
+        runs: heads.iter().take(LISTED).map(Line::from).collect(),
+    };
+    html(status, &page)
+}

@@ -1,0 +1,201 @@
+//! The knobs of a run, as a person turns them: fields, what was typed into them, and what is wrong
+//! with it, beside each.
+
+use std::str::FromStr;
+
+use crate::lab::run::{Fault, FaultKind, Journey, Wanted};
+use crate::web::pages::words::full_sentence;
+
+/// The fields of a form, in the order they came in.
+pub type Sent = Vec<(String, String)>;
+
+/// A field for a number.
+#[derive(Debug)]
+pub struct Field {
+    /// As in the form.
+    pub name: &'static str,
+    /// What it is.
+    pub label: &'static str,
+    /// What may be typed.
+    pub range: &'static str,
+    /// What holds when nothing is typed.
+    pub usual: &'static str,
+    /// What was typed.
+    pub value: String,
+    /// What is wrong with that.
+    pub wrong: Option<String>,
+}
+
+/// Name, label, range, what holds otherwise. A lesson has the first [`OF_A_LESSON`] of them.
+const NUMBERS: [(&str, &str, &str, &str); 9] = [
+    ("stock", "Units on the shelf", "0 to 10,000", "100"),
+    ("buyers", "Buyers at once", "1 to 64", "16"),
+    ("orders", "Orders in all", "1 to 5,000", "200"),
+    ("work_ms", "Work between read and write, ms", "0 to 1,000", "0"),
+    ("ttl_ms", "Lease, ms", "10 to 60,000", "the shop’s"),
+    ("replicas", "Replicas asked", "1 or more", "all"),
+    ("seed", "Seed of the arrivals", "any number", "1"),
+    ("fault_at_ms", "It happens after, ms", "0 to 10,000", "0"),
+    ("fault_for_ms", "It lasts, ms", "0 to 10,000", "0"),
+];
+const OF_A_LESSON: usize = 5;
+
+/// What is wrong: the field, and why.
+pub type Wrong = (&'static str, String);
+
+/// The first value of that name, without white space around it.
+pub fn first<'a>(sent: &'a Sent, name: &str) -> &'a str {
+    sent.iter().find(|(sent, _)| sent == name).map_or("", |(_, value)| value.trim())
+}
+
+/// All values of that name.
+pub fn all(sent: &Sent, name: &str) -> Vec<String> {
+    sent.iter().filter(|(sent, _)| sent == name).map(|(_, value)| value.clone()).collect()
+}
+
+/// The fields of a load of one's own: of the load, and of the fault.
+pub fn fields(sent: &Sent, wrong: &[Wrong]) -> (Vec<Field>, Vec<Field>) {
+    let mut load: Vec<Field> =
+        NUMBERS.iter().map(|number| field(number, number.3, sent, wrong)).collect();
+    let fault = load.split_off(NUMBERS.len() - 2);
+    (load, fault)
+}
+
+/// The fields of a lesson; what holds otherwise is the lesson's business.
+pub fn fields_of_a_lesson(sent: &Sent, wrong: &[Wrong]) -> Vec<Field> {
+    let numbers = &NUMBERS[..OF_A_LESSON];
+    numbers.iter().map(|number| field(number, "the lesson’s", sent, wrong)).collect()
+}
+
+fn field(
+    (name, label, range, _): &(&'static str, &'static str, &'static str, &'static str),
+    usual: &'static str,
+    sent: &Sent,
+    wrong: &[Wrong],
+) -> Field {
+    Field {
+        name,
+        label,
+        range,
+        usual,
+        value: first(sent, name).to_owned(),
+        wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| full_sentence(why)),
+    }
+}
+
+/// What a lesson's form asks for.
+pub fn lesson(name: &str, sent: &Sent) -> (Wanted, Vec<Wrong>) {
+    let mut wrong = Vec::new();
+    let mut wanted = numbers(sent, &mut wrong);
+    wanted.lesson = Some(name.to_owned());
+    judged(wanted, wrong)
+}
+
+/// What the form for a load of one's own asks for.
+pub fn load(sent: &Sent) -> (Wanted, Vec<Wrong>) {
+    let mut wrong = Vec::new();
+    let mut wanted = numbers(sent, &mut wrong);
+    wanted.strategies = all(sent, "strategies");
+    wanted.journey = (first(sent, "journey") == "pay").then_some(Journey::Pay);
+    wanted.wait = Some(first(sent, "wait").to_owned()).filter(|wait| !wait.is_empty());
+    wanted.replicas = number(sent, "replicas", &mut wrong);
+    wanted.seed = number(sent, "seed", &mut wrong);
+    let kind = first(sent, "fault");
+    match FaultKind::ALL.into_iter().find(|known| known.name() == kind) {
+        Some(kind) => {
+            wanted.fault = Some(Fault {
+                kind,
+                at_ms: number(sent, "fault_at_ms", &mut wrong).unwrap_or(0),
+                for_ms: number(sent, "fault_for_ms", &mut wrong).unwrap_or(0),
+            });
+        }
+        None if kind.is_empty() => {}
+        None => wrong.push(("fault", "choose one of the list".to_owned())),
+    }
+    judged(wanted, wrong)
+}
+
+fn numbers(sent: &Sent, wrong: &mut Vec<Wrong>) -> Wanted {
+    Wanted {
+        stock: number(sent, "stock", wrong),
+        buyers: number(sent, "buyers", wrong),
+        orders: number(sent, "orders", wrong),
+        work_ms: number(sent, "work_ms", wrong),
+        ttl_ms: number(sent, "ttl_ms", wrong),
+        ..Wanted::default()
+    }
+}
+
+/// A number, if one was typed. Commas may stand between thousands.
+fn number<T: FromStr>(sent: &Sent, name: &'static str, wrong: &mut Vec<Wrong>) -> Option<T> {
+    let typed = first(sent, name);
+    if typed.is_empty() {
+        return None;
+    }
+    let plain = typed.bytes().all(|b| b.is_ascii_digit() || b == b',');
+    let number = if plain { typed.replace(',', "").parse().ok() } else { None };
+    if number.is_none() {
+        let range = NUMBERS.iter().find(|(known, ..)| *known == name).map_or("", |known| known.2);
+        wrong.push((name, format!("type a whole number, {range}")));
+    }
+    number
+}
+
+/// Everything that can't be read is told at once; of what is out of range, the first.
+fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
+    if let Some((field, why)) = wanted.wrong() {
+        // A fault says too much at once; the field that is out of range is known here.
+        let field = match (&wanted.fault, field) {
+            (Some(fault), "fault") if fault.at_ms > 10_000 => "fault_at_ms",
+            (Some(_), "fault") => "fault_for_ms",
+            (_, field) => field,
+        };
+        wrong.push((field, why));
+    }
+    (wanted, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(pairs: &[(&str, &str)]) -> Sent {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_load_is_read_as_it_was_typed() {
+        let (wanted, wrong) = load(&sent(&[
+            ("strategies", "none"),
+            ("strategies", "batched"),
+            ("stock", " 1,000 "),
+            ("buyers", ""),
+            ("journey", "pay"),
+            ("fault", "pause-replica"),
+            ("fault_for_ms", "300"),
+        ]));
+        assert_eq!(wrong, []);
+        assert_eq!((wanted.strategies.len(), wanted.stock, wanted.buyers), (2, Some(1_000), None));
+        assert_eq!(wanted.journey, Some(Journey::Pay));
+        assert_eq!(wanted.fault.map(|fault| (fault.at_ms, fault.for_ms)), Some((0, 300)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_beside_its_field() {
+        let (_, wrong) = load(&sent(&[
+            ("strategies", "none"),
+            ("stock", "many"),
+            ("orders", "-1"),
+            ("buyers", "65"),
+        ]));
+        let fields: Vec<&str> = wrong.iter().map(|(field, _)| *field).collect();
+        assert_eq!(fields, ["stock", "orders", "buyers"]);
+        let late =
+            sent(&[("strategies", "none"), ("fault", "flush-redis"), ("fault_at_ms", "1e9")]);
+        assert_eq!(load(&late).1[0].0, "fault_at_ms");
+        let late = [("strategies", "none"), ("fault", "flush-redis"), ("fault_for_ms", "10001")];
+        assert_eq!(load(&sent(&late)).1[0].0, "fault_for_ms");
+        assert_eq!(load(&sent(&[])).1[0].0, "strategies");
+        assert_eq!(lesson("lost-update", &sent(&[("ttl_ms", "5")])).1[0].0, "ttl_ms");
+    }
+}

@@ -1,0 +1,179 @@
+//! The fork microscope: entries that were computed from the same read, the requests that made them,
+//! and, of all forks, the two requests that suffice to see it.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::steps::{Rider, Track, ms, track, with_statements};
+use super::views::amount;
+use crate::lab::run::{Arm, Forked, ForkedEntry, Lane, Run};
+use crate::shop::Strategy;
+use crate::web::pages::words::{short, signed, signed_money};
+
+/// So many forks of a run are taken apart; the rest are lines. A page has a weight.
+const TAKEN_APART: usize = 16;
+
+/// Entries from one read.
+#[derive(Debug)]
+pub struct Fork {
+    /// What they read.
+    pub before: String,
+    /// The version they read.
+    pub version: i64,
+    /// They.
+    pub entries: Vec<Entry>,
+    /// How far apart the first two read.
+    pub apart: Option<String>,
+    /// What the first two did.
+    pub track: Option<Track>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its place in the ledger.
+    pub seq: i64,
+    /// What was added.
+    pub delta: String,
+    /// What was written.
+    pub after: String,
+    /// For which order.
+    pub order: Option<String>,
+    /// By which request: its name, where it was traced, or the end of its id.
+    pub request: String,
+    /// Under which fence.
+    pub fence: Option<i64>,
+    /// Whether that unit was sold by the first entry already.
+    pub again: bool,
+}
+
+/// The forks of one arm.
+#[derive(Debug)]
+pub struct Forks {
+    /// Its strategy.
+    pub strategy: String,
+    /// How many there are.
+    pub all: i64,
+    /// The first of them.
+    pub shown: Vec<Fork>,
+}
+
+/// Two requests.
+#[derive(Debug)]
+pub struct Pair {
+    /// What they read.
+    pub before: String,
+    /// What both wrote.
+    pub after: String,
+    /// Who they are.
+    pub names: [String; 2],
+    /// How far apart they read.
+    pub apart: String,
+    /// From the first read to the last step.
+    pub span: String,
+    /// Of how many forks they were chosen.
+    pub of: i64,
+    /// What they did.
+    pub track: Track,
+}
+
+type Lanes<'a> = BTreeMap<Uuid, &'a Lane>;
+
+/// The forks of every arm that has any.
+pub fn forks(run: &Run) -> Vec<Forks> {
+    let lanes = lanes(run);
+    let mut left = TAKEN_APART;
+    let of_arm = |arm: &Arm| {
+        let shown = arm.forked.iter().map(|forked| {
+            let apart = left > 0;
+            left -= usize::from(apart);
+            fork(arm, forked, &lanes, apart)
+        });
+        Forks { strategy: arm.strategy.clone(), all: arm.forks, shown: shown.collect() }
+    };
+    run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).map(of_arm).collect()
+}
+
+fn lanes(run: &Run) -> Lanes<'_> {
+    run.outcome.lanes.iter().map(|lane| (lane.request_id, lane)).collect()
+}
+
+fn fork(arm: &Arm, forked: &Forked, lanes: &Lanes<'_>, taken_apart: bool) -> Fork {
+    let money = arm.sku.is_none();
+    let entries = forked.entries.iter().enumerate().map(|(place, entry)| Entry {
+        seq: entry.seq,
+        delta: if money { signed_money(entry.delta) } else { signed(entry.delta) },
+        after: amount(entry.after, money),
+        order: entry.order_id.map(|order| short(&order)),
+        request: match lanes.get(&entry.request_id) {
+            Some(lane) => format!("{} · {}", lane.replica, lane.label),
+            None => short(&entry.request_id),
+        },
+        fence: entry.fence,
+        again: place > 0,
+    });
+    let riders: Vec<Rider<'_>> = riders(&forked.entries, lanes).into_iter().take(2).collect();
+    let reads: Vec<u64> = riders.iter().filter_map(|rider| read_at(rider.lane)).collect();
+    Fork {
+        before: amount(forked.before, money),
+        version: forked.version,
+        entries: entries.collect(),
+        apart: (reads.len() == 2).then(|| ms(reads[0].abs_diff(reads[1]))),
+        track: (taken_apart && riders.len() == 2)
+            .then(|| with_statements(&riders, Strategy::named(&arm.strategy))),
+    }
+}
+
+/// The entries whose requests were traced.
+fn riders<'a>(entries: &[ForkedEntry], lanes: &Lanes<'a>) -> Vec<Rider<'a>> {
+    let rider = |(place, entry): (usize, &ForkedEntry)| {
+        lanes.get(&entry.request_id).map(|lane| Rider { lane, again: place > 0 })
+    };
+    entries.iter().enumerate().filter_map(rider).collect()
+}
+
+fn read_at(lane: &Lane) -> Option<u64> {
+    lane.events.iter().find(|event| event.event == "read").map(|event| event.t_us)
+}
+
+/// From the first read of the two to the last thing that they did.
+fn span(one: &Lane, other: &Lane) -> Option<u64> {
+    let from = read_at(one)?.min(read_at(other)?);
+    let last = |lane: &Lane| lane.events.last().map(|event| event.t_us);
+    Some(last(one)?.max(last(other)?).saturating_sub(from))
+}
+
+/// Of all forks the two requests that took the least time.
+pub fn two_that_suffice(run: &Run) -> Option<Pair> {
+    let lanes = lanes(run);
+    let mut best: Option<(u64, &Arm, &Forked, [Rider<'_>; 2])> = None;
+    for arm in &run.outcome.arms {
+        for forked in &arm.forked {
+            let riders = riders(&forked.entries, &lanes);
+            for (place, one) in riders.iter().enumerate() {
+                for other in &riders[place + 1..] {
+                    let Some(span) = span(one.lane, other.lane) else { continue };
+                    if best.as_ref().is_none_or(|(least, ..)| span < *least) {
+                        let second = Rider { again: true, ..*other };
+                        best = Some((span, arm, forked, [*one, second]));
+                    }
+                }
+            }
+        }
+    }
+    let (span, arm, forked, pair) = best?;
+    let money = arm.sku.is_none();
+    let name = |rider: &Rider<'_>| format!("{} on {}", rider.lane.label, rider.lane.replica);
+    let reads = [read_at(pair[0].lane)?, read_at(pair[1].lane)?];
+    let first = forked.entries.iter().find(|entry| entry.request_id == pair[0].lane.request_id)?;
+    Some(Pair {
+        before: amount(forked.before, money),
+        after: amount(first.after, money),
+        names: [name(&pair[0]), name(&pair[1])],
+        apart: ms(reads[0].abs_diff(reads[1])),
+        span: ms(span),
+        of: arm.forks,
+        track: track(&pair),
+    })
+}

@@ -1,0 +1,84 @@
+//! The lab's pages: the lessons, a load of one's own, and what came of each run. The admin's, and
+//! only while the lab is on.
+
+pub mod file;
+pub mod free;
+pub mod index;
+mod knobs;
+pub mod lesson;
+mod microscope;
+pub mod run;
+mod scenes;
+mod source;
+mod steps;
+mod views;
+
+use actix_web::HttpRequest;
+use actix_web::middleware::Compress;
+use actix_web::web::{self, ServiceConfig};
+
+use super::door;
+use crate::lab::store::{self, Head};
+use crate::web::auth::{SignedIn, site};
+use crate::web::problems::{Kind, Problem};
+use crate::web::resource;
+
+/// All pages of the lab. A form's address is one below the page it stands on, so that whoever has
+/// to sign in first comes back there.
+pub fn configure(config: &mut ServiceConfig) {
+    config
+        .service(resource("/lab", "GET").route(web::get().to(index::show)))
+        .service(
+            resource("/lab/runs", "GET, POST")
+                .route(web::get().to(index::back))
+                .route(web::post().to(free::ask)),
+        )
+        .service(
+            resource("/lab/files", "GET, POST")
+                .route(web::get().to(index::back))
+                .route(web::post().to(file::open)),
+        )
+        .service(
+            // Long lists of the same words: a fifth of the bytes. Nothing that a stranger chooses
+            // stands beside the CSRF token here.
+            resource("/lab/runs/{id}", "GET")
+                .wrap(Compress::default())
+                .route(web::get().to(run::show)),
+        )
+        .service(resource("/lab/runs/{id}/file", "GET").route(web::get().to(file::save)))
+        .service(
+            resource("/lab/lessons/{name}", "GET")
+                .wrap(Compress::default())
+                .route(web::get().to(lesson::show)),
+        )
+        .service(
+            resource("/lab/lessons/{name}/runs", "GET, POST")
+                .route(web::get().to(lesson::back))
+                .route(web::post().to(lesson::ask)),
+        );
+}
+
+/// An admin, in a shop whose lab is on.
+async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
+    lab_is_on(request)?;
+    door::admin(request).await
+}
+
+/// An admin, in a shop whose lab is on, who sent this form from one of our pages.
+async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
+    lab_is_on(request)?;
+    door::posted_by_admin(request, csrf).await
+}
+
+fn lab_is_on(request: &HttpRequest) -> Result<(), Problem> {
+    if site(request)?.lab {
+        return Ok(());
+    }
+    let detail = "the lab is off in this shop; one that is started with --lab on has it";
+    Err(Problem::new(Kind::Forbidden, detail))
+}
+
+/// Every run that is kept, newest first.
+async fn kept(request: &HttpRequest) -> Result<Vec<Head>, Problem> {
+    Ok(store::newest(&site(request)?.shop.pool, store::KEPT).await?)
+}

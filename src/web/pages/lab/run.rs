@@ -1,0 +1,188 @@
+//! A run: while it goes on, its figures; when it is over, the verdict and everything it rests on.
+//! Its address stays.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+use time::OffsetDateTime;
+
+use super::admin;
+use super::microscope::{Forks, Pair, forks, two_that_suffice};
+use super::scenes::{Scene, scenes};
+use super::views::{self, ArmView, Standing};
+use crate::lab::lessons::{self, Lesson};
+use crate::lab::run::{Fact, Journey, Run, Sample};
+use crate::web::Site;
+use crate::web::api::lab_runs::find;
+use crate::web::pages::assets;
+use crate::web::pages::frame::Frame;
+use crate::web::pages::html;
+use crate::web::pages::words::{moment, rfc3339};
+use crate::web::problems::Problem;
+
+#[derive(Debug, Template)]
+#[template(path = "run.html")]
+struct RunPage {
+    frame: Frame,
+    /// What is said first, where there is something to say.
+    notice: Option<&'static str>,
+    id: String,
+    title: String,
+    lesson: Option<&'static Lesson>,
+    standing: Standing,
+    over: bool,
+    asked: Vec<(&'static str, String)>,
+    at: (String, String),
+    said: Vec<String>,
+    strategy: String,
+    live: [(&'static str, &'static str, String); 7],
+    verdict: String,
+    /// Units or money do not add up.
+    off: bool,
+    guess: Option<Guess>,
+    facts: Vec<Fact>,
+    arms: Vec<ArmView>,
+    /// Side by side: each figure of every arm, and whether it does not add up.
+    figures: Vec<(&'static str, Vec<(String, bool)>)>,
+    forks: Vec<Forks>,
+    pair: Option<Pair>,
+    scenes: Vec<Scene>,
+}
+
+/// What the visitor thought, and what came of it.
+#[derive(Debug)]
+struct Guess {
+    said: String,
+    /// Nothing when the claim was not seen: then nobody was right.
+    right: Option<bool>,
+    answer: &'static str,
+}
+
+/// Why somebody is here.
+#[derive(Debug, Deserialize)]
+pub struct Why {
+    /// Another run was asked for.
+    #[serde(default)]
+    instead: Option<String>,
+    /// A file was opened whose run was here already.
+    #[serde(default)]
+    known: Option<String>,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody who may, the lab is off, no such run; Postgres's.
+pub async fn show(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    id: web::Path<String>,
+    why: web::Query<Why>,
+) -> Result<HttpResponse, Problem> {
+    admin(&request).await?;
+    let run = find(&site, &id).await?;
+    let over = run.state.is_over();
+    let notice = match (&why.instead, &why.known) {
+        (Some(_), _) if !over => Some(
+            "This run goes on, and there is one at a time: what you asked for was not begun. Ask \
+             again when this one is over.",
+        ),
+        (Some(_), _) => Some(
+            "While this run went on, what you asked for was not begun. It is over now: ask again.",
+        ),
+        (None, Some(_)) => Some("This run was here already; the file changed nothing."),
+        (None, None) => None,
+    };
+    html(StatusCode::OK, &page(Frame::of(&request).await?, run, notice))
+}
+
+fn page(frame: Frame, run: Run, notice: Option<&'static str>) -> RunPage {
+    let over = run.state.is_over();
+    let lesson = run.wanted.lesson.as_deref().and_then(lessons::named);
+    let money = run.wanted.journey == Some(Journey::Pay);
+    let last = run.progress.samples.last().copied().unwrap_or_default();
+    RunPage {
+        frame,
+        notice,
+        id: run.id.to_string(),
+        title: views::title(&run.wanted),
+        standing: views::standing(run.state, run.outcome.claim_shown),
+        over,
+        asked: asked(&run),
+        at: (moment(run.created_at), rfc3339(run.created_at)),
+        strategy: run.progress.strategy.clone(),
+        live: live(&last, money),
+        off: run.outcome.arms.iter().any(|arm| !views::is_sound(arm)),
+        guess: lesson.and_then(|lesson| guess(&run, lesson)),
+        facts: run.outcome.facts.clone(),
+        arms: run.outcome.arms.iter().map(views::arm).collect(),
+        figures: views::figures(&run.outcome.arms),
+        forks: forks(&run),
+        pair: two_that_suffice(&run),
+        scenes: scenes(&run),
+        said: if over { run.outcome.said } else { run.progress.said },
+        verdict: run.outcome.verdict,
+        lesson,
+    }
+}
+
+impl RunPage {
+    fn asset(&self, name: &str) -> &'static str {
+        assets::address(name)
+    }
+}
+
+/// What was asked for beyond what is usual, as words.
+fn asked(run: &Run) -> Vec<(&'static str, String)> {
+    let wanted = &run.wanted;
+    let mut asked = Vec::new();
+    let mut say = |name, value: Option<String>| asked.extend(value.map(|value| (name, value)));
+    say(
+        "journey",
+        wanted.journey.map(|journey| match journey {
+            Journey::Order => "order".to_owned(),
+            Journey::Pay => "pay".to_owned(),
+        }),
+    );
+    say("stock", wanted.stock.map(|stock| stock.to_string()));
+    say("buyers", wanted.buyers.map(|buyers| buyers.to_string()));
+    say("orders", wanted.orders.map(|orders| orders.to_string()));
+    say("work", wanted.work_ms.map(|work| format!("{work} ms")));
+    say("lease", wanted.ttl_ms.map(|ttl| format!("{ttl} ms")));
+    say("wait", wanted.wait.clone());
+    say("replicas", wanted.replicas.map(|replicas| replicas.to_string()));
+    say("seed", wanted.seed.map(|seed| seed.to_string()));
+    say(
+        "fault",
+        wanted.fault.as_ref().map(|fault| {
+            format!("{} after {} ms, for {} ms", fault.kind.about(), fault.at_ms, fault.for_ms)
+        }),
+    );
+    asked
+}
+
+fn live(sample: &Sample, money: bool) -> [(&'static str, &'static str, String); 7] {
+    let amount = |number| views::amount(number, money);
+    [
+        ("sold", if money { "paid" } else { "sold" }, amount(sample.sold)),
+        ("stock", if money { "on the account" } else { "on the shelf" }, amount(sample.stock)),
+        ("oversold", if money { "overspent" } else { "oversold" }, amount(sample.oversold)),
+        ("answered", "answered", sample.answered.to_string()),
+        ("waiting", "waiting", sample.waiting.to_string()),
+        ("p50_ms", "p50", views::ms(sample.p50_ms)),
+        ("p99_ms", "p99", views::ms(sample.p99_ms)),
+    ]
+}
+
+fn guess(run: &Run, lesson: &'static Lesson) -> Option<Guess> {
+    let said = run.guess.clone().filter(|_| run.state.is_over())?;
+    let answer = lesson.guesses[lesson.right];
+    let right = (run.outcome.claim_shown == Some(true)).then(|| said == answer);
+    Some(Guess { said, right, answer })
+}
+
+/// Whether a run asked for so long ago may be believed: clocks differ a little.
+pub(super) fn is_past(at: OffsetDateTime) -> bool {
+    at <= OffsetDateTime::now_utc() + time::Duration::days(1)
+}

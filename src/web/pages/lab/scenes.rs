@@ -1,0 +1,69 @@
+//! Scenes: requests that belong together, because they were under way at the same time or were
+//! after the same value, under the same arm.
+
+use std::collections::BTreeSet;
+
+use super::steps::{Rider, Track, track};
+use crate::lab::run::{Lane, Run};
+
+/// More requests than this are named by their number.
+const NAMED: usize = 4;
+
+/// Requests that belong together.
+#[derive(Debug)]
+pub struct Scene {
+    /// Who they are.
+    pub title: String,
+    /// What they did.
+    pub track: Track,
+}
+
+/// The scenes of a run, in order of time.
+pub fn scenes(run: &Run) -> Vec<Scene> {
+    let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
+    lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));
+    let mut scenes: Vec<Vec<&Lane>> = Vec::new();
+    for lane in lanes {
+        match scenes.last_mut() {
+            Some(scene) if belongs(lane, scene) => scene.push(lane),
+            _ => scenes.push(vec![lane]),
+        }
+    }
+    scenes.sort_by_key(|scene| scene[0].sent_us);
+    scenes.into_iter().map(|mut scene| dressed(run, &mut scene)).collect()
+}
+
+fn belongs(lane: &Lane, scene: &[&Lane]) -> bool {
+    let over = scene.iter().map(|lane| end(lane)).max().unwrap_or(0);
+    let theirs: BTreeSet<&str> = scene.iter().flat_map(|lane| keys(lane)).collect();
+    let same_value = keys(lane).any(|key| theirs.contains(key));
+    scene[0].arm == lane.arm && (lane.sent_us <= over || same_value)
+}
+
+fn end(lane: &Lane) -> u64 {
+    let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
+    lane.answered_us.unwrap_or(last).max(last)
+}
+
+fn keys(lane: &Lane) -> impl Iterator<Item = &str> {
+    lane.events.iter().map(|event| event.key.as_str()).filter(|key| !key.is_empty())
+}
+
+fn dressed(run: &Run, scene: &mut [&Lane]) -> Scene {
+    scene.sort_by(|one, other| (&one.replica, one.sent_us).cmp(&(&other.replica, other.sent_us)));
+    let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
+    let again: BTreeSet<_> =
+        entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
+    let riders: Vec<Rider<'_>> =
+        scene.iter().map(|&lane| Rider { lane, again: again.contains(&lane.request_id) }).collect();
+    let mut names: Vec<&str> = scene.iter().map(|lane| lane.label.as_str()).collect();
+    names.sort_unstable();
+    let strategy =
+        scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
+    let title = match (names.len(), strategy) {
+        (..=NAMED, _) => names.join(", "),
+        (many, Some(strategy)) => format!("{many} requests under {strategy}"),
+        (many, None) => format!("{many} requests"),
+    };
+    Scene { title, track: track(&riders) }
+}

@@ -1,0 +1,182 @@
+//! What requests did, step by step, in one order: the list that a person reads, and that the
+//! script draws as a swimlane.
+
+use std::collections::BTreeSet;
+
+use crate::lab::run::{Lane, LaneEvent};
+use crate::shop::Strategy;
+use crate::shop::stock::{Read, Write};
+
+/// Some requests and their steps.
+#[derive(Debug)]
+pub struct Track {
+    /// Replica, name and whether it sold a unit again: as JSON for the script.
+    pub heads: String,
+    /// In order of time.
+    pub steps: Vec<Step>,
+}
+
+/// One step.
+#[derive(Debug)]
+pub struct Step {
+    /// Which request, from 0.
+    pub lane: usize,
+    /// Since the first step, in µs.
+    pub t_us: u64,
+    /// The same for people.
+    pub at: String,
+    /// Its name.
+    pub event: String,
+    /// The value, where there is one.
+    pub value: String,
+    /// Who does what.
+    pub text: String,
+    /// What is sent to Postgres or Redis then.
+    pub statement: Option<String>,
+}
+
+/// A request of a track, and whether it sold a unit that was sold before.
+#[derive(Debug, Clone, Copy)]
+pub struct Rider<'a> {
+    /// What it did.
+    pub lane: &'a Lane,
+    /// Whether its unit was sold before.
+    pub again: bool,
+}
+
+/// The whole way of these requests, from being sent to being answered.
+pub fn track(riders: &[Rider<'_>]) -> Track {
+    made(riders, None)
+}
+
+/// What these requests did between beginning and end, with the statements that ran.
+pub fn with_statements(riders: &[Rider<'_>], strategy: Option<&'static Strategy>) -> Track {
+    made(riders, Some(strategy))
+}
+
+/// `Some` strategy: only the points in the shop, with statements.
+fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track {
+    let events = || riders.iter().flat_map(|rider| rider.lane.events.iter());
+    let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
+    let many_keys = keys.len() > 1;
+    let locked = events().any(|event| event.event == "held");
+    let mut steps = Vec::new();
+    for (place, Rider { lane, .. }) in riders.iter().enumerate() {
+        let mut step = |t_us: u64, event: &str, value: Option<i64>, text: String, statement| {
+            let text = format!("{} · {} {text}", lane.replica, lane.label);
+            let (event, value) = (event.to_owned(), value.map_or(String::new(), |v| v.to_string()));
+            steps.push(Step {
+                lane: place,
+                t_us,
+                at: String::new(),
+                event,
+                value,
+                text,
+                statement,
+            });
+        };
+        if under.is_none() {
+            step(lane.sent_us, "sent", None, "is sent".to_owned(), None);
+        }
+        let asks = locked || !lane.events.iter().any(|event| event.event == "read");
+        for event in &lane.events {
+            let mut text = words(event, asks);
+            if many_keys && !event.key.is_empty() {
+                text += &format!(" ({})", short_key(&event.key));
+            }
+            let statement = under.flatten().and_then(|strategy| statement(strategy, event));
+            step(event.t_us, &event.event, event.value, text, statement);
+        }
+        if under.is_none() {
+            let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
+            match (lane.answered_us, lane.status) {
+                (Some(at), Some(status)) => {
+                    step(at, "answered", None, format!("is answered {status}"), None);
+                }
+                _ => step(last, "broken", None, "is never answered".to_owned(), None),
+            }
+        }
+    }
+    steps.sort_by_key(|step| step.t_us);
+    let first = steps.first().map_or(0, |step| step.t_us);
+    for step in &mut steps {
+        step.t_us -= first;
+        step.at = ms(step.t_us);
+    }
+    let heads: Vec<_> = riders
+        .iter()
+        .map(|Rider { lane, again }| (lane.replica.as_str(), lane.label.as_str(), *again))
+        .collect();
+    let heads = serde_json::to_string(&heads).unwrap_or_default();
+    Track { heads, steps }
+}
+
+/// Microseconds as milliseconds.
+pub fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1_000.0)
+}
+
+fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
+    let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
+    let fence = event.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
+    match event.event.as_str() {
+        "wait" if asks_for_a_lock => "asks for the lock".to_owned(),
+        "wait" => "begins, without a lock".to_owned(),
+        "held" => format!("has the lock{fence}"),
+        "read" => format!("reads{value}{fence}"),
+        "write" => format!("writes{value}{fence}"),
+        "commit" => "is about to commit".to_owned(),
+        "committed" => "has committed".to_owned(),
+        "release" if asks_for_a_lock => "has given the lock back".to_owned(),
+        "release" => "is through".to_owned(),
+        "paused" => "is stopped from outside".to_owned(),
+        "resumed" => "goes on".to_owned(),
+        "killed" => "is killed".to_owned(),
+        other => format!("{other}{value}{fence}"),
+    }
+}
+
+/// `{sku:lab-01a2006d…6061}` as `sku …6061`.
+fn short_key(key: &str) -> String {
+    let plain = key.trim_matches(['{', '}']);
+    let Some((kind, name)) = plain.split_once(':') else { return plain.to_owned() };
+    let skipped = name.chars().count().saturating_sub(5);
+    match skipped {
+        0 => format!("{kind} {name}"),
+        _ => format!("{kind} …{}", name.chars().skip(skipped).collect::<String>()),
+    }
+}
+
+/// What a strategy sends at that point, as far as it tells two strategies apart.
+fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
+    let money = event.key.starts_with("{user") || event.key.starts_with("{account");
+    let (table, column, name) =
+        if money { ("accounts", "balance_cents", "user_id") } else { ("items", "stock", "sku") };
+    let ledger = if money { "balance_ledger" } else { "stock_ledger" };
+    let leased = matches!(strategy.name, "owner" | "watchdog");
+    let value = event.value.map_or_else(|| "$2".to_owned(), |value| value.to_string());
+    let fence = event.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());
+    match event.event.as_str() {
+        "held" if leased => Some("SET key owner NX PX ttl".to_owned()),
+        "release" if leased => Some("if GET key = owner then DEL key".to_owned()),
+        "read" => {
+            let lock = if strategy.read == Read::RowLock { " for no key update" } else { "" };
+            Some(format!("select {column}, version from {table} where {name} = $1{lock}"))
+        }
+        "write" => {
+            let update = if strategy.write == Write::Conditional {
+                format!("set {column} = {column} + $2 where {name} = $1 and {column} + $2 >= 0")
+            } else if strategy.write == Write::Fenced {
+                format!(
+                    "set {column} = {value}, fence = {fence} \
+                     where {name} = $1 and version = $3 and fence <= {fence}"
+                )
+            } else {
+                format!("set {column} = {value} where {name} = $1")
+            };
+            Some(format!("update {table} {update}; insert into {ledger} …"))
+        }
+        "commit" => Some("commit".to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,218 @@
+//! Runs as they stand in lists and tables.
+
+use crate::lab::lessons::Lesson;
+use crate::lab::run::{Arm, Sample, State, Wanted};
+use crate::lab::store::Head;
+use crate::shop::Cents;
+use crate::web::pages::words::{grouped, moment, rfc3339};
+
+/// So many rows a table of samples has at most, and so many points a curve.
+const ROWS: usize = 40;
+const POINTS: usize = 300;
+
+/// A run in a list.
+#[derive(Debug)]
+pub struct Line {
+    /// Its page.
+    pub link: String,
+    /// What it is.
+    pub title: String,
+    /// When it was asked for.
+    pub at: (String, String),
+    /// Where it stands.
+    pub state: Standing,
+    /// What came of it.
+    pub verdict: Option<String>,
+}
+
+/// Where a run stands, as a word and a shape.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// The word.
+    pub word: &'static str,
+    /// The shape.
+    pub shape: &'static str,
+}
+
+impl From<&Head> for Line {
+    fn from(head: &Head) -> Self {
+        Self {
+            link: link(&head.id),
+            title: title(&head.wanted),
+            at: (moment(head.created_at), rfc3339(head.created_at)),
+            state: standing(head.state, head.claim_shown),
+            verdict: head.verdict.clone(),
+        }
+    }
+}
+
+/// The page of a run.
+pub fn link(id: &uuid::Uuid) -> String {
+    format!("/lab/runs/{id}")
+}
+
+/// What a run is.
+pub fn title(wanted: &Wanted) -> String {
+    match &wanted.lesson {
+        Some(name) => name.clone(),
+        None => format!("A load of your own: {}", wanted.strategies.join(", ")),
+    }
+}
+
+/// Where a run stands.
+pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
+    let (word, shape) = match (state, claim_shown) {
+        (State::Queued, _) => ("waits to begin", "◔"),
+        (State::Running, _) => ("goes on", "◑"),
+        (State::Failed, _) => ("failed", "▲"),
+        (State::Done, Some(true)) => ("claim shown", "✓"),
+        (State::Done, Some(false)) => ("claim not shown", "✗"),
+        (State::Done, None) => ("done", "●"),
+    };
+    Standing { word, shape }
+}
+
+/// A lesson in the list.
+#[derive(Debug)]
+pub struct LessonLine {
+    /// The lesson.
+    pub lesson: &'static Lesson,
+    /// Its newest run that is over.
+    pub last: Option<Line>,
+}
+
+/// What one strategy made of the load.
+#[derive(Debug)]
+pub struct ArmView {
+    /// Its name.
+    pub strategy: String,
+    /// Whether money is counted, not units.
+    pub money: bool,
+    /// What was answered, how often.
+    pub statuses: Vec<(u16, u64)>,
+    /// How waits were spread: up to how long, how many, and the share of the most.
+    pub waits: Vec<(String, u64, u64)>,
+    /// Its curve, as JSON for the script: times, stock, sold, oversold.
+    pub curve: String,
+    /// The same as a table.
+    pub samples: Vec<SampleRow>,
+}
+
+/// A moment in a table.
+#[derive(Debug)]
+pub struct SampleRow {
+    /// Since the first order.
+    pub at: String,
+    /// Stock, sold, oversold, answered, waiting.
+    pub counts: [String; 5],
+    /// p50 and p99.
+    pub waits: [String; 2],
+}
+
+/// The figures of the arms side by side, each with whether it does not add up.
+pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
+    type Figure = (&'static str, fn(&Arm) -> (String, bool));
+    const FIGURES: [Figure; 12] = [
+        ("opening", |arm| (counted(arm, arm.stock_opening), false)),
+        ("sold", |arm| (counted(arm, arm.sold), false)),
+        ("on the shelf", |arm| (counted(arm, arm.stock), false)),
+        ("oversold", |arm| (counted(arm, arm.oversold), arm.oversold > 0)),
+        ("undersold", |arm| (counted(arm, arm.undersold), false)),
+        ("drift", |arm| (counted(arm, arm.drift), arm.drift != 0)),
+        ("breaks", |arm| (grouped(arm.breaks), arm.breaks > 0)),
+        ("forks", |arm| (grouped(arm.forks), arm.forks > 0)),
+        ("orders/s", |arm| (format!("{:.1}", arm.orders_per_s), false)),
+        ("wait p50", |arm| (ms(arm.wait_p50_ms), false)),
+        ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
+        ("sound?", |arm| (if is_sound(arm) { "✓ yes" } else { "✗ no" }.into(), !is_sound(arm))),
+    ];
+    let row = |(name, figure): &Figure| (*name, arms.iter().map(figure).collect());
+    FIGURES.iter().map(row).collect()
+}
+
+/// An arm as the page shows it.
+pub fn arm(arm: &Arm) -> ArmView {
+    let money = arm.sku.is_none();
+    ArmView {
+        strategy: arm.strategy.clone(),
+        money,
+        statuses: arm.statuses.iter().map(|(status, count)| (*status, *count)).collect(),
+        waits: waits(arm),
+        curve: curve(&arm.samples, money),
+        samples: every(&arm.samples, ROWS).map(|sample| sample_row(sample, money)).collect(),
+    }
+}
+
+fn counted(arm: &Arm, number: i64) -> String {
+    amount(number, arm.sku.is_none())
+}
+
+/// Whether units and money add up.
+pub fn is_sound(arm: &Arm) -> bool {
+    arm.ok && arm.oversold <= 0 && arm.drift == 0 && arm.breaks == 0
+}
+
+/// Units, or cents as money.
+pub fn amount(number: i64, money: bool) -> String {
+    if money { Cents(number).to_string() } else { grouped(number) }
+}
+
+/// Milliseconds, as exactly as it helps.
+pub fn ms(ms: f64) -> String {
+    if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
+}
+
+fn waits(arm: &Arm) -> Vec<(String, u64, u64)> {
+    let most = arm.waits.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
+    let some = |bucket: &crate::lab::run::Bucket| bucket.count > 0;
+    let from = arm.waits.iter().position(some).unwrap_or(0);
+    let to = arm.waits.iter().rposition(some).map_or(0, |last| last + 1);
+    let bar = |count: u64| (count as f64 / most as f64 * 200.0).ceil() as u64;
+    arm.waits
+        .get(from..to)
+        .unwrap_or_default()
+        .iter()
+        .map(|bucket| (format!("{} ms", bucket.up_to_ms), bucket.count, bar(bucket.count)))
+        .collect()
+}
+
+/// Every so many, so that there are no more than `most`; the last one always.
+fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
+    let stride = samples.len().div_ceil(most).max(1);
+    let last = samples.len().saturating_sub(1);
+    samples
+        .iter()
+        .enumerate()
+        .filter(move |(at, _)| at % stride == 0 || *at == last)
+        .map(|(_, sample)| sample)
+}
+
+/// Numbers only, so it can stand in an attribute as it is.
+fn curve(samples: &[Sample], money: bool) -> String {
+    let unit = if money { 100.0 } else { 1.0 };
+    let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
+        every(samples, POINTS).map(|sample| value(sample) / by).collect()
+    };
+    let columns = [
+        column(|sample| sample.t_ms as f64, 1_000.0),
+        column(|sample| sample.stock as f64, unit),
+        column(|sample| sample.sold as f64, unit),
+        column(|sample| sample.oversold as f64, unit),
+    ];
+    serde_json::to_string(&columns).unwrap_or_default()
+}
+
+fn sample_row(sample: &Sample, money: bool) -> SampleRow {
+    let count = |number: u64| grouped(i64::try_from(number).unwrap_or(i64::MAX));
+    SampleRow {
+        at: format!("{:.1} s", sample.t_ms as f64 / 1_000.0),
+        counts: [
+            amount(sample.stock, money),
+            amount(sample.sold, money),
+            amount(sample.oversold, money),
+            count(sample.answered),
+            count(sample.waiting),
+        ],
+        waits: [ms(sample.p50_ms), ms(sample.p99_ms)],
+    }
+}

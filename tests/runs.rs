@@ -1,0 +1,343 @@
+//! Runs of the lab, against a whole `holdfast up`: asked for, followed, disturbed, and found again.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, Method, Response, StatusCode};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use common::{free_port, until};
+
+/// A shop with its lab on, in a folder that can be used again.
+struct Lab {
+    up: Child,
+    base: String,
+    data: tempfile::TempDir,
+    http: Client,
+    admin: String,
+}
+
+impl Lab {
+    async fn open() -> Self {
+        let data = tempfile::Builder::new().prefix("holdfast-runs-").tempdir().unwrap();
+        Self::open_in(data, &["--lab", "on"]).await
+    }
+
+    async fn open_in(data: tempfile::TempDir, more: &[&str]) -> Self {
+        let port = two_free_ports();
+        let mut up = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["up", "--listen", &format!("127.0.0.1:{port}"), "--data"])
+            .arg(data.path())
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.contains("ready"), "up did not start: {ready:?}");
+        let (http, base) = (Client::new(), format!("http://127.0.0.1:{port}"));
+        let mut lab = Self { up, base, data, http, admin: String::new() };
+        lab.admin = lab.sign_in("admin").await;
+        lab
+    }
+
+    async fn sign_in(&self, name: &str) -> String {
+        let credentials = json!({ "user": name, "password": name });
+        let session = self.http.post(format!("{}/api/sessions", self.base)).json(&credentials);
+        let session: Value = session.send().await.unwrap().json().await.unwrap();
+        session["token"].as_str().unwrap().to_owned()
+    }
+
+    async fn ask(&self, method: Method, path: &str, token: &str, body: Option<&Value>) -> Response {
+        let request = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
+        };
+        request.send().await.unwrap()
+    }
+
+    async fn begin(&self, wanted: &Value) -> String {
+        let asked = self.ask(Method::POST, "/api/lab/runs", &self.admin, Some(wanted)).await;
+        let (status, body) = (asked.status(), asked.text().await.unwrap());
+        assert_eq!(status, StatusCode::ACCEPTED, "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        body["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn read(&self, id: &str) -> Value {
+        let path = format!("/api/lab/runs/{id}");
+        self.ask(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
+    }
+
+    async fn ended(&self, id: &str) -> Value {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let run = self.read(id).await;
+            if ["done", "failed"].contains(&run["state"].as_str().unwrap()) {
+                return run;
+            }
+            assert!(Instant::now() < end, "{run:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn is_sound(&self) {
+        let audit = self.ask(Method::GET, "/api/audit", &self.admin, None).await;
+        let audit: Value = audit.json().await.unwrap();
+        assert_eq!(audit["ok"], true, "{audit:#}");
+    }
+
+    /// The processes of this shop, and whether they are stopped.
+    fn processes(&self) -> Vec<(u32, bool)> {
+        let pids = std::fs::read_to_string(self.data.path().join("pids")).unwrap();
+        let numbers = pids.lines().flat_map(|line| line.split_whitespace());
+        numbers.filter_map(|word| word.parse().ok()).filter_map(state).collect()
+    }
+
+    fn stop(mut self) -> tempfile::TempDir {
+        let pid = Pid::from_raw(i32::try_from(self.up.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        assert!(self.up.wait().unwrap().success(), "it ends as it should");
+        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
+        drop(self);
+        data
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let (Ok(None), Ok(id)) = (self.up.try_wait(), i32::try_from(self.up.id())) {
+            let _ = Pid::from_raw(id).map(|pid| kill_process(pid, Signal::TERM));
+            let _ = self.up.wait();
+        }
+    }
+}
+
+/// A process that runs, and whether it is stopped.
+fn state(pid: u32) -> Option<(u32, bool)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let state = stat.rsplit(") ").next()?.chars().next()?;
+    (state != 'Z').then_some((pid, state == 'T'))
+}
+
+fn two_free_ports() -> u16 {
+    loop {
+        let port = free_port();
+        if port < u16::MAX && std::net::TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
+            return port;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_arrivals_oversell_without_a_lock_and_not_with_one() {
+    let lab = Lab::open().await;
+    let wanted = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
+        "buyers": 12, "work_ms": 2, "seed": 7 });
+    let run = lab.ended(&lab.begin(&wanted).await).await;
+    assert_eq!(run["state"], "done", "{run:#}");
+    assert_eq!(run["claim_shown"], Value::Null, "nothing was claimed");
+    let [none, owner, batched] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
+    assert!(none["oversold"].as_i64().unwrap() > 0 && none["ok"] == false, "{none:#}");
+    let forks = none["forked"].as_array().unwrap();
+    assert!(!forks.is_empty());
+    let lanes = run["lanes"].as_array().unwrap();
+    for entry in forks[0]["entries"].as_array().unwrap() {
+        let lane = lanes.iter().find(|lane| lane["request_id"] == entry["request_id"]).unwrap();
+        let read = |event: &&Value| event["event"] == "read";
+        let read = lane["events"].as_array().unwrap().iter().find(read).unwrap();
+        assert_eq!(read["value"], forks[0]["before"], "the lane shows what the ledger says");
+    }
+    for sound in [owner, batched] {
+        assert_eq!((&sound["sold"], &sound["oversold"]), (&json!(20), &json!(0)), "{sound:#}");
+        assert_eq!((&sound["undersold"], &sound["ok"]), (&json!(0), &json!(true)), "{sound:#}");
+        assert_eq!(sound["statuses"]["409"], 100);
+    }
+    lab.is_sound().await;
+}
+
+#[tokio::test]
+async fn money_is_lost_without_a_lock_and_not_with_one() {
+    let lab = Lab::open().await;
+    let wanted = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
+        "orders": 40, "buyers": 8, "work_ms": 2 });
+    let run = lab.ended(&lab.begin(&wanted).await).await;
+    let [none, locked] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
+    assert!(
+        none["forks"].as_i64().unwrap() > 0 && none["oversold"].as_i64().unwrap() > 0,
+        "{none}"
+    );
+    assert_eq!((&locked["sold"], &locked["stock"]), (&json!(1_000), &json!(0)), "{locked:#}");
+    assert_eq!(locked["ok"], true);
+    lab.is_sound().await;
+}
+
+#[tokio::test]
+async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
+    let data = tempfile::tempdir().unwrap();
+    let lab = Lab::open_in(data, &["--lab", "on", "--redlock", "3"]).await;
+    for kind in [
+        "pause-node",
+        "pause-replica",
+        "kill-replica",
+        "pause-redis",
+        "restart-redis",
+        "flush-redis",
+    ] {
+        let strategy = if kind == "pause-node" { "redlock" } else { "batched" };
+        let wanted = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
+            "work_ms": 5, "fault": { "kind": kind, "at_ms": 60, "for_ms": 300 } });
+        let run = lab.ended(&lab.begin(&wanted).await).await;
+        assert_eq!(run["state"], "done", "{kind}: {run:#}");
+        let arm = &run["arms"][0];
+        assert_eq!((&arm["oversold"], &arm["ok"]), (&json!(0), &json!(true)), "{kind}: {arm:#}");
+        assert!(arm["sold"].as_i64().unwrap() <= 60, "{kind}");
+        assert!(lab.processes().iter().all(|(_, stopped)| !stopped), "{kind}: nobody is stopped");
+        lab.is_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_shop_that_is_closed_in_the_middle_of_a_fault_leaves_nothing_and_says_so_later() {
+    let lab = Lab::open().await;
+    let wanted = json!({ "strategies": ["none"], "orders": 50,
+        "fault": { "kind": "pause-replica", "at_ms": 0, "for_ms": 10_000 } });
+    let id = lab.begin(&wanted).await;
+    until("the replica is stopped", async || lab.processes().iter().any(|(_, stopped)| *stopped))
+        .await;
+    let processes = lab.processes();
+    assert!(processes.len() >= 4, "Postgres, Redis and two replicas: {processes:?}");
+    let data = lab.stop();
+    for (pid, _) in processes {
+        assert_eq!(state(pid), None, "{pid} still runs");
+    }
+    let lab = Lab::open_in(data, &["--lab", "on"]).await;
+    let run = lab.ended(&id).await;
+    assert_eq!(run["state"], "failed");
+    assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
+    let run =
+        lab.ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await).await;
+    assert_eq!(run["state"], "done");
+    lab.is_sound().await;
+}
+
+#[tokio::test]
+async fn one_run_at_a_time_and_only_the_admins() {
+    let lab = Lab::open().await;
+    let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
+    let id = lab.begin(&long).await;
+    let second = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&long)).await;
+    assert_eq!(second.status(), StatusCode::CONFLICT);
+    assert_eq!(second.json::<Value>().await.unwrap()["run"], json!(id));
+    let alice = lab.sign_in("alice").await;
+    for (method, path) in [
+        (Method::POST, "/api/lab/runs".to_owned()),
+        (Method::GET, format!("/api/lab/runs/{id}")),
+        (Method::GET, format!("/api/lab/runs/{id}/events")),
+        (Method::GET, "/api/lab/holds".to_owned()),
+    ] {
+        let body = (method == Method::POST).then_some(&long);
+        let refused = lab.ask(method, &path, &alice, body).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+    }
+    assert_eq!(lab.ended(&id).await["state"], "done");
+}
+
+#[tokio::test]
+async fn absurd_wishes_are_refused_with_what_would_be_right() {
+    let lab = Lab::open().await;
+    for (wanted, field) in [
+        (json!({}), "strategies"),
+        (json!({ "strategies": ["nobody"] }), "strategies"),
+        (json!({ "strategies": ["none"], "orders": 0 }), "orders"),
+        (json!({ "strategies": ["none"], "orders": 5_001 }), "orders"),
+        (json!({ "strategies": ["none"], "buyers": 65 }), "buyers"),
+        (json!({ "strategies": ["none"], "stock": -1 }), "stock"),
+        (json!({ "strategies": ["none"], "work_ms": 1_001 }), "work_ms"),
+        (json!({ "strategies": ["owner"], "ttl_ms": 9 }), "ttl_ms"),
+        (json!({ "strategies": ["owner"], "wait": "notify" }), "wait"),
+        (json!({ "strategies": ["none"], "replicas": 0 }), "replicas"),
+        (json!({ "lesson": "nothing" }), "lesson"),
+        (json!({ "lesson": "lost-update", "strategies": ["none"] }), "strategies"),
+        (
+            json!({ "strategies": ["none"], "fault": { "kind": "kill-replica", "at_ms": 99_999 } }),
+            "fault",
+        ),
+    ] {
+        let refused = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&wanted)).await;
+        assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY, "{wanted}");
+        let problem: Value = refused.json().await.unwrap();
+        assert_eq!(problem["errors"][0]["field"], field, "{wanted}: {problem}");
+        assert!(!problem["errors"][0]["detail"].as_str().unwrap().is_empty());
+    }
+    let unknown = json!({ "strategies": ["none"], "speed": 9 });
+    let refused = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&unknown)).await;
+    assert!(refused.status().is_client_error());
+    let nowhere = lab.ask(Method::GET, "/api/lab/runs/nothing", &lab.admin, None).await;
+    assert_eq!(nowhere.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_lab_that_is_off_shows_nothing() {
+    let data = tempfile::tempdir().unwrap();
+    let lab = Lab::open_in(data, &["--lab", "off"]).await;
+    let wanted = json!({ "strategies": ["none"] });
+    for (method, path) in [
+        (Method::POST, "/api/lab/runs"),
+        (Method::GET, "/api/lab/runs"),
+        (Method::GET, "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8"),
+        (Method::GET, "/api/lab/holds"),
+    ] {
+        let body = (method == Method::POST).then_some(&wanted);
+        let refused = lab.ask(method, path, &lab.admin, body).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one() {
+    let lab = Lab::open().await;
+    let wanted = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
+    let id = lab.begin(&wanted).await;
+    let path = format!("/api/lab/runs/{id}/events");
+    let began = Instant::now();
+    let mut events = lab.ask(Method::GET, &path, &lab.admin, None).await;
+    assert_eq!(events.headers()["content-type"], "text/event-stream");
+    let mut text = String::new();
+    // The stream ends by itself when the run is over.
+    while let Some(chunk) = events.chunk().await.unwrap() {
+        text += std::str::from_utf8(&chunk).unwrap();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let frames: Vec<&str> = text.split("\n\n").filter(|frame| frame.contains("data: ")).collect();
+    assert!(frames.len() >= 3, "{} frames", frames.len());
+    assert!(frames.len() as f64 <= 10.0 * seconds + 2.0, "{} in {seconds} s", frames.len());
+    let last = frames.last().unwrap().split_once("data: ").unwrap().1;
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(last["state"], "done");
+    assert_eq!(last["arms"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_lesson_in_a_terminal_ends_with_its_verdict() {
+    let lab = Lab::open().await;
+    let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    lesson.args(["lesson", "lost-update", "--data"]).arg(lab.data.path());
+    let said = lesson.output().await.unwrap();
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(said.status.success(), "{text}");
+    for part in ["lesson 1 · lost-update", "SHOWN:", "read 10", "NOT SOUND", "The whole run: http"]
+    {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+}
