@@ -27,8 +27,8 @@ pub(super) const LESSON: Lesson = Lesson {
     takeaway: [
         "With one Postgres and no other store, no lock in Redis is needed for this: any of the five \
          is exact, whoever is paused or killed.",
-        "`atomic` is the cheapest where it is enough; `version` and `serializable` make the losers \
-         begin again, and under a crowd most lose.",
+        "`atomic` locks the row for one statement, where one statement is enough; `version` and \
+         `serializable` make the losers begin again, and in a crowd most lose.",
         "A statement sees what was committed when it began: a lock must be a statement of its own, \
          before the read.",
     ],

@@ -47,7 +47,7 @@ pub(super) const LESSON: Lesson = Lesson {
 
 const PREFIX: &str = "holdfast-lab:";
 const NODES: usize = 5;
-const SHORT: Option<Duration> = Some(Duration::from_millis(400));
+const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.say("Five independent Redis, of the lesson's own.").await;
@@ -64,7 +64,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     for node in &mut nodes[..2] {
         node.kill().await?;
     }
-    let with_three = take(&locks, Kind::Quorum, Wait::Try, &key, None).await?;
+    let with_three = take(&locks, Kind::Quorum, Wait::Retry, &key, None).await?;
     let works = !with_three.is_nothing();
     with_three.lock()?.release().await;
     stage.say("Two of the five are killed: three agree, and the lock is granted.").await;
@@ -112,7 +112,7 @@ async fn paused_holder(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
-            let guards = take(&locks, Kind::Quorum, Wait::Try, &name, SHORT).await?.lock()?;
+            let guards = take(&locks, Kind::Quorum, Wait::Retry, &name, SHORT).await?.lock()?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
             let still_its_own = guards.release().await == Released::Held;
@@ -121,9 +121,9 @@ async fn paused_holder(
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    stage.say("A has the lock for 400 ms, and stands still with all that it would do.").await;
+    stage.say("A has the lock for a second, and stands still with all that it would do.").await;
     until_forgotten(urls).await?;
-    let second = take(locks, Kind::Quorum, Wait::Try, key, None).await?;
+    let second = take(locks, Kind::Quorum, Wait::Retry, key, None).await?;
     let granted = !second.is_nothing();
     stage.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
     let _ = go_on.send(());
