@@ -89,7 +89,7 @@ pub struct ArmView {
     /// Whether money is counted, not units.
     pub money: bool,
     /// What was answered, how often.
-    pub statuses: Vec<(u16, u64)>,
+    pub statuses: Vec<(String, u64)>,
     /// How waits were spread: up to how long, how many, and the share of the most.
     pub waits: Vec<(String, u64, u64)>,
     /// Its curve, as JSON for the script: times, stock, sold, oversold.
@@ -136,7 +136,7 @@ pub fn arm(arm: &Arm) -> ArmView {
     ArmView {
         strategy: arm.strategy.clone(),
         money,
-        statuses: arm.statuses.iter().map(|(status, count)| (*status, *count)).collect(),
+        statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
         waits: waits(arm),
         curve: curve(&arm.samples, money),
         samples: every(&arm.samples, ROWS).map(|sample| sample_row(sample, money)).collect(),
