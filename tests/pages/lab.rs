@@ -315,3 +315,48 @@ async fn a_run_is_taken_home_and_opened_in_another_shop() {
     }
     assert_eq!(there.number("select count(*) from lab_runs").await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_absurd_figures_is_shown_all_the_same() {
+    let mut run = oversold();
+    run.wanted.lesson = Some("<script>alert(1)</script>".to_owned());
+    for arm in &mut run.outcome.arms {
+        let [a, b] = [i64::MIN, i64::MAX];
+        (arm.stock_opening, arm.sold, arm.stock, arm.oversold) = (a, b, a, b);
+        (arm.undersold, arm.drift, arm.breaks, arm.forks) = (a, b, a, b);
+        arm.statuses.insert(0, u64::MAX);
+        for sample in &mut arm.samples {
+            (sample.t_ms, sample.sold, sample.stock, sample.waiting) = (u64::MAX, a, b, u64::MAX);
+        }
+        for bucket in &mut arm.waits {
+            bucket.count = u64::MAX;
+        }
+        for fork in &mut arm.forked {
+            fork.before = a;
+            fork.entries[0].delta = a;
+            fork.entries[0].after = b;
+        }
+    }
+    let mut money = run.outcome.arms[0].clone();
+    money.sku = None;
+    run.outcome.arms.push(money);
+    for (place, lane) in run.outcome.lanes.iter_mut().enumerate() {
+        lane.label = "</ol><script>".to_owned();
+        lane.arm = usize::MAX;
+        lane.answered_us = None;
+        lane.events[1].t_us = if place == 0 { u64::MAX } else { 0 };
+        lane.events[1].value = Some(i64::MIN);
+        lane.events[1].key = "{user:".to_owned();
+    }
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let csrf = admin.get("/lab").await.csrf();
+    let opened = uploads(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
+    assert_eq!(opened.status, 303, "{}", opened.words());
+    for path in [opened.place.as_str(), "/lab"] {
+        let page = admin.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.words());
+        assert!(!page.text.contains("<script>"), "{path}");
+    }
+    assert_eq!(admin.get(&format!("{}/file", opened.place)).await.status, 200);
+}
