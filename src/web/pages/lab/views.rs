@@ -126,7 +126,16 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
         ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
         ("sound?", |arm| (if is_sound(arm) { "✓ yes" } else { "✗ no" }.into(), !is_sound(arm))),
     ];
-    let row = |(name, figure): &Figure| (*name, arms.iter().map(figure).collect());
+    let money = !arms.is_empty() && arms.iter().all(|arm| arm.sku.is_none());
+    let called = |name| match name {
+        "sold" if money => "paid",
+        "on the shelf" if money => "on the account",
+        "oversold" if money => "overspent",
+        "undersold" if money => "not spent",
+        "orders/s" if money => "payments/s",
+        name => name,
+    };
+    let row = |(name, figure): &Figure| (called(*name), arms.iter().map(figure).collect());
     FIGURES.iter().map(row).collect()
 }
 
