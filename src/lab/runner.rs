@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::arm::{self, Spec};
 use super::house::House;
 use super::lessons::{self, Shown};
-use super::run::{Outcome, State, Wanted};
+use super::run::{Arm, Outcome, State, Wanted};
 use super::stage::Stage;
 use super::store;
 use crate::db::{self, Pool};
@@ -154,6 +154,10 @@ fn verdict(outcome: &Outcome) -> String {
     let lines = outcome.arms.iter().map(|arm| {
         let name = &arm.strategy;
         match arm {
+            Arm { oversold: 1.., sku: None, .. } => {
+                let (units, cents) = (arm.oversold / 100, arm.oversold % 100);
+                format!("{name}: {units}.{cents:02} paid that nobody had, {} forks", arm.forks)
+            }
             arm if arm.oversold > 0 => {
                 format!("{name}: {} units that do not exist, {} forks", arm.oversold, arm.forks)
             }

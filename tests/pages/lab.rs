@@ -324,7 +324,7 @@ async fn a_file_with_absurd_figures_is_shown_all_the_same() {
         let [a, b] = [i64::MIN, i64::MAX];
         (arm.stock_opening, arm.sold, arm.stock, arm.oversold) = (a, b, a, b);
         (arm.undersold, arm.drift, arm.breaks, arm.forks) = (a, b, a, b);
-        arm.statuses.insert(0, u64::MAX);
+        arm.statuses.insert("0".to_owned(), u64::MAX);
         for sample in &mut arm.samples {
             (sample.t_ms, sample.sold, sample.stock, sample.waiting) = (u64::MAX, a, b, u64::MAX);
         }
@@ -342,7 +342,7 @@ async fn a_file_with_absurd_figures_is_shown_all_the_same() {
     run.outcome.arms.push(money);
     for (place, lane) in run.outcome.lanes.iter_mut().enumerate() {
         lane.label = "</ol><script>".to_owned();
-        lane.arm = usize::MAX;
+        lane.arm = Some(usize::MAX);
         lane.answered_us = None;
         lane.events[1].t_us = if place == 0 { u64::MAX } else { 0 };
         lane.events[1].value = Some(i64::MIN);

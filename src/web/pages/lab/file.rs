@@ -5,13 +5,10 @@ use actix_multipart::Multipart;
 use actix_web::http::header::CONTENT_DISPOSITION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt as _;
-use serde::Deserialize;
-use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::free::Form;
 use super::{admin, index, posted, run, views};
-use crate::lab::run::{Arm, Lane, Progress, Run, State, Wanted};
+use crate::lab::run::{Arm, Lane, Run};
 use crate::lab::store;
 use crate::web::Site;
 use crate::web::api::lab_runs::find;
@@ -99,21 +96,6 @@ async fn read(mut form: Multipart) -> Result<Sent, String> {
     Ok(sent)
 }
 
-/// A run without its outcome. Both are read apart: serde reads no numbers as the keys of a map that
-/// is inside of something flattened.
-#[derive(Deserialize)]
-struct Head {
-    id: Uuid,
-    state: State,
-    wanted: Wanted,
-    #[serde(default)]
-    progress: Progress,
-    #[serde(default)]
-    guess: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
-    created_at: OffsetDateTime,
-}
-
 fn too_large() -> String {
     "The file is too large: a run has 2 MiB at most.".to_owned()
 }
@@ -123,10 +105,7 @@ fn parse(file: &[u8]) -> Result<Run, String> {
         return Err("Choose a file that was saved from the page of a run.".to_owned());
     }
     let unlike = |error| format!("This is not the file of a run: {error}.");
-    let Head { id, state, wanted, progress, guess, created_at } =
-        serde_json::from_slice(file).map_err(unlike)?;
-    let outcome = serde_json::from_slice(file).map_err(unlike)?;
-    let run = Run { id, state, wanted, progress, guess, created_at, outcome };
+    let run: Run = serde_json::from_slice(file).map_err(unlike)?;
     match wrong(&run) {
         None => Ok(run),
         Some(why) => Err(format!("This is not the file of a run: {why}.")),
