@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Serve, Switch};
@@ -64,6 +65,7 @@ impl Replica {
             lab: options.lab == Switch::On,
             board,
             scheduler,
+            stop: CancellationToken::new(),
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
         };
@@ -86,6 +88,7 @@ impl Replica {
         let site = self.site;
         let running = site.shop.running.clone();
         let metrics = site.metrics.clone();
+        let ending = site.clone();
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(UPKEEP);
             loop {
@@ -108,6 +111,8 @@ impl Replica {
         tokio::spawn(async move {
             stop_signal().await;
             tracing::info!("stopping");
+            ending.stop.cancel();
+            ending.scheduler.end_all();
             handle.stop(true).await;
         });
         server.await.context("the server ended")?;

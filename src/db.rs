@@ -24,6 +24,9 @@ pub static MIGRATIONS: Migrator = sqlx::migrate!();
 /// A request gives up on the pool after this; `unavailable` must be told within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
+/// Trying a connection takes less, where Postgres answers at all.
+const ATTEMPT: Duration = Duration::from_millis(300);
+
 /// A server that is there lets one in sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -149,8 +152,10 @@ impl Pool {
             let until = Instant::now() + ACQUIRE_TIMEOUT;
             let mut dead = 0;
             loop {
-                let connection = pool.acquire().await?;
-                match try_it(connection, until).await {
+                let connection = timeout_at(until, pool.acquire()).await;
+                let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+                // Whoever was served last is not to lose a good connection for want of an instant.
+                match try_it(connection, until.max(Instant::now() + ATTEMPT)).await {
                     Err(error) if trouble(&error) == Trouble::Unavailable && dead < most => {
                         dead += 1;
                     }

@@ -9,6 +9,7 @@
 //! The shop knows nothing of lessons; it only says where it is.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -162,6 +163,8 @@ pub struct Watch {
     pub request_id: Uuid,
     /// Where it is to be seen that it is held.
     pub board: Board,
+    /// Whether it is held nowhere any more.
+    pub released: AtomicBool,
     /// What was seen so far.
     pub events: Mutex<Vec<Event>>,
 }
@@ -181,6 +184,7 @@ impl Probe {
         }
         if let Some(pause) = watch.pause
             && pause.at.is_none_or(|place| place == point)
+            && !watch.released.load(Ordering::Acquire)
         {
             let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
             watch.board.hold(watch.request_id, point, end.min(pause.until)).await;
@@ -244,10 +248,16 @@ impl Board {
         held.collect()
     }
 
-    /// Lets a request go on; `false` when it is not held.
+    /// Lets a request go on that is held since then; since whenever, if that was not said. `false`
+    /// when it is not held, or held since another time: at another point.
     #[must_use]
-    pub fn let_go(&self, request_id: Uuid) -> bool {
-        self.stops().remove(&request_id).is_some_and(|stop| stop.go.send(()).is_ok())
+    pub fn let_go(&self, request_id: Uuid, since_us: Option<u64>) -> bool {
+        let mut stops = self.stops();
+        let there = stops.get(&request_id);
+        if there.is_none_or(|stop| since_us.is_some_and(|since_us| stop.since_us != since_us)) {
+            return false;
+        }
+        stops.remove(&request_id).is_some_and(|stop| stop.go.send(()).is_ok())
     }
 
     fn stops(&self) -> MutexGuard<'_, BTreeMap<Uuid, Stop>> {
@@ -271,6 +281,13 @@ impl Drop for Entry<'_> {
 }
 
 impl Watch {
+    /// Holds the request nowhere any more, from now on.
+    pub fn release(&self) {
+        self.released.store(true, Ordering::Release);
+        // Whoever comes to a point just now sees the one or is on the other.
+        let _ = self.board.let_go(self.request_id, None);
+    }
+
     fn note(&self, point: Point, seen: impl IntoIterator<Item = Seen>) {
         if !self.record {
             return;

@@ -10,7 +10,9 @@ function colour(name) {
 
 // One chart; `columns` are times, stock, sold and oversold.
 function chart(box, columns) {
-  const line = (label, stroke, more) => ({ label, stroke: colour(stroke), points: { show: false }, ...more });
+  const line = (label, stroke, more) => ({
+    label, stroke: colour(stroke), points: { show: false }, value: (_, count) => count?.toLocaleString("en") ?? "–", ...more,
+  });
   const axis = () => ({
     stroke: colour("--quiet"),
     font: "12px system-ui, sans-serif",
@@ -68,6 +70,7 @@ function follow() {
   const money = { sold: true, stock: true, oversold: true };
   const said = document.getElementById("said");
   const connection = document.getElementById("connection");
+  const state = document.getElementById("state");
   let newest = null;
 
   function figure(name, value, pays) {
@@ -87,7 +90,7 @@ function follow() {
     if (arms.has(progress.arm)) return arms.get(progress.arm).set(columns);
     const place = document.createElement("figure");
     const caption = document.createElement("figcaption");
-    caption.textContent = `${progress.strategy}, ${progress.arm + 1} of ${Math.max(progress.arms, 1)}`;
+    caption.textContent = `${progress.strategy}: stock (line), sold (dashes), oversold (dots)`;
     const box = document.createElement("div");
     box.className = "curve";
     place.append(caption, box);
@@ -121,6 +124,8 @@ function follow() {
   events.addEventListener("run", (event) => {
     const run = JSON.parse(event.data);
     connection.textContent = run.state === "queued" ? "It is about to begin." : "";
+    const standing = run.state === "queued" ? "◔ waits to begin" : "◑ goes on";
+    if (state.textContent.trim() !== standing) state.textContent = standing;
     if (run.state === "done" || run.state === "failed") {
       events.close();
       // Everything it rests on is drawn by the shop.

@@ -34,8 +34,8 @@ function label(step) {
 
 // Where each step stands: in order, at least so far apart that labels fit, at most so far that an
 // idle second does not push the rest out of sight.
-function places(steps, few) {
-  const [least, most] = few ? [56, 150] : [11, 60];
+function places(steps, few, narrow) {
+  const [least, most] = !few ? [11, 60] : narrow ? [44, 80] : [56, 150];
   let x = LEFT;
   return steps.map((step, n) => {
     if (n) {
@@ -79,9 +79,9 @@ function bothInside(steps, xs, lanes) {
   return from < to ? { from: xs[from], to: xs[to] } : null;
 }
 
-function picture(steps, heads) {
+function picture(steps, heads, narrow) {
   const few = heads.length <= 3;
-  const xs = places(steps, few);
+  const xs = places(steps, few, narrow);
   const width = xs.at(-1) + (few ? 70 : 40);
   const height = heads.length * LANE + 14;
   const svg = element("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
@@ -126,15 +126,14 @@ function picture(steps, heads) {
 
 function controls(many) {
   const bar = html("div", { class: "controls" });
-  const button = (name, shape) => {
-    const made = html("button", { type: "button", class: "quiet", "aria-label": name, title: name });
-    made.append(html("span", { "aria-hidden": "true" }, shape));
+  const button = (name, text, kind = "") => {
+    const made = html("button", { type: "button", class: `quiet ${kind}`, "aria-label": name }, text);
     bar.append(made);
     return made;
   };
-  const back = button("One step back", "◀");
-  const play = button("Play", "▶▶");
-  const on = button("One step on", "▶");
+  const back = button("One step back", "◀ Back");
+  const on = button("One step on", "Step ▶");
+  const play = button("Play", "Play", "play");
   const scrub = html("input", { type: "range", min: 1, max: many, value: many, "aria-label": "Step" });
   bar.append(scrub);
   return { bar, back, play, on, scrub };
@@ -146,7 +145,7 @@ function draw(track) {
   if (!items.length || track.dataset.drawn) return;
   track.dataset.drawn = "yes";
   const steps = items.map(({ dataset }) => ({ lane: +dataset.l, t: +dataset.t, event: dataset.e, value: dataset.v }));
-  const { svg, xs, parts, head } = picture(steps, heads);
+  const { svg, xs, parts, head } = picture(steps, heads, track.clientWidth < 500);
   const { bar, back, play, on, scrub } = controls(steps.length);
   const names = html("ol", { class: "names", "aria-hidden": "true" });
   for (const [replica, name, again] of heads) {
@@ -189,15 +188,13 @@ function draw(track) {
     clearInterval(timer);
     timer = 0;
     play.setAttribute("aria-label", "Play");
-    play.title = "Play";
-    play.firstChild.textContent = "▶▶";
+    play.textContent = "Play";
   }
 
   function start() {
     if (at === steps.length) go(1);
     play.setAttribute("aria-label", "Pause");
-    play.title = "Pause";
-    play.firstChild.textContent = "❚❚";
+    play.textContent = "Pause";
     timer = setInterval(() => (at === steps.length ? stop() : go(at + 1)), 450);
   }
 
@@ -216,10 +213,14 @@ function draw(track) {
     by(to);
   });
   go(steps.length, false);
+  names.querySelector(".now")?.classList.remove("now");
+  const read = steps.findIndex((step) => step.event === "read");
+  if (read > 0) scroll.scrollLeft = xs[read] - 60;
+  says.replaceChildren(html("span", {}, `${steps.length} events: step or play through them, or use the arrow keys`));
 }
 
 for (const track of document.querySelectorAll(".track")) {
-  const fork = track.closest("details.fork");
-  if (!fork) draw(track);
-  else fork.addEventListener("toggle", () => fork.open && draw(track));
+  const folded = track.closest("details.fork, details.crowd");
+  if (!folded) draw(track);
+  else folded.addEventListener("toggle", () => folded.open && draw(track));
 }

@@ -85,7 +85,11 @@ impl OwnShop {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(stderr).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    said.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    if said.len() == QUOTED_LINES {
+                        said.remove(0);
+                    }
+                    said.push(line);
                 }
             });
         }
@@ -137,7 +141,7 @@ impl OwnShop {
 
     fn last_words(&self) -> String {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said[said.len().saturating_sub(QUOTED_LINES)..].join("\n")
+        said.join("\n")
     }
 }
 

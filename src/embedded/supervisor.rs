@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::{Error, Result};
 use super::progress;
@@ -215,9 +215,14 @@ impl Keeper {
             let wait = pause.mul_f64(0.75 + rand::random::<f64>() / 2.0);
             *pause = (*pause * 2).min(LONGEST_PAUSE);
             progress(&format!("starting {} again in {:.1} s", self.spec.name, wait.as_secs_f64()));
-            tokio::select! {
-                () = sleep(wait) => {}
-                () = stopped(&mut self.wish) => return None,
+            let over = Instant::now() + wait;
+            loop {
+                tokio::select! {
+                    () = sleep_until(over) => break,
+                    () = stopped(&mut self.wish) => return None,
+                    // Meant for the one that has ended.
+                    Some((_, told)) = self.signals.recv() => drop(told),
+                }
             }
             match self.spawner.start(&self.spec).await {
                 Ok(started) => {

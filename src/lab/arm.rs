@@ -23,6 +23,8 @@ use crate::shop::{Sku, UserId};
 
 /// Ten pictures a second.
 const EVERY: Duration = Duration::from_millis(100);
+/// So many points a curve has; twice as far apart from then on.
+const MOST_SAMPLES: usize = 150;
 /// No arm takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
 /// A buyer thinks up to so long before each order.
@@ -97,31 +99,48 @@ pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Re
         observe: true,
         live: Some(Arc::clone(&live)),
     };
-    let crowd = load::run(plan);
-    let fault = async {
-        match &spec.fault {
-            Some(fault) => faults::inject(&stage.house, fault).await,
-            None => Ok(()),
-        }
-    };
-    let watching = watch(stage, &value, opening, &live);
     let report = tokio::select! {
-        done = async { tokio::join!(crowd, fault) } => {
-            let (report, fault) = done;
-            fault.context("the fault")?;
-            Some(report.context("the replicas")?)
-        }
-        () = watching => None,
+        report = crowd(stage, spec, plan) => Some(report?),
+        () = watch(stage, &value, opening, &live) => None,
         () = tokio::time::sleep(LONGEST) => None,
     };
     stage.restore().await?;
-    let report = report.with_context(|| format!("not over after {} s", LONGEST.as_secs()))?;
     let mut arm = value.audit(stage, spec, opening).await?;
-    let samples = std::mem::take(&mut stage.progress().samples);
-    figures(&mut arm, &report, samples);
-    lanes(stage, number, &arm, &report.observations);
+    arm.samples = std::mem::take(&mut stage.progress().samples);
+    match report {
+        Some(report) => {
+            figures(&mut arm, &report);
+            lanes(stage, number, &arm, &report.observations);
+        }
+        None => {
+            let (name, seconds) = (&spec.strategy, LONGEST.as_secs());
+            stage.say(format!("{name} was not over after {seconds} s, and was cut off.")).await;
+        }
+    }
     stage.show().await;
     Ok(arm)
+}
+
+/// The crowd, and what goes wrong meanwhile. A fault whose time has not come when the crowd has
+/// gone would meet nobody: it is left out, and told so.
+async fn crowd(stage: &Stage, spec: &Spec, plan: Plan) -> anyhow::Result<Report> {
+    let mut crowd = std::pin::pin!(load::run(plan));
+    let Some(fault) = &spec.fault else { return crowd.await.context("the replicas") };
+    let at = Duration::from_millis(fault.at_ms);
+    tokio::select! {
+        report = &mut crowd => {
+            let (name, kind) = (&spec.strategy, fault.kind.about());
+            let words = format!("{name} was over before anything could go wrong ({kind}).");
+            stage.say(words).await;
+            report.context("the replicas")
+        }
+        () = tokio::time::sleep(at) => {
+            let fault = faults::inject(&stage.house, fault, spec.replicas);
+            let (report, fault) = tokio::join!(crowd, fault);
+            fault.context("the fault")?;
+            report.context("the replicas")
+        }
+    }
 }
 
 /// The value that everybody is after, and the crowd.
@@ -218,8 +237,8 @@ impl Script for Buyer {
 
 /// Takes a sample ten times a second, for ever.
 async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
-    let (mut ticks, began) = (interval(EVERY), Instant::now());
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let (mut every, began) = (EVERY, Instant::now());
+    let mut ticks = interval(every);
     loop {
         ticks.tick().await;
         // With Postgres or a replica away there is nothing to show, and that is the picture.
@@ -237,7 +256,26 @@ async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
         };
         stage.progress().samples.push(sample);
         stage.show().await;
+        if thinned(&mut stage.progress().samples) {
+            every *= 2;
+            ticks = interval(every);
+            ticks.tick().await;
+        }
     }
+}
+
+/// The curves of a long run are as large as those of a short one: every second sample goes when
+/// they are many.
+fn thinned(samples: &mut Vec<Sample>) -> bool {
+    if samples.len() < MOST_SAMPLES {
+        return false;
+    }
+    let mut keep = false;
+    samples.retain(|_| {
+        keep = !keep;
+        keep
+    });
+    true
 }
 
 /// What is left, and what the ledger says was taken.
@@ -389,12 +427,11 @@ fn gathered(entries: impl Iterator<Item = (i64, i64, ForkedEntry)>) -> Vec<Forke
     forks
 }
 
-fn figures(arm: &mut Arm, report: &Report, samples: Vec<Sample>) {
+fn figures(arm: &mut Arm, report: &Report) {
     arm.orders_per_s = report.per_second();
     arm.wait_p50_ms = report.latency_ms(0.5).unwrap_or(0.0);
     arm.wait_p99_ms = report.latency_ms(0.99).unwrap_or(0.0);
-    arm.statuses.clone_from(&report.statuses);
-    arm.samples = samples;
+    arm.statuses = report.statuses.iter().map(|(s, n)| (s.to_string(), *n)).collect();
     let mut counted = 0;
     arm.waits = BUCKETS_MS
         .iter()

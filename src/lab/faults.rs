@@ -11,12 +11,11 @@ use tokio::time::sleep;
 use super::house::House;
 use super::run::{Fault, FaultKind};
 
-/// Does it, when its time has come, and undoes it.
-pub(super) async fn inject(house: &House, fault: &Fault) -> anyhow::Result<()> {
-    sleep(Duration::from_millis(fault.at_ms)).await;
+/// Does it, and undoes it. `asked` is how many of the replicas are asked at all.
+pub(super) async fn inject(house: &House, fault: &Fault, asked: usize) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
     // The last one: the pages that are looked at are likely to be the first one's.
-    let replica = house.hands.replicas.last().context("there is no replica")?;
+    let replica = house.hands.replicas[..asked].last().context("there is no replica")?;
     match fault.kind {
         FaultKind::PauseReplica => {
             replica.pause().await;

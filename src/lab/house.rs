@@ -13,10 +13,13 @@ use super::wanted::MOST_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{Hands, RunningUp};
 use crate::load;
-use crate::shop::{UserId, users};
+use crate::shop::UserId;
+use crate::shop::users::{self, LAB_NAMES as NAMES};
 
 /// A replica that was killed is up again within its supervisor's pause and its own start.
 const BACK_WITHIN: Duration = Duration::from_secs(12);
+/// One question whether somebody is there.
+const ATTEMPT: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the keys begin with that a lesson makes in Redis itself.
 pub(super) const OWN_KEYS: &str = "holdfast-lab:";
@@ -24,8 +27,6 @@ pub(super) const OWN_KEYS: &str = "holdfast-lab:";
 const ITEM_LOCKS: &str = "holdfast:lock:{sku:lab-????????????????????????????????}*";
 /// Keys looked at per step.
 const SCAN_STEP: usize = 500;
-/// What everybody's name in the lab begins with.
-const NAMES: &str = "lab-";
 
 /// Where runs are carried out.
 #[derive(Debug)]
@@ -76,11 +77,12 @@ impl House {
     /// A user of that name, made if there is none, and a session.
     pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let there = sqlx::query_scalar!("select id from users where name = $1", name)
+        let there = sqlx::query!("select id, admin from users where name = $1", name)
             .fetch_optional(&mut *tx)
             .await?;
         let id = match there {
-            Some(id) => UserId(id),
+            Some(row) if row.admin == admin => UserId(row.id),
+            Some(_) => bail!("{name} is somebody else; rename that user to open the lab"),
             None => {
                 let made = users::insert(&mut tx, name, &self.hash, admin).await?;
                 made.context("somebody else has made the lab's users just now")?
@@ -122,6 +124,20 @@ impl House {
         Ok(())
     }
 
+    async fn redis_is_away(&self) -> bool {
+        let asked = async {
+            let mut redis = self.redis().await?;
+            redis::cmd("PING").exec_async(&mut redis).await?;
+            anyhow::Ok(())
+        };
+        let answered = tokio::time::timeout(ATTEMPT, asked).await;
+        let away = !matches!(answered, Ok(Ok(())));
+        if away {
+            sleep(LOOK_EVERY).await;
+        }
+        away
+    }
+
     /// Lets everybody go on, and waits until everybody answers. A replica that does not is killed
     /// and started again; what had to be done so is told in words.
     pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
@@ -129,6 +145,9 @@ impl House {
         for hand in hands {
             hand.resume().await;
         }
+        // Replicas that miss Redis are not ill.
+        let redis = async { while self.redis_is_away().await {} };
+        tokio::time::timeout(BACK_WITHIN, redis).await.context("Redis does not come back")?;
         let mut done = Vec::new();
         for (replica, hand) in self.replicas.iter().zip(&self.hands.replicas) {
             if back(*replica).await {
@@ -148,7 +167,7 @@ impl House {
 /// Waits until a replica answers; `false` when it does not.
 async fn back(replica: SocketAddr) -> bool {
     let end = Instant::now() + BACK_WITHIN;
-    while !ready(replica).await {
+    while !alive(replica).await {
         if Instant::now() > end {
             return false;
         }
@@ -163,9 +182,9 @@ pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> 
     client.get_multiplexed_async_connection().await.context("Redis does not answer")
 }
 
-/// Whether a replica answers, and Postgres and Redis answer it.
-async fn ready(replica: SocketAddr) -> bool {
-    let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let asked = tokio::time::timeout(Duration::from_secs(3), load::ask(replica, request)).await;
+/// Whether a replica answers.
+async fn alive(replica: SocketAddr) -> bool {
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let asked = tokio::time::timeout(ATTEMPT, load::ask(replica, request)).await;
     matches!(asked, Ok(Ok((200, _))))
 }

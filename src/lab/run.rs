@@ -260,8 +260,9 @@ pub struct Arm {
     pub wait_p99_ms: f64,
     /// No drift and no break.
     pub ok: bool,
-    /// How often each status was answered.
-    pub statuses: std::collections::BTreeMap<u16, u64>,
+    /// How often each status was answered. (Text, because a number can't be a key inside of
+    /// something that serde flattens.)
+    pub statuses: std::collections::BTreeMap<String, u64>,
     /// The curves.
     pub samples: Vec<Sample>,
     /// The first of the forks, with the requests that made them.

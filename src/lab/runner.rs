@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use tokio::time::{interval, timeout};
+use anyhow::{anyhow, ensure};
+use tokio::time::{interval, sleep, timeout};
 use uuid::Uuid;
 
 use super::arm::{self, Spec};
 use super::house::House;
 use super::lessons::{self, Shown};
-use super::run::{Outcome, State, Wanted};
+use super::run::{Arm, Outcome, State, Wanted};
 use super::stage::Stage;
 use super::store;
 use crate::db::{self, Pool};
@@ -17,10 +18,14 @@ use crate::embedded::{Hands, RunningUp};
 
 /// How often the table is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// One look in so many is for what was left half-way.
+const LOOKS_PER_LEFTOVER: u64 = 20;
 /// How often it says that it is there.
 const HERE_EVERY: Duration = Duration::from_secs(1);
 /// Beside the replicas' own.
 const CONNECTIONS: u32 = 4;
+/// Longer than it may take to find that somebody does not come back.
+const RESTORED_WITHIN: Duration = Duration::from_secs(90);
 /// No run takes longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -56,14 +61,22 @@ async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
         ticks.tick().await;
         match House::open(pool, running, hands.clone()).await {
             Ok(house) => break house,
-            Err(error) => tracing::warn!(%error, "the lab can't be opened yet"),
+            Err(error) => tracing::warn!(error = format!("{error:#}"), "the lab can't be opened"),
         }
+        sleep(HERE_EVERY).await;
     };
+    let mut idle: u64 = 0;
     loop {
         ticks.tick().await;
         match store::take(pool).await {
             Ok(Some((id, wanted))) => house = one(house, id, wanted).await,
-            Ok(None) => {}
+            // What says that it goes on now was not written down in the end: nobody else runs it.
+            Ok(None) => {
+                idle += 1;
+                if idle % LOOKS_PER_LEFTOVER == 0 {
+                    let _ = store::end_leftovers(pool).await;
+                }
+            }
             Err(error) => tracing::debug!(%error, "no run can be taken"),
         }
     }
@@ -74,10 +87,12 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
     let played = timeout(LONGEST, play(&stage)).await;
-    let restored = match stage.restore().await {
-        Ok(()) => stage.house.sweep().await,
-        failed => failed,
+    let restore = async {
+        stage.restore().await?;
+        stage.house.sweep().await
     };
+    let restored = timeout(RESTORED_WITHIN, restore).await;
+    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not everybody has come back")));
     let (house, mut outcome) = stage.strike();
     let failed = match (played, restored) {
         (Ok(Ok(Shown { shown, verdict })), Ok(())) => {
@@ -118,6 +133,11 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         return lesson.play(stage).await;
     }
     let specs: Vec<Spec> = stage.wanted.specs(stage.house.replicas.len());
+    let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
+    ensure!(
+        !quorum || !stage.house.hands.nodes.is_empty(),
+        "redlock needs several Redis: start the shop with --redlock 5"
+    );
     arms(stage, &specs).await?;
     let outcome = stage.outcome();
     Ok(Shown { shown: None, verdict: verdict(&outcome) })
@@ -138,8 +158,15 @@ fn verdict(outcome: &Outcome) -> String {
     let lines = outcome.arms.iter().map(|arm| {
         let name = &arm.strategy;
         match arm {
+            Arm { oversold: 1.., sku: None, .. } => {
+                let (units, cents) = (arm.oversold / 100, arm.oversold % 100);
+                format!("{name}: {units}.{cents:02} paid that nobody had, {} forks", arm.forks)
+            }
             arm if arm.oversold > 0 => {
                 format!("{name}: {} units that do not exist, {} forks", arm.oversold, arm.forks)
+            }
+            arm if arm.sold == 0 && arm.stock_opening > 0 => {
+                format!("{name}: nothing was sold")
             }
             arm if !arm.ok => format!("{name}: the books do not add up, {} forks", arm.forks),
             _ => format!("{name}: sound"),

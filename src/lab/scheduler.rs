@@ -6,9 +6,11 @@
 //! after [`SESSION`] whatever happens; what they held is given back then.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -27,9 +29,9 @@ pub const SHORT_LEASE: Duration = Duration::from_secs(4);
 /// How long a step is waited for; after that the page says what the request waits for.
 const STEP: Duration = Duration::from_millis(600);
 const LOOK_EVERY: Duration = Duration::from_millis(4);
-/// Each holds a connection or two.
-const MOST_GAMES: usize = 4;
-const CONNECTIONS: u32 = 14;
+/// Each holds a connection per order, beside the replica's own.
+const MOST_GAMES: usize = 2;
+const CONNECTIONS: u32 = 8;
 /// How many entries a page has room for.
 const ENTRIES: i64 = 20;
 
@@ -39,6 +41,7 @@ pub struct Scheduler {
     shop: Shop,
     board: Board,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
+    places: Arc<Semaphore>,
 }
 
 /// What is to be played.
@@ -78,6 +81,7 @@ pub struct Game {
     begun: Instant,
     seats: Vec<Seat>,
     steps: Mutex<Vec<Step>>,
+    _place: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -111,6 +115,8 @@ pub struct Stand {
     pub name: char,
     /// The point at which it is held, if it is.
     pub held: Option<Point>,
+    /// Since when, to say which hold is meant.
+    pub since_us: Option<u64>,
     /// What came of it, if it is answered: whether it was placed, and in words.
     pub came: Option<(bool, String)>,
     /// What it has passed.
@@ -147,7 +153,8 @@ impl Scheduler {
         let mut shop = shop.clone();
         shop.pool = shop.pool.patient(CONNECTIONS, SESSION);
         shop.locks = shop.locks.with_timeout(SESSION);
-        Self { shop, board: board.clone(), games: Mutex::default() }
+        let places = Arc::new(Semaphore::new(MOST_GAMES));
+        Self { shop, board: board.clone(), games: Mutex::default(), places }
     }
 
     /// Begins a game: its orders stand at their first point.
@@ -159,17 +166,12 @@ impl Scheduler {
         user: UserId,
         rules: Rules,
     ) -> Result<Result<Arc<Game>, Refusal>, Error> {
-        let over = |game: &Game| game.begun.elapsed() > SESSION || game.is_over();
-        self.games().retain(|_, game| !over(game));
-        let mine: Vec<Arc<Game>> =
-            self.games().values().filter(|game| game.user == user).cloned().collect();
-        for game in mine {
-            self.abandon(&game).await;
-        }
-        if self.games().len() >= MOST_GAMES {
-            let busy = format!("{MOST_GAMES} people are playing at this replica; come back later");
+        self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
+        self.games().retain(|_, game| !game.is_over());
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let busy = format!("{MOST_GAMES} games go on at this replica; come back later");
             return Ok(Err(Refusal::Exists(busy)));
-        }
+        };
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item {
             sku: Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
@@ -194,6 +196,7 @@ impl Scheduler {
             begun: Instant::now(),
             seats: seats.collect(),
             steps: Mutex::default(),
+            _place: place,
         });
         self.games().insert(game.id, Arc::clone(&game));
         for seat in &game.seats {
@@ -208,13 +211,15 @@ impl Scheduler {
         self.games().get(&id).filter(|game| game.user == user).cloned()
     }
 
-    /// Lets one order go on to its next point; `false` when it is not held at any.
-    pub async fn step(&self, game: &Game, who: char) -> bool {
+    /// Lets one order go on to its next point, from where it has been since then; since whenever,
+    /// if that was not said. `false` when it is not held there: a second click is no second step.
+    pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> bool {
         let Some(seat) = game.seats.iter().find(|seat| seat.name == who) else { return false };
-        let Some((point, since_us)) = self.held(seat) else { return false };
-        if !self.board.let_go(seat.request_id) {
+        let Some((point, since)) = self.held(seat) else { return false };
+        if !self.board.let_go(seat.request_id, Some(since_us.unwrap_or(since))) {
             return false;
         }
+        let since_us = since;
         self.settled(seat, Some(since_us)).await;
         // Others may have waited for what this one has given back.
         for other in game.seats.iter().filter(|other| self.held(other).is_none()) {
@@ -272,6 +277,7 @@ impl Scheduler {
             pause: Some(Pause { at: None, length: None, until: deadline }),
             request_id,
             board: self.board.clone(),
+            released: AtomicBool::new(false),
             events: Mutex::default(),
         });
         let conditions = Conditions {
@@ -295,16 +301,20 @@ impl Scheduler {
         Seat { name, request_id, watch, came }
     }
 
-    /// Lets everybody run to the end.
-    async fn abandon(&self, game: &Game) {
-        self.games().remove(&game.id);
-        let end = Instant::now() + STEP;
-        while !game.is_over() && Instant::now() < end {
-            for seat in &game.seats {
-                let _ = self.board.let_go(seat.request_id);
+    /// Ends all games: their orders run through.
+    pub fn end_all(&self) {
+        self.end(|_| true);
+    }
+
+    /// Ends those games: their orders are held nowhere any more, and run through.
+    fn end(&self, which: impl Fn(&Game) -> bool) {
+        self.games().retain(|_, game| {
+            let ends = which(game);
+            if ends {
+                game.seats.iter().for_each(|seat| seat.watch.release());
             }
-            sleep(LOOK_EVERY).await;
-        }
+            !ends
+        });
     }
 
     /// Where it is held, and since when.
@@ -328,12 +338,8 @@ impl Scheduler {
     fn stand(&self, seat: &Seat) -> Stand {
         let came = seat.came.lock().unwrap_or_else(PoisonError::into_inner);
         let events = seat.watch.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Stand {
-            name: seat.name,
-            held: self.held(seat).map(|(point, _)| point),
-            came: came.as_ref().map(came_of),
-            events,
-        }
+        let (held, since_us) = self.held(seat).unzip();
+        Stand { name: seat.name, held, since_us, came: came.as_ref().map(came_of), events }
     }
 
     fn games(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Game>>> {

@@ -174,6 +174,7 @@ pub(super) async fn take(pool: &Pool) -> Result<Option<(Uuid, Wanted)>, Error> {
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
+    // One that can't be read is left half-way, and ended as such.
     row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
 }
 
@@ -219,14 +220,14 @@ pub(super) async fn here(pool: &Pool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends what an earlier runner has left half-way.
+/// Ends what was left half-way. To be called by the runner while it runs nothing.
 pub(super) async fn end_leftovers(pool: &Pool) -> Result<(), Error> {
-    let verdict = "the shop was stopped before the run came to its end";
+    let verdict = "the shop was stopped before the run came to its end, or could not write it down";
     sqlx::query!(
         "update lab_runs
             set state = 'failed', frame = frame + 1, ended_at = now(),
                 outcome = jsonb_build_object('verdict', $1::text)
-          where state in ('queued', 'running')",
+          where state = 'running'",
         verdict,
     )
     .execute(&mut *pool.acquire().await?)

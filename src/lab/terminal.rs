@@ -76,8 +76,8 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
     };
     let played = tokio::select! {
         played = playing => played,
-        _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; the run goes on to its end there")),
-        _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; the run goes on to its end there")),
+        _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted")),
+        _ = stop.1.recv() => Err(anyhow::anyhow!("terminated")),
     };
     if let Some(own) = own {
         own.stop().await;

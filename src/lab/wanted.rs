@@ -36,7 +36,7 @@ impl Wanted {
         if self.stock.is_some_and(|stock| !(0..=MOST_STOCK).contains(&stock)) {
             return out("stock", "0 to 10,000");
         }
-        if self.buyers.is_some_and(|buyers| !(1..=64).contains(&buyers)) {
+        if self.buyers.is_some_and(|buyers| !(1..=MOST_BUYERS).contains(&(buyers as usize))) {
             return out("buyers", "1 to 64");
         }
         if self.orders.is_some_and(|orders| !(1..=MOST_ORDERS).contains(&orders)) {

@@ -1,5 +1,6 @@
 //! The conditions under which a request may be served, as its headers wish for them.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -111,6 +112,7 @@ impl Wishes {
             pause,
             request_id: conditions.request_id,
             board: board.clone(),
+            released: AtomicBool::new(false),
             events: Mutex::default(),
         })))
     }

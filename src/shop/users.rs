@@ -25,6 +25,8 @@ use crate::db::{self, Pool};
 const SESSION_DAYS: i32 = 30;
 /// How many passwords are hashed at a time.
 const HASHERS: usize = 2;
+/// What the names of the lab's own users begin with. Nobody else may have such a one.
+pub const LAB_NAMES: &str = "lab-";
 static HASHING: Semaphore = Semaphore::const_new(HASHERS);
 
 /// The hash of a password that nobody has, to be compared with when the name is unknown.
@@ -89,6 +91,10 @@ pub struct Caller {
 pub async fn create(pool: &Pool, credentials: Credentials, admin: bool) -> Result<Outcome, Error> {
     if let Some(refusal) = impossible(&credentials) {
         return Ok(Outcome::Refused(refusal));
+    }
+    if credentials.user.starts_with(LAB_NAMES) {
+        let why = format!("names that begin with {LAB_NAMES} are the lab's");
+        return Ok(Outcome::Refused(Refusal::Invalid("user", why)));
     }
     let hash = hash_apart(credentials.password).await?;
     let mut connection = pool.acquire().await?;

@@ -17,6 +17,7 @@ use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, Resource};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::lab::scheduler::Scheduler;
 use crate::probe::Board;
@@ -37,6 +38,8 @@ pub struct Site {
     pub board: Board,
     /// The games in which a visitor is the scheduler.
     pub scheduler: Scheduler,
+    /// Cancelled when the replica is to end: whoever follows something is let go.
+    pub stop: CancellationToken,
     /// Who is signed in, for a few seconds.
     pub sessions: Sessions,
     /// What Prometheus asks for.

@@ -144,6 +144,7 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
                 pause: Some(Pause { at: Some(point), length, until: conditions.deadline }),
                 request_id: conditions.request_id,
                 board: Board::default(),
+                released: false.into(),
                 events: Mutex::default(),
             });
             conditions.probe = Probe::Lab(watch.clone());

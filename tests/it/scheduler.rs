@@ -45,7 +45,10 @@ impl Play {
     /// Lets them go on, one after the other.
     async fn go(&self, script: &str) {
         for who in script.chars() {
-            assert!(self.scheduler.step(&self.game, who).await, "{who} of {script} is not held");
+            assert!(
+                self.scheduler.step(&self.game, who, None).await,
+                "{who} of {script} is not held"
+            );
         }
     }
 
@@ -61,7 +64,7 @@ impl Play {
                 return view;
             }
             for stand in view.stands {
-                let _ = self.scheduler.step(&self.game, stand.name).await;
+                let _ = self.scheduler.step(&self.game, stand.name, None).await;
             }
         }
     }
@@ -118,6 +121,16 @@ async fn a_lock_that_redis_forgot_lets_owner_fall_and_fenced_not() {
         assert_eq!(view.audit.oversold, oversold, "{strategy}: {:?}", view.steps);
         assert_eq!(view.audit.sold, 1 + oversold, "{strategy}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_click_is_no_second_step() {
+    let play = Play::begin("none", false, 2).await;
+    let since = play.view().await.stands[0].since_us;
+    assert!(play.scheduler.step(&play.game, 'A', since).await);
+    assert!(!play.scheduler.step(&play.game, 'A', since).await);
+    assert_eq!(play.at(0).await, Some(Point::Read));
+    assert_eq!(play.view().await.steps.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

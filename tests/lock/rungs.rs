@@ -68,6 +68,7 @@ fn stands_at(point: Point) -> (Arc<Watch>, Probe) {
         pause: Some(Pause { at: Some(point), length: Some(Duration::from_millis(500)), until }),
         request_id: uuid::Uuid::new_v4(),
         board: Board::default(),
+        released: false.into(),
         events: Mutex::default(),
     });
     (watch.clone(), Probe::Lab(watch))

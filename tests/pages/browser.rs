@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 use tokio::sync::{Mutex, MutexGuard};
@@ -97,14 +97,30 @@ impl Browser {
     /// Presses the mouse button there, as a hand does: nothing is waited for, neither before nor
     /// afterwards. (To ask where an element is would wait for the page that is loading.)
     pub async fn press(&self, (x, y): (f64, f64)) {
-        let session = self.driver.session_id().to_string();
-        let url = format!("http://127.0.0.1:{}/session/{session}/goog/cdp/execute", self.port);
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
-            let command = json!({ "cmd": "Input.dispatchMouseEvent", "params": params });
-            let sent = reqwest::Client::new().post(&url).json(&command).send().await.unwrap();
-            assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
+            self.devtools("Input.dispatchMouseEvent", params).await;
         }
+    }
+
+    /// Tells the browser something that WebDriver has no word for.
+    pub async fn devtools(&self, command: &str, params: Value) {
+        let command = json!({ "cmd": command, "params": params });
+        self.ask_driver("goog/cdp/execute", &command).await;
+    }
+
+    /// What the browser complained of since it was asked last.
+    pub async fn complaints(&self) -> Vec<Value> {
+        let log = self.ask_driver("se/log", &json!({ "type": "browser" })).await;
+        log["value"].as_array().unwrap().clone()
+    }
+
+    async fn ask_driver(&self, path: &str, body: &Value) -> Value {
+        let session = self.driver.session_id().to_string();
+        let url = format!("http://127.0.0.1:{}/session/{session}/{path}", self.port);
+        let sent = reqwest::Client::new().post(&url).json(body).send().await.unwrap();
+        assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
+        sent.json().await.unwrap()
     }
 
     /// Types into the field, instead of what is in it.

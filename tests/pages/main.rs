@@ -6,8 +6,10 @@
 mod common;
 
 mod browser;
+mod lab;
 mod once;
 mod purchase;
 mod reading;
 mod refusals;
+mod swimlane;
 mod visitor;

@@ -8,7 +8,7 @@ use crate::common::{Shop, options, services, until};
 use crate::visitor::{Page, Visitor};
 
 /// Every form of the shop that changes something.
-const FORMS: [(&str, &str); 9] = [
+const FORMS: [(&str, &str); 11] = [
     ("/basket/lines", "sku=deadbolt&quantity=1"),
     ("/basket", "sku=deadbolt&quantity=1"),
     ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
@@ -17,6 +17,8 @@ const FORMS: [(&str, &str); 9] = [
     ("ORDER/refund", ""),
     ("/account/top-ups", "amount=5&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/items/deadbolt/stock", "delta=5&reason=restock"),
+    ("/lab/runs", "strategies=none"),
+    ("/lab/lessons/lost-update/runs", "guess=0"),
     ("/sign-out", ""),
 ];
 
@@ -39,6 +41,7 @@ async fn a_form_without_its_csrf_token_changes_nothing() {
     assert_eq!(shop.number(books).await, before);
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
     assert_eq!(shop.number("select count(*) from top_ups").await, 4);
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
     assert_eq!(admin.get("/audit").await.status, 200, "still signed in");
 }
 
@@ -338,6 +341,8 @@ async fn pages_are_small_and_bring_nothing_inline() {
         "/account",
         "/audit",
         "/locks",
+        "/lab",
+        "/lab/lessons/lost-update",
         "/problems",
         "/sign-in",
     ]);

@@ -46,7 +46,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let outcome = stage.outcome();
     ensure!(outcome.arms.len() == 3, "an arm is missing");
     let (tried, again, line) = (&outcome.arms[0], &outcome.arms[1], &outcome.arms[2]);
-    let turned_away = tried.statuses.get(&423).copied().unwrap_or(0);
+    let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
     let wanted = i64::try_from(specs[0].orders)?;
     let all_sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0);
     let seen = all_sound

@@ -105,7 +105,7 @@ pub async fn let_go(
 ) -> Result<HttpResponse, Problem> {
     lab_is_on(&site)?;
     match Uuid::parse_str(&id) {
-        Ok(request) if site.board.let_go(request) => Ok(HttpResponse::NoContent().finish()),
+        Ok(request) if site.board.let_go(request, None) => Ok(HttpResponse::NoContent().finish()),
         _ => Err(Problem::new(Kind::NotFound, format!("no request {id} is held here"))),
     }
 }

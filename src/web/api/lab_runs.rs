@@ -176,15 +176,22 @@ struct Following {
 impl Following {
     /// The next frame; `None` when the last was sent.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
-        if self.over {
+        if self.over || self.site.stop.is_cancelled() {
             return None;
         }
         let pool = &self.site.shop.pool;
         for _ in 0..SIGN_OF_LIFE {
+            if self.site.stop.is_cancelled() {
+                return None;
+            }
             match store::frame(pool, self.id).await {
                 Ok(Some((frame, over))) if frame > self.seen || over => {
-                    let Ok(Some(run)) = store::find(pool, self.id).await else { break };
-                    let Ok(json) = serde_json::to_string(&run) else { break };
+                    let run = store::find(pool, self.id).await.ok().flatten();
+                    let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
+                    let (Some(run), Some(json)) = (run, json) else {
+                        sleep(FRAME).await;
+                        continue;
+                    };
                     (self.seen, self.over) = (frame, run.state.is_over());
                     let text = format!("id: {frame}\nevent: run\ndata: {json}\n\n");
                     if !self.over {

@@ -57,6 +57,8 @@ struct Player {
     way: Vec<Stop>,
     /// What it does next, if it can be let go on.
     next: Option<String>,
+    /// Since when it has been held.
+    since_us: u64,
     came: Option<(bool, String)>,
 }
 
@@ -84,6 +86,9 @@ pub struct Choice {
 pub struct Go {
     csrf: String,
     who: String,
+    /// Since when that order has been held.
+    #[serde(default)]
+    since: Option<u64>,
 }
 
 /// What can be played.
@@ -178,7 +183,7 @@ pub async fn step(
         ("redis", ..) => site.scheduler.forget(&game).await?,
         // One that is not held any more was let go by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = site.scheduler.step(&game, name).await;
+            let _ = site.scheduler.step(&game, name, go.since).await;
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
@@ -211,6 +216,7 @@ fn player(stand: &Stand, rules: Rules) -> Player {
     Player {
         name: stand.name,
         way: way.map(stop).collect(),
+        since_us: stand.since_us.unwrap_or_default(),
         next: stand.held.map(|point| scheduler::leaving(point, rules)),
         came: stand.came.clone(),
     }

@@ -104,8 +104,8 @@ fn parse(file: &[u8]) -> Result<Run, String> {
     if file.is_empty() {
         return Err("Choose a file that was saved from the page of a run.".to_owned());
     }
-    let run: Run = serde_json::from_slice(file)
-        .map_err(|error| format!("This is not the file of a run: {error}."))?;
+    let unlike = |error| format!("This is not the file of a run: {error}.");
+    let run: Run = serde_json::from_slice(file).map_err(unlike)?;
     match wrong(&run) {
         None => Ok(run),
         Some(why) => Err(format!("This is not the file of a run: {why}.")),

@@ -39,6 +39,7 @@ const NUMBERS: [(&str, &str, &str, &str); 9] = [
     ("fault_for_ms", "It lasts, ms", "0 to 10,000", "0"),
 ];
 const OF_A_LESSON: usize = 5;
+const FAULT_MS: &str = "0 to 10,000 ms";
 
 /// What is wrong: the field, and why.
 pub type Wrong = (&'static str, String);
@@ -141,16 +142,32 @@ fn number<T: FromStr>(sent: &Sent, name: &'static str, wrong: &mut Vec<Wrong>) -
     number
 }
 
-/// Everything that can't be read is told at once; of what is out of range, the first.
+/// Everything that is wrong, each beside its field: what can't be read, then what is out of range.
 fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
-    if let Some((field, why)) = wanted.wrong() {
-        // A fault says too much at once; the field that is out of range is known here.
-        let field = match (&wanted.fault, field) {
-            (Some(fault), "fault") if fault.at_ms > 10_000 => "fault_at_ms",
-            (Some(_), "fault") => "fault_for_ms",
-            (_, field) => field,
+    let alone = || Wanted { strategies: vec!["none".to_owned()], ..Wanted::default() };
+    let one_by_one = [
+        Wanted { stock: wanted.stock, ..alone() },
+        Wanted { buyers: wanted.buyers, ..alone() },
+        Wanted { orders: wanted.orders, ..alone() },
+        Wanted { work_ms: wanted.work_ms, ..alone() },
+        Wanted { ttl_ms: wanted.ttl_ms, ..alone() },
+        Wanted { replicas: wanted.replicas, ..alone() },
+        Wanted { fault: wanted.fault.clone(), ..alone() },
+        wanted.clone(),
+    ];
+    for (field, why) in one_by_one.iter().filter_map(Wanted::wrong) {
+        let (field, why) = match (field, &wanted.fault) {
+            ("strategies", _) if !why.contains(" is not one of ") => {
+                (field, "choose 1 to 6 of them".to_owned())
+            }
+            // A fault says too much at once; the field that is out of range is known here.
+            ("fault", Some(fault)) if fault.at_ms > 10_000 => ("fault_at_ms", FAULT_MS.to_owned()),
+            ("fault", Some(_)) => ("fault_for_ms", FAULT_MS.to_owned()),
+            _ => (field, why),
         };
-        wrong.push((field, why));
+        if !wrong.iter().any(|(known, _)| *known == field) {
+            wrong.push((field, why));
+        }
     }
     (wanted, wrong)
 }
@@ -187,9 +204,10 @@ mod tests {
             ("stock", "many"),
             ("orders", "-1"),
             ("buyers", "65"),
+            ("work_ms", "1001"),
         ]));
         let fields: Vec<&str> = wrong.iter().map(|(field, _)| *field).collect();
-        assert_eq!(fields, ["stock", "orders", "buyers"]);
+        assert_eq!(fields, ["stock", "orders", "buyers", "work_ms"]);
         let late =
             sent(&[("strategies", "none"), ("fault", "flush-redis"), ("fault_at_ms", "1e9")]);
         assert_eq!(load(&late).1[0].0, "fault_at_ms");

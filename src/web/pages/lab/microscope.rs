@@ -53,6 +53,8 @@ pub struct Entry {
 pub struct Forks {
     /// Its strategy.
     pub strategy: String,
+    /// Whether money was spent, not units sold.
+    pub money: bool,
     /// How many there are.
     pub all: i64,
     /// The first of them.
@@ -90,7 +92,8 @@ pub fn forks(run: &Run) -> Vec<Forks> {
             left -= usize::from(apart);
             fork(arm, forked, &lanes, apart)
         });
-        Forks { strategy: arm.strategy.clone(), all: arm.forks, shown: shown.collect() }
+        let money = arm.sku.is_none();
+        Forks { strategy: arm.strategy.clone(), money, all: arm.forks, shown: shown.collect() }
     };
     run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).map(of_arm).collect()
 }
@@ -108,7 +111,7 @@ fn fork(arm: &Arm, forked: &Forked, lanes: &Lanes<'_>, taken_apart: bool) -> For
         order: entry.order_id.map(|order| short(&order)),
         request: match lanes.get(&entry.request_id) {
             Some(lane) => format!("{} · {}", lane.replica, lane.label),
-            None => short(&entry.request_id),
+            None => format!("request {}", short(&entry.request_id)),
         },
         fence: entry.fence,
         again: place > 0,

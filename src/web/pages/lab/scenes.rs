@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::steps::{Rider, Track, track};
 use crate::lab::run::{Lane, Run};
 
-/// More requests than this are named by their number.
+/// More requests than this are a crowd, named by their number.
 const NAMED: usize = 4;
 
 /// Requests that belong together.
@@ -14,6 +14,8 @@ const NAMED: usize = 4;
 pub struct Scene {
     /// Who they are.
     pub title: String,
+    /// Whether they are so many that they are looked at on demand.
+    pub crowd: bool,
     /// What they did.
     pub track: Track,
 }
@@ -65,5 +67,5 @@ fn dressed(run: &Run, scene: &mut [&Lane]) -> Scene {
         (many, Some(strategy)) => format!("{many} requests under {strategy}"),
         (many, None) => format!("{many} requests"),
     };
-    Scene { title, track: track(&riders) }
+    Scene { title, crowd: names.len() > NAMED, track: track(&riders) }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::lab::run::{Lane, LaneEvent};
-use crate::shop::Strategy;
 use crate::shop::stock::{Read, Write};
+use crate::shop::{Cents, Strategy};
 
 /// Some requests and their steps.
 #[derive(Debug)]
@@ -62,9 +62,9 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
     let locked = events().any(|event| event.event == "held");
     let mut steps = Vec::new();
     for (place, Rider { lane, .. }) in riders.iter().enumerate() {
-        let mut step = |t_us: u64, event: &str, value: Option<i64>, text: String, statement| {
+        let mut step = |t_us: u64, event: &str, value: Option<String>, text: String, statement| {
             let text = format!("{} · {} {text}", lane.replica, lane.label);
-            let (event, value) = (event.to_owned(), value.map_or(String::new(), |v| v.to_string()));
+            let (event, value) = (event.to_owned(), value.unwrap_or_default());
             steps.push(Step {
                 lane: place,
                 t_us,
@@ -85,7 +85,7 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
                 text += &format!(" ({})", short_key(&event.key));
             }
             let statement = under.flatten().and_then(|strategy| statement(strategy, event));
-            step(event.t_us, &event.event, event.value, text, statement);
+            step(event.t_us, &event.event, seen(event), text, statement);
         }
         if under.is_none() {
             let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
@@ -117,7 +117,7 @@ pub fn ms(us: u64) -> String {
 }
 
 fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
-    let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
+    let value = seen(event).map(|value| format!(" {value}")).unwrap_or_default();
     let fence = event.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
     match event.event.as_str() {
         "wait" if asks_for_a_lock => "asks for the lock".to_owned(),
@@ -136,6 +136,16 @@ fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
     }
 }
 
+fn is_money(event: &LaneEvent) -> bool {
+    event.key.starts_with("{user:")
+}
+
+/// The value that was seen, as the rest of the page has it.
+fn seen(event: &LaneEvent) -> Option<String> {
+    let money = is_money(event);
+    event.value.map(|value| if money { Cents(value).to_string() } else { value.to_string() })
+}
+
 /// `{sku:lab-01a2006d…6061}` as `sku …6061`.
 fn short_key(key: &str) -> String {
     let plain = key.trim_matches(['{', '}']);
@@ -149,7 +159,7 @@ fn short_key(key: &str) -> String {
 
 /// What a strategy sends at that point, as far as it tells two strategies apart.
 fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
-    let money = event.key.starts_with("{user") || event.key.starts_with("{account");
+    let money = is_money(event);
     let (table, column, name) =
         if money { ("accounts", "balance_cents", "user_id") } else { ("items", "stock", "sku") };
     let ledger = if money { "balance_ledger" } else { "stock_ledger" };

@@ -89,7 +89,7 @@ pub struct ArmView {
     /// Whether money is counted, not units.
     pub money: bool,
     /// What was answered, how often.
-    pub statuses: Vec<(u16, u64)>,
+    pub statuses: Vec<(String, u64)>,
     /// How waits were spread: up to how long, how many, and the share of the most.
     pub waits: Vec<(String, u64, u64)>,
     /// Its curve, as JSON for the script: times, stock, sold, oversold.
@@ -126,7 +126,16 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
         ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
         ("sound?", |arm| (if is_sound(arm) { "✓ yes" } else { "✗ no" }.into(), !is_sound(arm))),
     ];
-    let row = |(name, figure): &Figure| (*name, arms.iter().map(figure).collect());
+    let money = !arms.is_empty() && arms.iter().all(|arm| arm.sku.is_none());
+    let called = |name| match name {
+        "sold" if money => "paid",
+        "on the shelf" if money => "on the account",
+        "oversold" if money => "overspent",
+        "undersold" if money => "not spent",
+        "orders/s" if money => "payments/s",
+        name => name,
+    };
+    let row = |(name, figure): &Figure| (called(*name), arms.iter().map(figure).collect());
     FIGURES.iter().map(row).collect()
 }
 
@@ -136,7 +145,7 @@ pub fn arm(arm: &Arm) -> ArmView {
     ArmView {
         strategy: arm.strategy.clone(),
         money,
-        statuses: arm.statuses.iter().map(|(status, count)| (*status, *count)).collect(),
+        statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
         waits: waits(arm),
         curve: curve(&arm.samples, money),
         samples: every(&arm.samples, ROWS).map(|sample| sample_row(sample, money)).collect(),

@@ -1,0 +1,362 @@
+//! The lab's pages: who sees them, what they show of a run, what is told beside a field, and a run
+//! that is taken home and opened again.
+
+use holdfast::lab::run::{Progress, Run, State};
+use holdfast::lab::store;
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde_json::{Value, json};
+
+use crate::common::Shop;
+use crate::visitor::{Page, Visitor};
+
+const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
+/// A boundary of a form with a file in it.
+const EDGE: &str = "holdfast-test-edge";
+
+fn request(number: u8) -> String {
+    format!("01a2006d-53a3-75d1-8e6f-0000000000{number:02}")
+}
+
+/// A request that read 57 and wrote 56.
+fn lane(number: u8, replica: &str, sent: u64) -> Value {
+    let at = |t: u64, event: &str, value: Option<i64>| json!({ "t_us": sent + t, "event": event, "key": "{sku:lab-1}", "value": value });
+    json!({
+        "request_id": request(number), "label": format!("order {number}"), "replica": replica,
+        "arm": 0, "sent_us": sent, "answered_us": sent + 9_000, "status": 201,
+        "events": [
+            at(100, "wait", None), at(1_000, "read", Some(57)), at(6_000, "write", Some(56)),
+            at(7_000, "commit", None), at(8_000, "committed", None), at(8_100, "release", None),
+        ],
+    })
+}
+
+/// A run of the first lesson that is over: two requests read the same 57, a third came much later.
+pub fn oversold() -> Run {
+    let entry = |number: u8| {
+        let order = format!("01a2006d-53a7-7142-94cb-c9557a8a5{number:03}");
+        json!({ "seq": 40 + number, "delta": -1, "after": 56, "order_id": order,
+                "request_id": request(number), "fence": null })
+    };
+    let sample = |t: u64, sold: i64, stock: i64| {
+        json!({ "t_ms": t, "sold": sold, "stock": stock, "oversold": (sold - 57).max(0),
+                "answered": sold, "waiting": 3, "p50_ms": 4.2, "p99_ms": 17.9 })
+    };
+    let outcome = json!({
+        "claim_shown": true, "verdict": "43 units do not exist: 100 sold of 57",
+        "facts": [{ "name": "longest stall", "value": "12 ms" }],
+        "said": ["A has read 57.", "B <b>reads</b> it too."],
+        "lanes": [lane(1, "8080", 1_000), lane(2, "8081", 2_900), lane(3, "8080", 600_000)],
+        "arms": [
+            { "strategy": "none", "sku": "lab-1", "stock_opening": 57, "sold": 100, "stock": 5,
+              "oversold": 43, "undersold": 0, "drift": 48, "breaks": 9, "forks": 31,
+              "orders_per_s": 312.5, "wait_p50_ms": 4.2, "wait_p99_ms": 17.9, "ok": false,
+              "statuses": { "201": 100 },
+              "samples": [sample(0, 0, 57), sample(100, 60, 30), sample(200, 100, 5)],
+              "forked": [{ "version": 3, "before": 57, "entries": [entry(1), entry(2), entry(3)] }],
+              "waits": [{ "up_to_ms": 5.0, "count": 80 }, { "up_to_ms": 20.0, "count": 20 }] },
+            { "strategy": "batched", "sku": "lab-2", "stock_opening": 57, "sold": 57, "stock": 0,
+              "ok": true, "statuses": { "201": 57, "409": 43 } },
+        ],
+    });
+    let wanted = json!({ "lesson": "lost-update", "buyers": 8 });
+    Run {
+        id: ID.parse().unwrap(),
+        state: State::Done,
+        wanted: serde_json::from_value(wanted).unwrap(),
+        progress: Progress::default(),
+        guess: Some("exactly 100".to_owned()),
+        created_at: time::macros::datetime!(2026-11-21 10:00 UTC),
+        outcome: serde_json::from_value(outcome).unwrap(),
+    }
+}
+
+/// A shop with that run in its lab.
+pub async fn with_run(run: &Run) -> Shop {
+    let shop = Shop::start(1).await;
+    assert!(store::keep(&shop.pool.clone().into(), run).await.unwrap());
+    shop
+}
+
+/// Says, as a runner does, that somebody carries runs out.
+async fn somebody_is_there(shop: &Shop) {
+    let here = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
+    sqlx::query(here).execute(&shop.pool).await.unwrap();
+}
+
+async fn uploads(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
+    let mut body = format!(
+        "--{EDGE}\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n{csrf}\r\n--{EDGE}\r\n\
+         Content-Disposition: form-data; name=\"file\"; filename=\"run.json\"\r\n\
+         Content-Type: application/json\r\n\r\n"
+    )
+    .into_bytes();
+    body.extend_from_slice(file);
+    body.extend_from_slice(format!("\r\n--{EDGE}--\r\n").as_bytes());
+    let kind = format!("multipart/form-data; boundary={EDGE}");
+    let form = visitor.sends("/lab/files", "").header(CONTENT_TYPE, kind);
+    // Two content types would be none.
+    let mut form = form.body(body).build().unwrap();
+    let kind = form.headers().get_all(CONTENT_TYPE).iter().next_back().unwrap().clone();
+    form.headers_mut().insert(CONTENT_TYPE, kind);
+    Page::read(visitor.http.execute(form).await.unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lab_is_the_admin_s_and_off_it_shows_nothing() {
+    let shop = with_run(&oversold()).await;
+    let run = format!("/lab/runs/{ID}");
+    let file = format!("{run}/file");
+    let pages = ["/lab", "/lab/lessons/lost-update", &run, &file];
+    let (stranger, alice) = (Visitor::new(&shop), Visitor::signed_in(&shop, "alice").await);
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    for path in pages {
+        let sent = stranger.get(path).await;
+        let way = (sent.status.as_u16(), sent.place.starts_with("/sign-in?next=/lab"));
+        assert_eq!(way, (303, true), "{path}: {}", sent.place);
+        let refused = alice.get(path).await;
+        assert_eq!(refused.status, 403, "{path}");
+        assert!(refused.words().contains("This is the admin"), "{}", refused.words());
+        assert_eq!(admin.get(path).await.status, 200, "{path}");
+    }
+    assert!(admin.get("/").await.text.contains("href=\"/lab\""));
+    assert!(!alice.get("/").await.text.contains("href=\"/lab\""));
+    for path in ["/lab/lessons/none-such", "/lab/runs/1", &run.replace('5', "6")] {
+        assert_eq!(admin.get(path).await.status, 404, "{path}");
+    }
+
+    let mut shop = shop;
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let off = Visitor { base: shop.replicas[1].base_url.clone(), http: admin.http };
+    for path in pages {
+        let refused = off.get(path).await;
+        assert_eq!(refused.status, 403, "{path}");
+        let words = refused.words();
+        assert!(words.contains("The lab is off in this shop"), "{words}");
+        assert!(!words.contains("43 units") && !words.contains("order 1"), "{words}");
+    }
+    assert!(!off.get("/").await.text.contains("href=\"/lab\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
+    let shop = with_run(&oversold()).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let index = admin.get("/lab").await.words();
+    assert!(index.contains("1 lost-update Without a lock two orders read 10"), "{index}");
+    assert!(index.contains("claim shown 43 units do not exist"), "{index}");
+    let lesson = admin.get("/lab/lessons/lost-update").await;
+    let words = lesson.words();
+    for shown in ["Guess before you run it", "more than 100", "src/shop/stock/read_then_update.rs"]
+    {
+        assert!(words.contains(shown), "{shown}: {words}");
+    }
+    assert!(words.contains("pub(super) async fn read_stock("), "{words}");
+    assert!(!words.contains("Read, then update is two steps"), "told too early");
+
+    let ask = async |form: &str| {
+        let form = format!("csrf={}&{form}", lesson.csrf());
+        admin.post("/lab/lessons/lost-update/runs", &form).await
+    };
+    let wrong = ask("guess=7&orders=many&stock=&ttl_ms=5").await;
+    assert_eq!(wrong.status, 422);
+    for (id, why) in [
+        ("orders-wrong", "Type a whole number, 1 to 5,000."),
+        ("ttl_ms-wrong", "10 to 60,000 ms."),
+        ("guess-wrong", "Choose one of these."),
+    ] {
+        let beside = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();
+        assert!(beside.split("</p>").next().unwrap().contains(why), "{id}");
+    }
+    assert!(wrong.text.contains("value=\"many\""));
+    assert_eq!(ask("guess=0").await.status, 503, "nobody carries it out");
+    somebody_is_there(&shop).await;
+    let begun = ask("guess=0&buyers=8").await;
+    assert_eq!(begun.status, 303, "{}", begun.text);
+    let going = admin.get(&begun.place).await;
+    assert!(going.words().contains("waits to begin"), "{}", going.words());
+    assert!(going.text.contains("<noscript><meta http-equiv=\"refresh\""));
+    assert!(!going.words().contains("Read, then update is two steps"), "told too early");
+    assert!(admin.get("/lab").await.text.contains(&begun.place));
+    let guesses = "select count(*) from lab_runs where guess = 'exactly 100'";
+    assert_eq!(shop.number(guesses).await, 2);
+
+    let instead = ask("guess=1").await;
+    assert_eq!(
+        (instead.status.as_u16(), &instead.place),
+        (303, &format!("{}?instead=1", begun.place))
+    );
+    let told = admin.get(&instead.place).await.words();
+    assert!(told.contains("what you asked for was not begun"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_of_one_s_own_is_told_what_is_wrong_beside_the_field() {
+    let shop = Shop::start(1).await;
+    somebody_is_there(&shop).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let csrf = admin.get("/lab").await.csrf();
+    let ask = async |form: &str| admin.post("/lab/runs", &format!("csrf={csrf}&{form}")).await;
+    for (form, id) in [
+        ("stock=5", "strategies"),
+        ("strategies=none&buyers=65", "buyers"),
+        ("strategies=none&work_ms=-1", "work_ms"),
+        ("strategies=none&seed=x", "seed"),
+        ("strategies=none&fault=flush-redis&fault_for_ms=10001", "fault_for_ms"),
+    ] {
+        let wrong = ask(form).await;
+        assert_eq!(wrong.status, 422, "{form}");
+        assert!(wrong.text.contains(&format!("id=\"{id}-wrong\"")), "{form}");
+    }
+    let words = ask("strategies=batched&wait=retry").await.words();
+    assert!(words.contains("Batched has no waiting mode retry."), "{words}");
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
+    let begun = ask("strategies=none&strategies=batched&stock=1,000&journey=pay&wait=").await;
+    assert_eq!(begun.status, 303, "{}", begun.text);
+    let words = admin.get(&begun.place).await.words();
+    assert!(words.contains("A load of your own: none, batched"), "{words}");
+    assert!(words.contains("journey pay · stock 1000"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_shows_its_verdict_and_everything_it_rests_on() {
+    let shop = with_run(&oversold()).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let page = admin.get(&format!("/lab/runs/{ID}")).await;
+    let words = page.words();
+    for shown in [
+        "It does not add up 43 units do not exist: 100 sold of 57",
+        "Your guess: exactly 100. It was: more than 100.",
+        // Of three pairs the one that took the least time.
+        "Of 31 forks the shortest, 9.0 ms from the first read to the last step: order 1 on 8080 \
+         and order 2 on 8081 both read 57, 1.9 ms apart, and both wrote 56.",
+        "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
+        "The first two read version 3, 1.9 ms apart.",
+        "update items set stock = 56 where sku = $1; insert into stock_ledger",
+        "2.9 ms 8081 · order 2 reads 57",
+        "sold 100 57",
+        "oversold 43 0",
+        "sound? ✗ no ✓ yes",
+        "57 × 201, 43 × 409",
+        "longest stall 12 ms",
+        "Read, then update is two steps",
+        "B &#60;b&#62;reads&#60;/b&#62; it too.",
+    ] {
+        assert!(words.contains(shown), "{shown}\n{words}");
+    }
+    assert!(page.text.contains("class=\"off\">−1 → 56"), "a unit that does not exist is red");
+    assert!(!page.text.contains("http-equiv"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_weighs_little_on_the_wire() {
+    let shop = with_run(&oversold()).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let path = format!("/lab/runs/{ID}");
+    let text = admin.get(&path).await.text;
+    let mut all = vec![path.as_str()];
+    all.extend(text.split('"').filter(|part| part.starts_with("/static/")));
+    assert!(all.len() > 6, "{all:?}");
+    let (mut bytes, mut scripts) = (0, 0);
+    for path in all {
+        let packed = admin.asks(path).header(ACCEPT_ENCODING, "gzip").send().await.unwrap();
+        assert_eq!(packed.headers()["content-encoding"], "gzip", "{path}");
+        let weight = packed.bytes().await.unwrap().len();
+        bytes += weight;
+        scripts += if path.contains(".js") { weight } else { 0 };
+    }
+    assert!(bytes < 100_000 && scripts < 40_000, "{bytes} bytes, {scripts} of them script");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_taken_home_and_opened_in_another_shop() {
+    let run = oversold();
+    let (here, there) = (with_run(&run).await, Shop::start(1).await);
+    let path = format!("/lab/runs/{ID}");
+    let home = Visitor::signed_in(&here, "admin").await;
+    let answer = home.asks(&format!("{path}/file")).send().await.unwrap();
+    let name = format!("attachment; filename=\"holdfast-run-{ID}.json\"");
+    assert_eq!(answer.headers()[CONTENT_DISPOSITION], name.as_str());
+    let file = answer.bytes().await.unwrap();
+
+    let away = Visitor::signed_in(&there, "admin").await;
+    let csrf = away.get("/lab").await.csrf();
+    let main = |page: &Page| page.text.split("<main").nth(1).unwrap().to_owned();
+    let opened = uploads(&away, &csrf, &file).await;
+    assert_eq!((opened.status.as_u16(), &opened.place), (303, &path), "{}", opened.words());
+    assert_eq!(main(&away.get(&path).await), main(&home.get(&path).await));
+    let again = uploads(&away, &csrf, &file).await;
+    assert_eq!(again.place, format!("{path}?known=1"));
+    assert!(away.get(&again.place).await.words().contains("the file changed nothing"));
+
+    for forged in ["", "forged"] {
+        assert_eq!(uploads(&away, forged, &file).await.status, 403);
+    }
+    let mut going = run.clone();
+    going.state = State::Running;
+    let mut long = run.clone();
+    long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
+    let mut zero = run.clone();
+    zero.outcome.verdict = "a\0b".to_owned();
+    let text = |run: &Run| serde_json::to_vec(run).unwrap();
+    let large = vec![b' '; 3 * 1024 * 1024];
+    for (file, why) in [
+        (b"".to_vec(), "Choose a file"),
+        (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
+        (b"{}".to_vec(), "missing field"),
+        (text(&going), "it is not over"),
+        (text(&long), "it has too many lanes"),
+        (text(&zero), "has a zero byte"),
+        (large, "The file is too large"),
+    ] {
+        let refused = uploads(&away, &csrf, &file).await;
+        assert_eq!(refused.status, 422, "{why}: {}", refused.words());
+        let beside = refused.text.split("id=\"file-wrong\"").nth(1).unwrap();
+        assert!(beside.split("</p>").next().unwrap().contains(why), "{beside}");
+    }
+    assert_eq!(there.number("select count(*) from lab_runs").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_absurd_figures_is_shown_all_the_same() {
+    let mut run = oversold();
+    run.wanted.lesson = Some("<script>alert(1)</script>".to_owned());
+    for arm in &mut run.outcome.arms {
+        let [a, b] = [i64::MIN, i64::MAX];
+        (arm.stock_opening, arm.sold, arm.stock, arm.oversold) = (a, b, a, b);
+        (arm.undersold, arm.drift, arm.breaks, arm.forks) = (a, b, a, b);
+        arm.statuses.insert("0".to_owned(), u64::MAX);
+        for sample in &mut arm.samples {
+            (sample.t_ms, sample.sold, sample.stock, sample.waiting) = (u64::MAX, a, b, u64::MAX);
+        }
+        for bucket in &mut arm.waits {
+            bucket.count = u64::MAX;
+        }
+        for fork in &mut arm.forked {
+            fork.before = a;
+            fork.entries[0].delta = a;
+            fork.entries[0].after = b;
+        }
+    }
+    let mut money = run.outcome.arms[0].clone();
+    money.sku = None;
+    run.outcome.arms.push(money);
+    for (place, lane) in run.outcome.lanes.iter_mut().enumerate() {
+        lane.label = "</ol><script>".to_owned();
+        lane.arm = Some(usize::MAX);
+        lane.answered_us = None;
+        lane.events[1].t_us = if place == 0 { u64::MAX } else { 0 };
+        lane.events[1].value = Some(i64::MIN);
+        lane.events[1].key = "{user:".to_owned();
+    }
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let csrf = admin.get("/lab").await.csrf();
+    let opened = uploads(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
+    assert_eq!(opened.status, 303, "{}", opened.words());
+    for path in [opened.place.as_str(), "/lab"] {
+        let page = admin.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.words());
+        assert!(!page.text.contains("<script>"), "{path}");
+    }
+    assert_eq!(admin.get(&format!("{}/file", opened.place)).await.status, 200);
+}

@@ -1,0 +1,112 @@
+//! The lab in a real browser: stepping through a swimlane by keyboard, small and large, light and
+//! dark, and a run that is followed to its end.
+
+use serde_json::json;
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::common::{Shop, until};
+use crate::lab::{oversold, with_run};
+
+async fn at_the_run(shop: &Shop, javascript: bool) -> Browser {
+    let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
+    browser.go(&format!("/sign-in?next=/lab/runs/{}", oversold().id)).await;
+    browser.sign_in("admin").await;
+    browser.is_at("/lab/runs/").await;
+    browser
+}
+
+async fn number(browser: &Browser, script: &str) -> i64 {
+    let value = browser.driver.execute(format!("return {script}"), vec![]).await.unwrap();
+    value.json().as_i64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swimlane_is_stepped_through_by_keyboard() {
+    let shop = with_run(&oversold()).await;
+    let browser = at_the_run(&shop, true).await;
+    browser.reads(".says", "16 events").await;
+    let scrub = browser.find(".swim input[type=range]").await;
+    let press = async |key: Key, says: &str| {
+        scrub.send_keys(key).await.unwrap();
+        browser.reads(".says", says).await;
+    };
+    press(Key::Home, "event 1 of 16 0.0 ms · 8080 · order 1 is sent").await;
+    press(Key::Right, "event 2 of 16 0.1 ms · 8080 · order 1 begins, without a lock").await;
+    press(Key::Right, "event 3 of 16 1.0 ms · 8080 · order 1 reads 57").await;
+    press(Key::Left, "event 2 of 16").await;
+    press(Key::Left, "event 1 of 16").await;
+    press(Key::Left, "event 1 of 16").await;
+    press(Key::End, "event 16 of 16 10.9 ms · 8081 · order 2 is answered 201").await;
+    browser.click(".swim button[aria-label='One step back']").await;
+    browser.reads(".says", "event 15 of 16").await;
+    browser.click(".swim button.play").await;
+    browser.reads(".says", "event 16 of 16").await;
+
+    let fork = browser.find("details.fork summary").await;
+    fork.send_keys(Key::Enter).await.unwrap();
+    browser.reads("details.fork .says", "12 events").await;
+    until("the curve is drawn", async || {
+        number(&browser, "document.querySelectorAll('.u-wrap').length").await == 1
+    })
+    .await;
+    assert_eq!(browser.complaints().await, Vec::<serde_json::Value>::new());
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lab_s_pages_fit_a_small_screen_in_light_and_dark() {
+    let shop = with_run(&oversold()).await;
+    let browser = at_the_run(&shop, true).await;
+    let run = browser.is_at("/lab/runs/").await;
+    let screen = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    for scheme in ["light", "dark"] {
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        browser.devtools("Emulation.setEmulatedMedia", media).await;
+        for path in ["/lab", "/lab/lessons/lost-update", &run] {
+            browser.go(path).await;
+            let open = "document.querySelectorAll('details').forEach(d => d.open = true)";
+            browser.driver.execute(open, vec![]).await.unwrap();
+            let wide = number(&browser, "document.documentElement.scrollWidth").await;
+            assert!(wide <= 320, "{path} in {scheme} is {wide} wide");
+        }
+    }
+    assert_eq!(browser.complaints().await, Vec::<serde_json::Value>::new());
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_followed_to_its_end() {
+    let mut run = oversold();
+    run.state = holdfast::lab::run::State::Running;
+    let outcome = std::mem::take(&mut run.outcome);
+    let shop = with_run(&run).await;
+    for javascript in [true, false] {
+        let running = "update lab_runs set state = 'running', outcome = null, frame = 1";
+        sqlx::query(running).execute(&shop.pool).await.unwrap();
+        let browser = at_the_run(&shop, javascript).await;
+        browser.reads("#state", "goes on").await;
+        let progress = json!({
+            "said": ["A crowd comes."], "arms": 2, "arm": 1, "strategy": "batched",
+            "samples": [{ "t_ms": 0, "sold": 1, "stock": 56, "oversold": 0, "answered": 1,
+                          "waiting": 3, "p50_ms": 4.2, "p99_ms": 17.9 },
+                        { "t_ms": 100, "sold": 41, "stock": 16, "oversold": 2, "answered": 44,
+                          "waiting": 7, "p50_ms": 4.2, "p99_ms": 17.9 }],
+        });
+        let show = "update lab_runs set progress = $1, frame = frame + 1";
+        sqlx::query(show).bind(&progress).execute(&shop.pool).await.unwrap();
+        browser.reads("#said li", "A crowd comes.").await;
+        browser.reads("[data-figure=sold]", "41").await;
+        browser.reads("#live-title", "batched").await;
+        let end = "update lab_runs set state = 'done', outcome = $1, frame = frame + 1";
+        let outcome = serde_json::to_value(&outcome).unwrap();
+        sqlx::query(end).bind(outcome).execute(&shop.pool).await.unwrap();
+        browser.reads(".outcome", "43 units do not exist").await;
+        browser.reads(".takeaway", "Read, then update is two steps").await;
+        if javascript {
+            assert_eq!(browser.complaints().await, Vec::<serde_json::Value>::new());
+        }
+        browser.close().await;
+    }
+}
