@@ -27,10 +27,19 @@ impl Programs {
     pub(super) fn find(cluster: &Path) -> Result<Self> {
         let places = places();
         let folder = postgres_folder(&places, cluster)?;
-        let redis = first_of(&places, &["redis-server", "valkey-server"])
-            .ok_or_else(|| missing("redis-server", &Packages::REDIS))?;
+        let redis = redis_among(&places)?;
         Ok(Self { postgres: folder.join("postgres"), initdb: folder.join("initdb"), redis })
     }
+}
+
+/// Redis alone, for whoever needs one more.
+pub(super) fn redis() -> Result<PathBuf> {
+    redis_among(&places())
+}
+
+fn redis_among(places: &[PathBuf]) -> Result<PathBuf> {
+    first_of(places, &["redis-server", "valkey-server"])
+        .ok_or_else(|| missing("redis-server", &Packages::REDIS))
 }
 
 /// Postgres' own folder: the version that made the cluster, or the first place that has it.

@@ -72,7 +72,7 @@ pub(super) async fn answers(folder: &Path, name: &str) -> Result<(), String> {
     ping(&url(folder, name)).await.map_err(|error| error.to_string())
 }
 
-async fn ping(url: &str) -> RedisResult<()> {
+pub(super) async fn ping(url: &str) -> RedisResult<()> {
     let limits = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(ATTEMPT))
         .set_response_timeout(Some(ATTEMPT));

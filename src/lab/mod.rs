@@ -16,9 +16,14 @@ pub mod wanted;
 pub mod wishes;
 
 mod arm;
+mod by_hand;
+mod crowd;
 mod drawing;
 mod faults;
 mod house;
+mod looks;
+mod request;
 mod stage;
+mod target;
 
 pub use wishes::{Ungrantable, Wishes};

@@ -87,7 +87,11 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
     let played = timeout(LONGEST, play(&stage)).await;
-    let restored = timeout(RESTORED_WITHIN, stage.restore()).await;
+    let restored = timeout(RESTORED_WITHIN, async {
+        stage.restore().await?;
+        stage.house.sweep(&stage.items()).await
+    });
+    let restored = restored.await;
     let restored = restored.unwrap_or_else(|_| Err(anyhow!("not everybody has come back")));
     let (house, mut outcome) = stage.strike();
     let failed = match (played, restored) {

@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::house::House;
+pub use super::request::{Answer, Asking, Wish};
+use super::request::{PATIENCE, Traced};
 use super::run::{Fact, Lane, LaneEvent, Outcome, Progress, Wanted};
 use super::store;
 use crate::clock::monotonic_us;
@@ -23,8 +24,6 @@ use crate::load;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
 
-/// No request takes longer.
-const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
 /// What a run is carried out on.
@@ -37,117 +36,7 @@ pub struct Stage {
     outcome: Mutex<Outcome>,
     began_us: u64,
     requests: AtomicUsize,
-}
-
-/// What a request wishes for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wish {
-    /// The strategy.
-    pub lock: &'static str,
-    /// `try`, `retry` or `notify`.
-    pub wait: Option<&'static str>,
-    /// Extra work between read and write.
-    pub work_ms: u64,
-    /// The lease.
-    pub ttl_ms: Option<u64>,
-    /// Where it is held: a point's name, or `every`.
-    pub pause: Option<&'static str>,
-}
-
-impl Wish {
-    /// Nothing but a strategy.
-    #[must_use]
-    pub fn under(lock: &'static str) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
-    /// As lines of a request's head.
-    fn headers(&self) -> Vec<String> {
-        let mut lines = vec![format!("Holdfast-Lock: {}", self.lock), "Holdfast-Trace: on".into()];
-        if let Some(wait) = self.wait {
-            lines.push(format!("Holdfast-Wait: {wait}"));
-        }
-        if self.work_ms > 0 {
-            lines.push(format!("Holdfast-Work-Ms: {}", self.work_ms));
-        }
-        if let Some(ttl) = self.ttl_ms {
-            lines.push(format!("Holdfast-Ttl-Ms: {ttl}"));
-        }
-        if let Some(pause) = self.pause {
-            lines.push(format!("Holdfast-Pause: {pause}"));
-        }
-        lines
-    }
-}
-
-/// A request on its way.
-#[derive(Debug)]
-pub struct Asking {
-    /// Which.
-    pub id: Uuid,
-    label: String,
-    replica: usize,
-    sent_us: u64,
-    answer: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
-    outside: Vec<LaneEvent>,
-}
-
-impl Asking {
-    /// What came of it, for a request that nobody looks at.
-    ///
-    /// # Errors
-    /// When it was not answered.
-    pub(super) async fn done(self) -> anyhow::Result<Answer> {
-        let (status, body) = tokio::time::timeout(PATIENCE, self.answer).await???;
-        let body = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(Answer { status: Some(status), body })
-    }
-}
-
-/// What came of a request.
-#[derive(Debug, Clone)]
-pub struct Answer {
-    /// Its status; none when its connection broke.
-    pub status: Option<u16>,
-    /// Its body, as JSON.
-    pub body: Value,
-}
-
-impl Answer {
-    /// Whether the order was placed, or paid.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        matches!(self.status, Some(200 | 201))
-    }
-
-    /// What the item's stock was before this order, by its own entry.
-    #[must_use]
-    pub fn before(&self) -> Option<i64> {
-        self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
-    }
-
-    /// The order's id.
-    #[must_use]
-    pub fn order(&self) -> Option<Uuid> {
-        self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
-    }
-
-    /// The problem's name, if it is one: `sold-out`.
-    #[must_use]
-    pub fn problem(&self) -> Option<&str> {
-        let name = self.body.get("type").and_then(Value::as_str)?;
-        name.rsplit('/').next()
-    }
-}
-
-/// One line of a trace, as the API gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Traced {
-    pub(super) t_us: u64,
-    pub(super) event: String,
-    pub(super) key: String,
-    pub(super) value: Option<i64>,
-    pub(super) fence: Option<i64>,
+    items: Mutex<Vec<Sku>>,
 }
 
 impl Stage {
@@ -160,6 +49,7 @@ impl Stage {
             outcome: Mutex::default(),
             began_us: monotonic_us(),
             requests: AtomicUsize::new(0),
+            items: Mutex::default(),
         }
     }
 
@@ -203,8 +93,23 @@ impl Stage {
         body: &str,
         wish: &Wish,
     ) -> Asking {
+        self.post_keyed(token, label, replica, path, body, Uuid::now_v7(), wish)
+    }
+
+    /// The same with an idempotency key that was, or will be, used again.
+    #[expect(clippy::too_many_arguments, reason = "a request, in the order in which it is read")]
+    pub fn post_keyed(
+        &self,
+        token: &str,
+        label: &str,
+        replica: usize,
+        path: &str,
+        body: &str,
+        key: Uuid,
+        wish: &Wish,
+    ) -> Asking {
         let id = Uuid::now_v7();
-        let request = self.request(token, path, body, id, id, wish);
+        let request = self.request(token, path, body, id, key, wish);
         // From the last one on: what happens to a replica should not happen to the one whose pages
         // the visitor is likely to look at, which is the first.
         let last = self.house.replicas.len() - 1;
@@ -298,10 +203,18 @@ impl Stage {
     /// # Errors
     /// When it is not held.
     pub async fn let_go(&self, asking: &Asking) -> anyhow::Result<()> {
-        let path = format!("/api/lab/holds/{}", asking.id);
-        match self.ask(asking.replica, "POST", &path).await? {
+        let let_go = self.let_go_at(asking.replica, asking.id).await;
+        let_go.with_context(|| asking.label.clone())
+    }
+
+    /// The same for one that nobody waits for any more.
+    ///
+    /// # Errors
+    /// When it is not held.
+    pub async fn let_go_at(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
+        match self.ask(replica, "POST", &format!("/api/lab/holds/{request_id}")).await? {
             (204, _) => Ok(()),
-            (status, _) => bail!("{} could not be let go: {status}", asking.label),
+            (status, _) => bail!("it could not be let go: {status}"),
         }
     }
 
@@ -318,7 +231,14 @@ impl Stage {
         let made: Value = serde_json::from_slice(&body)?;
         let sku = made.get("sku").and_then(Value::as_str).map(ToOwned::to_owned);
         let sku = sku.with_context(|| format!("no item was made: {status} {made}"))?;
-        Sku::try_from(sku).map_err(|error| anyhow::anyhow!(error))
+        let sku = Sku::try_from(sku).map_err(|error| anyhow::anyhow!(error))?;
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).push(sku.clone());
+        Ok(sku)
+    }
+
+    /// The items that were made.
+    pub(super) fn items(&self) -> Vec<Sku> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What the ledger says of an item.
@@ -347,22 +267,45 @@ impl Stage {
         self.house.hands.replicas[asking.replica].resume().await;
     }
 
-    /// Kills the replica with that request on it, and waits until it is back.
+    /// Kills the replica with that request on it, and waits until it has gone. It is started again;
+    /// [`Stage::restore`] waits for that.
     ///
     /// # Errors
-    /// When it does not come back.
-    pub async fn kill(&self, asking: &mut Asking) -> anyhow::Result<()> {
+    /// When it does not go.
+    pub async fn kill(&self, mut asking: Asking) -> anyhow::Result<()> {
         self.house.hands.replicas[asking.replica].kill().await;
-        self.happened(asking, "killed");
-        self.restore().await
+        self.happened(&mut asking, "killed");
+        // Its connection breaks when the process is gone.
+        let answer = self.answer(asking).await?;
+        ensure!(answer.status.is_none(), "it was answered although its replica was killed");
+        Ok(())
     }
 
     /// Waits until everything is as it was, and tells what had to be done for it.
-    pub(super) async fn restore(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When somebody does not come back.
+    pub async fn restore(&self) -> anyhow::Result<()> {
         for words in self.house.restore().await? {
             self.say(words).await;
         }
         Ok(())
+    }
+
+    /// Breaks a request's connection: its client has gone, and does not hear the answer.
+    pub fn hang_up(&self, mut asking: Asking) {
+        asking.answer.abort();
+        self.happened(&mut asking, "hung up");
+        self.lane(Lane {
+            request_id: asking.id,
+            label: asking.label,
+            replica: self.house.replicas[asking.replica].port().to_string(),
+            arm: None,
+            sent_us: self.since(asking.sent_us),
+            answered_us: None,
+            status: None,
+            events: asking.outside,
+        });
     }
 
     async fn ask(

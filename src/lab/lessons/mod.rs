@@ -1,7 +1,28 @@
 //! The lessons: a claim, a run that shows it, and what to take away. One file each, all of one
 //! shape; a test plays each and holds it to its claim.
 
+mod check_then_delete;
+mod database;
+mod dead_holder;
+mod double_submit;
+mod early_release;
+mod failover;
+mod fence;
+mod hot_item;
+mod let_it_expire;
 mod lost_update;
+mod machine_gun;
+mod no_rollback;
+mod one_replica;
+mod outlived;
+mod pipeline;
+mod redlock;
+mod reentrant;
+mod two_items;
+mod waiting;
+mod watchdog;
+mod wrong_delete;
+mod wrong_key;
 
 use futures_util::future::BoxFuture;
 
@@ -47,7 +68,30 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 1] = [&lost_update::LESSON];
+pub static LESSONS: [&Lesson; 22] = [
+    &lost_update::LESSON,
+    &one_replica::LESSON,
+    &dead_holder::LESSON,
+    &let_it_expire::LESSON,
+    &wrong_delete::LESSON,
+    &check_then_delete::LESSON,
+    &outlived::LESSON,
+    &watchdog::LESSON,
+    &reentrant::LESSON,
+    &waiting::LESSON,
+    &failover::LESSON,
+    &redlock::LESSON,
+    &wrong_key::LESSON,
+    &fence::LESSON,
+    &double_submit::LESSON,
+    &machine_gun::LESSON,
+    &no_rollback::LESSON,
+    &pipeline::LESSON,
+    &early_release::LESSON,
+    &two_items::LESSON,
+    &database::LESSON,
+    &hot_item::LESSON,
+];
 
 /// The lesson of that name.
 #[must_use]

@@ -1,0 +1,97 @@
+//! A Redis for a moment: to be killed, or to be one of several, without harm to the shop's.
+//!
+//! Guarantees that nobody else reaches it (a socket in a folder of mode 0700; where it also listens
+//! on 127.0.0.1, so that another one can copy it, a random password), that it keeps nothing, and
+//! that it ends with its value. When this process is killed, it ends too (on Linux); its folder,
+//! which is empty then, stays.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep};
+
+use super::spawner::tied;
+use super::{programs, redis, sockets};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+
+/// A Redis of somebody's own.
+#[derive(Debug)]
+pub struct Spare {
+    /// Where it is, as redis-rs reads it.
+    pub url: String,
+    /// Where it listens besides, for another one that is to copy it.
+    pub port: u16,
+    /// What it asks for there.
+    pub password: String,
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Spare {
+    /// Starts one, empty, and waits until it answers. To be called from the main thread, whose end
+    /// ends it.
+    ///
+    /// # Errors
+    /// There is no such program, or it does not start.
+    pub async fn start() -> anyhow::Result<Self> {
+        let program = programs::redis()?;
+        let folder = sockets::make(None)?;
+        let socket = sockets::redis(&folder, redis::MAIN);
+        let password = format!("{:032x}", rand::random::<u128>());
+        // Free a moment ago. Whoever takes it meanwhile keeps this one from starting, and that is
+        // said.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let mut command = tied(&program);
+        command
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--requirepass", &password])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--repl-diskless-sync-delay", "0", "--unixsocketperm", "700"])
+            .arg("--unixsocket")
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child =
+            command.spawn().with_context(|| format!("can't start {}", program.display()))?;
+        let url = format!("redis+unix://{}?pass={password}", socket.display());
+        let mut spare = Self { url, port, password, child, folder };
+        spare.ready().await?;
+        Ok(spare)
+    }
+
+    async fn ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        while let Err(error) = redis::ping(&self.url).await {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("a spare Redis ended at once ({status})");
+            }
+            if Instant::now() > deadline {
+                bail!("a spare Redis does not answer: {error}");
+            }
+            sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Ends it without a word (SIGKILL), and waits until it has gone.
+    ///
+    /// # Errors
+    /// It can't be waited for.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        let _ = self.child.start_kill();
+        sockets::remove(&self.folder);
+    }
+}

@@ -1,0 +1,121 @@
+//! # The database alone
+//!
+//! The same crowd under the five ways that need no Redis; and then one of them done wrong: a lock
+//! that is taken in the statement that reads.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::time::{Instant, sleep};
+
+use super::{Lesson, Shown};
+use crate::lab::crowd::Crowd;
+use crate::lab::runner;
+use crate::lab::stage::{Stage, Wish};
+use crate::shop::Sku;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 25,
+    name: "database",
+    claim: "Postgres keeps orders apart in five ways, all exact and at five prices; and an advisory \
+            lock taken in the same statement as the read still reads the past.",
+    question: "`select stock, pg_advisory_xact_lock(key) from items` waits for somebody who is just \
+               selling one of 10, and then returns. Which stock?",
+    guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
+    right: 1,
+    shows: &["row-lock", "atomic", "version", "serializable", "advisory"],
+    takeaway: [
+        "With one Postgres and no other store, no lock in Redis is needed for this: any of the five \
+         is exact, whoever is paused or killed.",
+        "`atomic` locks the row for one statement, where one statement is enough; `version` and \
+         `serializable` make the losers begin again, and in a crowd most lose.",
+        "A statement sees what was committed when it began: a lock must be a statement of its own, \
+         before the read.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let past = same_statement(stage).await?;
+    let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
+    stage.say("The same crowd under each of the five.").await;
+    let crowd = Crowd { stock: 80, buyers: 10, orders: 100, work_ms: 1 };
+    runner::arms(stage, &crowd.under(stage, &strategies)).await?;
+    let outcome = stage.outcome();
+    ensure!(outcome.arms.len() == strategies.len(), "an arm is missing");
+    let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
+    let prices: Vec<String> = outcome
+        .arms
+        .iter()
+        .map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s))
+        .collect();
+    Ok(Shown::that(
+        sound && past == (10, 8),
+        format!(
+            "0 forks under all five, orders a second: {} · locked and read in one statement: {}, \
+             when 9 were left; in two: {}",
+            prices.join(", "),
+            past.0,
+            past.1
+        ),
+    ))
+}
+
+/// What is read by a statement that locks too, and by one after the lock; each while somebody sells
+/// one: of 10, then of 9.
+async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
+    let sku = stage.item(10).await?;
+    stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
+    let held = Wish { pause: Some("commit"), ..Wish::under("advisory") };
+    let first = stage.order("A", 0, &sku, &held);
+    stage.until_held(&first).await?;
+    let at_once = tokio::spawn(locked_read(stage.house.pool.clone(), sku.clone(), false));
+    until_waited_for(stage).await?;
+    stage.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
+    stage.finish(first).await?.sold_from()?;
+    let at_once = at_once.await??;
+    stage.say(format!("It returns {at_once}: what was there when it began.")).await;
+    let second = stage.order("B", 0, &sku, &held);
+    stage.until_held(&second).await?;
+    let in_turn = tokio::spawn(locked_read(stage.house.pool.clone(), sku, true));
+    until_waited_for(stage).await?;
+    stage.finish(second).await?.sold_from()?;
+    let in_turn = in_turn.await??;
+    stage.say(format!("The same in two statements, while B sells one of 9: {in_turn}.")).await;
+    Ok((at_once, in_turn))
+}
+
+/// Locks, and reads the stock: in two statements, or in one.
+async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::Result<i64> {
+    let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
+    let key = sku.lock_key().to_string();
+    if in_turn {
+        let lock = sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))");
+        lock.bind(&key).execute(&mut *tx).await?;
+        let read = sqlx::query_scalar("select stock from items where sku = $1");
+        return Ok(read.bind(sku.as_str()).fetch_one(&mut *tx).await?);
+    }
+    let both = sqlx::query_as::<_, (i64, String)>(
+        "select stock, pg_advisory_xact_lock(hashtextextended($2, 0))::text
+           from items where sku = $1",
+    );
+    let (stock, _) = both.bind(sku.as_str()).bind(&key).fetch_one(&mut *tx).await?;
+    Ok(stock)
+}
+
+/// Until somebody waits for an advisory lock.
+async fn until_waited_for(stage: &Stage) -> anyhow::Result<()> {
+    let end = Instant::now() + Duration::from_secs(3);
+    loop {
+        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        let waits = sqlx::query_scalar::<_, i64>(
+            "select count(*) from pg_locks where locktype = 'advisory' and not granted",
+        );
+        if waits.fetch_one(&mut *connection).await.context("pg_locks")? > 0 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "nobody waits for the lock");
+        drop(connection);
+        sleep(Duration::from_millis(5)).await;
+    }
+}

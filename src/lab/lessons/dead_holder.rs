@@ -1,0 +1,74 @@
+//! # Dead holder
+//!
+//! A replica is killed while it holds a lock without expiry, and once more between the `SETNX` and
+//! the `EXPIRE` of one that was to have one.
+
+use super::{Lesson, Shown};
+use crate::lab::looks::Expiry;
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 3,
+    name: "dead-holder",
+    claim: "A lock without expiry whose holder is killed is locked for ever; SETNX and EXPIRE as \
+            two steps leave the same hole between them.",
+    question: "The holder of a lock made with SETNX is killed. When can the next one have it?",
+    guesses: &[
+        "at once: Redis sees that the connection is gone",
+        "after a while, when Redis cleans up",
+        "when somebody deletes the key by hand",
+    ],
+    right: 2,
+    shows: &["setnx", "setnx-expire"],
+    takeaway: [
+        "Redis keeps a key, not a promise: it does not know who set it, nor whether they live.",
+        "An expiry in a second command is an expiry that may never come; `SET key value NX PX ms` \
+         is one command since 2013.",
+        "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
+         its holder lives.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let plain = killed(stage, "setnx", "held", "while it has the lock").await?;
+    stage.restore().await?;
+    let between = killed(stage, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
+    let words =
+        |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
+    Ok(Shown::that(
+        plain && between,
+        format!(
+            "killed with SETNX: {} · killed between SETNX and EXPIRE: {}",
+            words(plain),
+            words(between)
+        ),
+    ))
+}
+
+/// Whether the item stays locked when its holder is killed there; then it is freed by hand.
+async fn killed(
+    stage: &Stage,
+    strategy: &'static str,
+    at: &'static str,
+    when: &str,
+) -> anyhow::Result<bool> {
+    let sku = stage.item(10).await?;
+    stage.say(format!("A, under {strategy}, is killed {when}.")).await;
+    let held = Wish { pause: Some(at), ..Wish::under(strategy) };
+    let first = stage.order(&format!("A, {strategy}"), 0, &sku, &held);
+    stage.until_held(&first).await?;
+    stage.kill(first).await?;
+    let expiry = stage.expiry(&sku).await?;
+    let trying = Wish { wait: Some("try"), ..Wish::under(strategy) };
+    let second = stage.order("B", 1, &sku, &trying);
+    let second = stage.answer(second).await?;
+    let problem = second.problem().unwrap_or("nothing").to_owned();
+    stage.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
+    let deleted = stage.unlock_by_hand(&sku).await?;
+    let third = stage.order("B, after DEL by hand", 1, &sku, &trying);
+    let third = stage.answer(third).await?;
+    stage.say("Somebody deletes the key by hand, and B has the lock.").await;
+    Ok(expiry == Expiry::Never && problem == "lock-busy" && deleted && third.before() == Some(10))
+}

@@ -1,0 +1,75 @@
+//! # Early release
+//!
+//! A gives its lock back and is held before its commit. B takes the lock in between. The same with
+//! the lock around the transaction.
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 23,
+    name: "early-release",
+    claim: "Releasing before the commit is no lock.",
+    question: "Read and write lie inside the lock, and the transaction commits right after the lock \
+               is given back. Who can read the old value?",
+    guesses: &[
+        "nobody: the write was done under the lock",
+        "whoever takes the lock before the commit",
+        "only somebody who takes no lock",
+    ],
+    right: 1,
+    shows: &["early-release", "owner"],
+    takeaway: [
+        "A write is there for others when it is committed, and not when it is done.",
+        "`@Transactional` around a method with a lock inside is this mistake: the lock ends first, \
+         and the transaction after it.",
+        "The lock goes around the transaction: taken before it begins, given back after it \
+         commits.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let sku = stage.item(10).await?;
+    stage.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
+    let early = Wish { pause: Some("release"), ..Wish::under("early-release") };
+    let a = stage.order("A, early", 0, &sku, &early);
+    stage.until_held(&a).await?;
+    let free = stage.holder(&sku).await?.is_none();
+    let read = Wish { pause: Some("read"), wait: Some("try"), ..Wish::under("early-release") };
+    let b = stage.order("B, early", 1, &sku, &read);
+    stage.until_held(&b).await?;
+    stage
+        .say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
+        .await;
+    let a = stage.finish(a).await?.sold_from()?;
+    let b = stage.finish(b).await?.sold_from()?;
+    let audit = stage.audit(&sku).await?;
+    stage.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+
+    let sku = stage.item(10).await?;
+    let around = Wish { pause: Some("commit"), ..Wish::under("owner") };
+    let c = stage.order("A, around", 0, &sku, &around);
+    stage.until_held(&c).await?;
+    let trying = Wish { wait: Some("try"), ..Wish::under("owner") };
+    let d = stage.order("B, around", 1, &sku, &trying);
+    let d = stage.answer(d).await?;
+    let kept_out = d.problem() == Some("lock-busy");
+    stage.say("With the lock around the transaction, B is turned away at the same moment.").await;
+    stage.finish(c).await?.sold_from()?;
+    let e = stage.order("B, again", 1, &sku, &trying);
+    let e = stage.answer(e).await?.sold_from()?;
+    let around = stage.audit(&sku).await?;
+    let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    Ok(Shown::that(
+        free && forked && kept_out && e == 9 && around.ok,
+        format!(
+            "released before the commit: {} sold, {} left the shelf · after it: {} sold, {} left",
+            audit.sold,
+            audit.opening - audit.stock,
+            around.sold,
+            around.opening - around.stock
+        ),
+    ))
+}

@@ -1,0 +1,132 @@
+//! # Failover
+//!
+//! Two Redis of the lesson's own: a primary and its replica. Once the lock has been copied, it
+//! survives the primary. Then the replica is detached *before* the lock is taken, so that it
+//! certainly lacks it, the primary is killed, and the replica is promoted.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use redis::aio::MultiplexedConnection;
+use tokio::time::{Instant, sleep};
+
+use super::{Lesson, Shown};
+use crate::embedded::Spare;
+use crate::lab::by_hand::{process, take};
+use crate::lab::house::connect;
+use crate::lab::stage::Stage;
+use crate::lock::{Kind, LockKey, Wait};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 11,
+    name: "failover",
+    claim: "The primary grants the lock and dies before its replica has heard of it; the promoted \
+            replica grants it again: two holders.",
+    question: "Redis runs with a replica that takes over when the primary dies. A has the lock, the \
+               primary dies, the replica takes over. Who has the lock?",
+    guesses: &[
+        "A: a replica has everything",
+        "nobody",
+        "A, and whoever asks the new primary, if the copy came too late",
+    ],
+    right: 2,
+    shows: &["owner"],
+    takeaway: [
+        "Redis answers before its replicas have the write: what was granted in the last moment may \
+         never have happened for the next primary.",
+        "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
+        "A lock service that may forget needs a store that refuses late writes: see the fence.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+const PREFIX: &str = "holdfast-lab:";
+/// Shorter than a connection waits for an answer.
+const WAIT_MS: u32 = 300;
+const TTL: Option<Duration> = Some(Duration::from_secs(30));
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let key = LockKey::new("{sku:tea}")?;
+    stage.say("A primary and its replica, of the lesson's own.").await;
+    let (mut primary, replica) = pair().await?;
+    let mut primary_there = connect(&primary.url).await?;
+    let mut replica_there = connect(&replica.url).await?;
+    let before = process(&primary.url, PREFIX, "A")?;
+    let after = process(&replica.url, PREFIX, "B")?;
+
+    let copied = take(&before, Kind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let copies = until_copied(&mut primary_there).await?;
+    let has_it = is_locked(&mut replica_there).await?;
+    stage.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
+    copied.release().await;
+    // That is copied too, before the link breaks.
+    until_copied(&mut primary_there).await?;
+
+    stage.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
+    let by_a = take(&before, Kind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let uncopied = copies_of_all(&mut primary_there).await?;
+    let lacks_it = !is_locked(&mut replica_there).await?;
+    primary.kill().await?;
+    stage.say("The primary is killed, and the replica is the primary now. B asks it.").await;
+    let by_b = take(&after, Kind::Owner, Wait::Try, &key, TTL).await?;
+    let two = !by_b.is_nothing();
+    stage.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
+    // Nobody is there to give it back to.
+    by_a.leave_to_expire();
+    let guards = by_b.lock()?;
+    guards.release().await;
+    stage
+        .fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
+    Ok(Shown::that(
+        two && copies == 1 && has_it && lacks_it && uncopied == 0,
+        format!(
+            "with {copies} copy the replica had the lock; with {uncopied} it granted A's lock to B: \
+             2 holders at once"
+        ),
+    ))
+}
+
+/// A primary, and a replica that has caught up.
+async fn pair() -> anyhow::Result<(Spare, Spare)> {
+    let primary = Spare::start().await?;
+    let replica = Spare::start().await?;
+    let mut there = connect(&replica.url).await?;
+    let mut password = redis::cmd("CONFIG");
+    password.arg("SET").arg("masterauth").arg(&primary.password).exec_async(&mut there).await?;
+    let mut follow = redis::cmd("REPLICAOF");
+    follow.arg("127.0.0.1").arg(primary.port).exec_async(&mut there).await?;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let info: String = redis::cmd("INFO").arg("replication").query_async(&mut there).await?;
+        if info.contains("master_link_status:up") {
+            return Ok((primary, replica));
+        }
+        ensure!(Instant::now() < end, "the replica does not catch up");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How many replicas have all that was written so far, after waiting a moment for one.
+///
+/// `WAIT` speaks of what its own connection wrote; so that writes something last.
+async fn copies_of_all(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
+    redis::cmd("SET").arg(format!("{PREFIX}last")).arg(1).exec_async(redis).await?;
+    Ok(redis::cmd("WAIT").arg(1).arg(WAIT_MS).query_async(redis).await?)
+}
+
+/// The same, once there is one; a busy machine may take a while.
+async fn until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
+    for _ in 0..20 {
+        match copies_of_all(redis).await? {
+            0 => {}
+            copies => return Ok(copies),
+        }
+    }
+    bail!("the replica does not catch up")
+}
+
+async fn is_locked(redis: &mut MultiplexedConnection) -> anyhow::Result<bool> {
+    let key = format!("{PREFIX}lock:{{sku:tea}}");
+    Ok(redis::cmd("EXISTS").arg(key).query_async(redis).await?)
+}

@@ -1,0 +1,162 @@
+//! # Fence
+//!
+//! The paused holder of `watchdog` once more, with a lock whose every grant has a number that the
+//! row remembers. Then Redis forgets its numbers. And last, by hand: why the number alone is not
+//! enough.
+
+use sqlx::PgConnection;
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish};
+use crate::shop::Sku;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 14,
+    name: "fence",
+    claim: "The paused holder comes back and Postgres refuses its write; Redis is flushed so that \
+            numbers start again, and it still refuses. And a number that only must not be smaller \
+            would not have been enough.",
+    question: "Every grant of the lock has a number, and the row refuses a write with a smaller one \
+               than it has seen. A has 1 and B has 2; both have read 10. A writes, then B writes. \
+               How many of the two writes does that check refuse?",
+    guesses: &["A's", "B's", "both", "neither: a sale is lost"],
+    right: 3,
+    shows: &["fenced"],
+    takeaway: [
+        "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \
+         asks too early.",
+        "A fence says that somebody came later; that nobody came in between is said only by \
+         equality with something that every write changes, the row's version.",
+        "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
+         grow.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let paused = paused_holder(stage).await?;
+    let flushed = flushed_redis(stage).await?;
+    let alone = number_alone(stage).await?;
+    let lost = alone.sold - (10 - alone.shelf);
+    stage.fact("lost with `fence <= mine` alone", lost);
+    stage.fact("lost with the version too", alone.lost_with_version);
+    Ok(Shown::that(
+        paused && flushed && lost == 1 && alone.lost_with_version == 0,
+        format!(
+            "the late write was refused, and after a flush of Redis too: 0 forks · with the number \
+             alone: {} sold, {} left the shelf",
+            alone.sold,
+            10 - alone.shelf,
+        ),
+    ))
+}
+
+/// A is stopped after its read, B sells, A comes back.
+async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
+    let sku = stage.item(10).await?;
+    stage
+        .say("A has the lock for 300 ms and has read 10; then its whole process is stopped.")
+        .await;
+    let wish = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("fenced") };
+    let mut first = stage.order("A, paused", 0, &sku, &wish);
+    stage.until_held(&first).await?;
+    stage.pause(&mut first).await;
+    stage.until_free(&sku).await?;
+    let second = stage.order("B", 1, &sku, &Wish::under("fenced"));
+    let second = stage.answer(second).await?.sold_from()?;
+    stage.say("B had the lock after A, with a higher number, and has sold one.").await;
+    stage.resume(&mut first).await;
+    let first = stage.finish(first).await?;
+    let audit = stage.audit(&sku).await?;
+    let refused = first.problem() == Some("lock-lost");
+    let what = first.problem().unwrap_or("nothing");
+    stage.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
+    stage.fact("the late write was answered with", what);
+    let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
+    Ok(refused && second == 10 && sound)
+}
+
+/// Redis forgets the lock and its numbers while A holds it.
+async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
+    let sku = stage.item(10).await?;
+    for number in 1..=3 {
+        let one = stage.order(&format!("before, {number}"), number, &sku, &Wish::under("fenced"));
+        stage.answer(one).await?.sold_from()?;
+    }
+    let before = number_of(stage, &sku).await?;
+    stage.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
+    let wish = Wish { pause: Some("read"), ..Wish::under("fenced") };
+    let first = stage.order("A, forgotten", 0, &sku, &wish);
+    stage.until_held(&first).await?;
+    redis::cmd("FLUSHALL").exec_async(&mut stage.redis().await?).await?;
+    stage.say("Redis forgets everything: the lock, and how far it had counted.").await;
+    let second = stage.order("B, numbers from 1", 1, &sku, &Wish::under("fenced"));
+    let second = stage.answer(second).await?.sold_from()?;
+    let number = number_of(stage, &sku).await?;
+    stage
+        .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
+        .await;
+    let first = stage.press_on(first).await?;
+    let audit = stage.audit(&sku).await?;
+    let sold = 4 + i64::from(first.is_done());
+    stage
+        .say(match first.before() {
+            Some(stock) => {
+                format!("A's write was refused. It read again, {stock}, and wrote that.")
+            }
+            None => format!("A's write was refused: {}.", first.problem().unwrap_or("no answer")),
+        })
+        .await;
+    stage.fact("the row's number before and after the flush", format!("{before}, {number}"));
+    let grew = before > 1 && number > before && second == 7;
+    let once = first.before().is_none_or(|stock| stock == 6);
+    let sound = audit.ok && audit.forks.is_empty();
+    Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
+}
+
+/// The greatest number that the row has seen.
+async fn number_of(stage: &Stage, sku: &Sku) -> anyhow::Result<i64> {
+    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let number = sqlx::query_scalar("select fence from items where sku = $1");
+    Ok(number.bind(sku.as_str()).fetch_one(&mut *connection).await?)
+}
+
+/// What came of two writes whose numbers are in order and whose reads are not.
+struct Alone {
+    sold: i64,
+    shelf: i64,
+    lost_with_version: i64,
+}
+
+/// Read 1, read 2, write 1, write 2: on a table that only this connection sees.
+async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
+    stage.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
+    let mut tx = stage.house.pool.begin().await.map_err(|(_, error)| error)?;
+    let by_number = "update shelf set stock = 9, fence = $1, version = version + 1
+                      where fence <= $1 and $2 > 0";
+    let (sold, shelf) = both_write(&mut tx, by_number).await?;
+    let by_version = "update shelf set stock = 9, fence = $1, version = version + 1
+                       where fence <= $1 and version = $2";
+    let (sold_once, shelf_once) = both_write(&mut tx, by_version).await?;
+    tx.rollback().await?;
+    stage.say(format!("`fence <= mine`: {sold} writes pass, {shelf} are left of 10.")).await;
+    Ok(Alone { sold, shelf, lost_with_version: sold_once - (10 - shelf_once) })
+}
+
+/// Both have read 10 at version 1: how many of the two writes pass, and what is left.
+async fn both_write(tx: &mut PgConnection, write: &'static str) -> anyhow::Result<(i64, i64)> {
+    sqlx::raw_sql(
+        "drop table if exists shelf;
+         create temp table shelf as select 10::bigint as stock, 0::bigint as fence, 1::bigint as version",
+    )
+    .execute(&mut *tx)
+    .await?;
+    let mut passed = 0;
+    for fence in [1_i64, 2] {
+        let written = sqlx::query(write).bind(fence).bind(1_i64).execute(&mut *tx).await?;
+        passed += i64::try_from(written.rows_affected())?;
+    }
+    let left = sqlx::query_scalar("select stock from shelf").fetch_one(&mut *tx).await?;
+    Ok((passed, left))
+}

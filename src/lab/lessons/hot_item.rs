@@ -1,0 +1,55 @@
+//! # Hot item
+//!
+//! The same crowd for one item under five strategies, one after the other.
+
+use anyhow::Context as _;
+
+use super::{Lesson, Shown};
+use crate::lab::crowd::Crowd;
+use crate::lab::runner;
+use crate::lab::stage::Stage;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 26,
+    name: "hot-item",
+    claim: "One item, everybody at once: who takes everybody's order under one lock and in one \
+            transaction sells at least three times what the textbook lock does, and all are right.",
+    question: "Everybody wants the same item. What limits how many are sold per second?",
+    guesses: &[
+        "the processors",
+        "one order after the other has to be written to disk, and the lock handed on in between",
+        "Redis",
+    ],
+    right: 1,
+    shows: &["owner", "fenced", "row-lock", "atomic", "batched"],
+    takeaway: [
+        "One after the other means one commit after the other, and a commit waits for the disk: no \
+         lock is faster than that.",
+        "The textbook lock is slower still, because it lies idle until somebody asks again.",
+        "Whoever waits anyway can be served together: one lock, one transaction, one commit, and \
+         each gets an answer of its own.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+/// What is claimed of `batched` against `owner`.
+const AT_LEAST: f64 = 3.0;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let strategies = ["owner", "fenced", "row-lock", "atomic", "batched"];
+    let crowd = Crowd { stock: 1_000, buyers: 32, orders: 160, work_ms: 0 };
+    stage.say("The same orders for one item, under five strategies in turn.").await;
+    runner::arms(stage, &crowd.under(stage, &strategies)).await?;
+    let outcome = stage.outcome();
+    let rate = |name: &str| {
+        let arm = outcome.arms.iter().find(|arm| arm.strategy == name);
+        arm.map(|arm| arm.orders_per_s).with_context(|| format!("{name} is missing"))
+    };
+    let ratio = rate("batched")? / rate("owner")?.max(0.1);
+    let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
+    let rates = strategies.map(|name| format!("{name} {:.0}", rate(name).unwrap_or(0.0)));
+    Ok(Shown::that(
+        sound && ratio >= AT_LEAST,
+        format!("orders a second: {} · batched is {ratio:.1} times owner", rates.join(", ")),
+    ))
+}

@@ -1,0 +1,88 @@
+//! # Let it expire
+//!
+//! A few orders one after the other under a lock that nobody deletes; the same under one that is
+//! given back; and then one whose work is longer than the lease.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 4,
+    name: "let-it-expire",
+    claim: "Never deleting is safe only while all work is shorter than the TTL, and costs one TTL \
+            per change.",
+    question: "The lock is never deleted and ends by itself after 300 ms; an order takes 10 ms. How \
+               long do six orders for one item take at least?",
+    guesses: &["60 ms", "300 ms", "1.5 s", "3 s"],
+    right: 2,
+    shows: &["expire-only"],
+    takeaway: [
+        "A lock that only time takes away makes everybody wait for the longest work there could be, \
+         every time.",
+        "Whoever makes the time shorter to sell more breaks it sooner: work that outlives it runs \
+         beside the next one.",
+        "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+const TTL_MS: u64 = 300;
+const CHANGES: u32 = 6;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage
+        .say(format!("{CHANGES} orders, one after the other, never deleting, TTL {TTL_MS} ms."))
+        .await;
+    let slow = one_by_one(stage, "expire-only").await?;
+    stage.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis())).await;
+    let quick = one_by_one(stage, "owner").await?;
+    stage.say(format!("{} ms.", quick.as_millis())).await;
+
+    let sku = stage.item(10).await?;
+    stage.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
+    let held = Wish { ttl_ms: Some(TTL_MS), pause: Some("read"), ..Wish::under("expire-only") };
+    let first = stage.order("A", 0, &sku, &held);
+    stage.until_held(&first).await?;
+    stage.until_free(&sku).await?;
+    let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under("expire-only") };
+    let second = stage.order("B", 1, &sku, &wish);
+    let second = stage.answer(second).await?.sold_from()?;
+    let first = stage.finish(first).await?.sold_from()?;
+    let audit = stage.audit(&sku).await?;
+    stage.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
+
+    // Between two there lies one TTL, by Redis's clock; it counts whole milliseconds.
+    let least = Duration::from_millis((TTL_MS - 1) * u64::from(CHANGES - 1));
+    stage.fact("never deleted", format!("{} ms", slow.as_millis()));
+    stage.fact("given back", format!("{} ms", quick.as_millis()));
+    let costs = slow >= least && quick < slow;
+    let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    Ok(Shown::that(
+        costs && forked,
+        format!(
+            "{CHANGES} changes took {} ms, a TTL of {TTL_MS} ms between any two ({} ms when given \
+             back); longer work: {} sold, {} left the shelf",
+            slow.as_millis(),
+            quick.as_millis(),
+            audit.sold,
+            audit.opening - audit.stock
+        ),
+    ))
+}
+
+/// How long a few orders take.
+async fn one_by_one(stage: &Stage, strategy: &'static str) -> anyhow::Result<Duration> {
+    let sku = stage.item(100).await?;
+    let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under(strategy) };
+    let began = Instant::now();
+    for number in 1..=CHANGES {
+        let replica = number as usize;
+        let order = stage.order(&format!("{strategy} {number}"), replica, &sku, &wish);
+        stage.answer(order).await?.sold_from()?;
+    }
+    Ok(began.elapsed())
+}

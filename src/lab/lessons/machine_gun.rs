@@ -1,0 +1,103 @@
+//! # Machine gun
+//!
+//! One client's request is held while it has its token, and the same request is fired at both
+//! replicas; meanwhile others buy the same item. Then the client has patience.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish, order_of};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 17,
+    name: "machine-gun",
+    claim: "A lock on the client's token lets one request of that client in at a time and slows \
+            nobody else; it limits overlap, not rate: a patient flood needs a rate limit.",
+    question: "A client sends each of 40 orders as soon as the one before is answered, each with a \
+               token of its own. How many of them does the lock on the token refuse?",
+    guesses: &["all but the first", "about half", "none"],
+    right: 2,
+    shows: &["row-lock"],
+    takeaway: [
+        "A lock on the token is taken before anything else is, so the duplicate costs a round trip \
+         to Redis and no row, no lock and no connection that others want.",
+        "It says *not twice at once*. Whoever waits for each answer is never twice at once, however \
+         often he comes.",
+        "*Not more than so many a second* is another question, and needs a counter with a time.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+const SHOTS: usize = 40;
+const OTHERS: usize = 8;
+const STRATEGY: &str = "row-lock";
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let sku = stage.item(1_000).await?;
+    let (client, others) = (&stage.house.buyers[0], &stage.house.buyers[1..=OTHERS]);
+    let (key, body) = (Uuid::now_v7(), order_of(&sku));
+    stage
+        .say("A client's order has its token, and is held before it asks for anything else.")
+        .await;
+    let held = Wish { pause: Some("wait"), ..Wish::under(STRATEGY) };
+    let first = stage.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
+    stage.until_held(&first).await?;
+
+    stage
+        .say(format!("The same request {SHOTS} times at once, while {OTHERS} others order."))
+        .await;
+    let (usual, path) = (Wish::under(STRATEGY), "/api/orders");
+    let began = Instant::now();
+    let (body, usual) = (&body, &usual);
+    let shots = (0..SHOTS)
+        .map(|shot| stage.post_keyed(client, "a shot", shot, path, body, key, usual).done());
+    let buying = others.iter().enumerate().map(|(at, other)| async move {
+        let order = stage.post_as(other, "another client", at, path, body, usual);
+        let answer = stage.answer(order).await?;
+        anyhow::Ok((answer.is_done(), began.elapsed()))
+    });
+    let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
+    let took = began.elapsed();
+    let mut turned_away = 0;
+    for shot in shots {
+        turned_away += usize::from(shot?.problem() == Some("idempotency-key-in-flight"));
+    }
+    let (mut served, mut slowest) = (0, Duration::ZERO);
+    for one in buying {
+        let (done, after) = one?;
+        served += usize::from(done);
+        slowest = slowest.max(after);
+    }
+    let ms = took.as_millis();
+    stage.say(format!("{turned_away} were told within {ms} ms that it is worked on.")).await;
+    let first = stage.finish(first).await?;
+
+    stage.say(format!("Now with patience: {SHOTS} orders, each with a token of its own.")).await;
+    let began = Instant::now();
+    let mut patient = 0;
+    for shot in 0..SHOTS {
+        let order = stage.post_as(client, "patient", shot, path, body, usual);
+        patient += usize::from(order.done().await?.is_done());
+    }
+    let a_second = patient as f64 / began.elapsed().as_secs_f64();
+    stage.say(format!("All of them go through, {a_second:.0} a second.")).await;
+    let audit = stage.audit(&sku).await?;
+    stage.fact("the slowest of the others waited", format!("{} ms", slowest.as_millis()));
+    let sold = i64::try_from(1 + OTHERS + SHOTS)?;
+    Ok(Shown::that(
+        turned_away == SHOTS
+            && served == OTHERS
+            && first.is_done()
+            && patient == SHOTS
+            && audit.sold == sold,
+        format!(
+            "{turned_away} of {SHOTS} at once were turned away, {served} of {OTHERS} others served \
+             within {} ms; one after the other {patient} of {SHOTS} went through",
+            slowest.as_millis()
+        ),
+    ))
+}

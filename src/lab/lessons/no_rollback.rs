@@ -1,0 +1,135 @@
+//! # No rollback
+//!
+//! Three short conversations with Redis about one key, each looked at afterwards.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value, cmd};
+
+use super::{Lesson, Shown};
+use crate::lab::stage::Stage;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 21,
+    name: "no-rollback",
+    claim: "MULTI/EXEC does not roll back what went before an error; a command that can't even be \
+            queued aborts everything; DISCARD only drops the queue.",
+    question: "MULTI, SET stock 9, LPUSH stock x (stock is no list), SET sold 1, EXEC. What is in \
+               Redis afterwards?",
+    guesses: &[
+        "nothing: one failed, so all are rolled back",
+        "stock 9 and sold 1: the error undoes nothing",
+        "stock 9 alone: it stops at the error",
+    ],
+    right: 1,
+    shows: &[],
+    takeaway: [
+        "EXEC runs a queue without anybody in between, and that is all: it isolates, and does not \
+         undo.",
+        "An error of form (a wrong number of arguments) is seen when the command is queued and ends \
+         everything; an error of meaning is seen when it is too late.",
+        "What must happen as a whole belongs into Postgres, or into a script that checks before its \
+         first write.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let mut talk = Talk {
+        redis: stage.redis().await?,
+        stock: stage.own_key("stock"),
+        sold: stage.own_key("sold"),
+    };
+    let (stock, sold) = (talk.stock.clone(), talk.sold.clone());
+
+    talk.begin().await?;
+    stage.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
+    talk.says(cmd("MULTI")).await?;
+    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    talk.says(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
+    talk.says(cmd("SET").arg(&sold).arg(1).clone()).await?;
+    let complaint = talk.complaint(cmd("EXEC")).await;
+    let half = talk.values().await?;
+    stage.say(format!("EXEC complains of LPUSH. Redis has {}.", words(&half))).await;
+
+    talk.begin().await?;
+    stage.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
+    talk.says(cmd("MULTI")).await?;
+    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    let unqueued = talk.complaint(cmd("SET").arg(&stock).clone()).await;
+    let aborted = talk.complaint(cmd("EXEC")).await;
+    let none = talk.values().await?;
+    stage.say(format!("It can't be queued, and EXEC runs nothing: {}.", words(&none))).await;
+
+    talk.begin().await?;
+    stage.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
+    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    talk.says(cmd("MULTI")).await?;
+    talk.says(cmd("SET").arg(&stock).arg(8).clone()).await?;
+    talk.says(cmd("DISCARD")).await?;
+    let kept = talk.values().await?;
+    stage
+        .say(format!("The queue is gone; what was done before MULTI stays: {}.", words(&kept)))
+        .await;
+    cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut talk.redis).await?;
+
+    let told = |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
+    stage.fact("EXEC after a command of the wrong type", complaint.clone().unwrap_or_default());
+    stage.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
+    let seen = half == (Some(9), Some(1))
+        && none == (Some(10), None)
+        && kept == (Some(9), None)
+        && told(&complaint, "wrong kind")
+        && unqueued.is_some()
+        && (told(&aborted, "EXECABORT") || told(&aborted, "discarded"));
+    Ok(Shown::that(
+        seen,
+        format!(
+            "after an error in EXEC: {} · after one in the queue: {} · after DISCARD: {}",
+            words(&half),
+            words(&none),
+            words(&kept)
+        ),
+    ))
+}
+
+type Values = (Option<i64>, Option<i64>);
+
+fn words((stock, sold): &Values) -> String {
+    let number = |value: &Option<i64>| value.map_or("nothing".to_owned(), |v| v.to_string());
+    format!("stock {}, sold {}", number(stock), number(sold))
+}
+
+/// One connection, on which nobody else speaks: MULTI is a state of it.
+struct Talk {
+    redis: MultiplexedConnection,
+    stock: String,
+    sold: String,
+}
+
+impl Talk {
+    /// 10 on the shelf, and nothing sold.
+    async fn begin(&mut self) -> RedisResult<()> {
+        cmd("DEL").arg(&self.sold).exec_async(&mut self.redis).await?;
+        cmd("SET").arg(&self.stock).arg(10).arg("EX").arg(60).exec_async(&mut self.redis).await
+    }
+
+    async fn says(&mut self, command: Cmd) -> RedisResult<Value> {
+        command.query_async(&mut self.redis).await
+    }
+
+    /// What Redis has against it.
+    async fn complaint(&mut self, command: Cmd) -> Option<String> {
+        match command.query_async::<Value>(&mut self.redis).await {
+            Err(error) => Some(error.to_string()),
+            Ok(Value::Array(answers)) => answers.into_iter().find_map(|answer| match answer {
+                Value::ServerError(error) => Some(format!("{error:?}")),
+                _ => None,
+            }),
+            Ok(_) => None,
+        }
+    }
+
+    async fn values(&mut self) -> RedisResult<Values> {
+        cmd("MGET").arg(&self.stock).arg(&self.sold).query_async(&mut self.redis).await
+    }
+}

@@ -1,0 +1,78 @@
+//! # One replica
+//!
+//! A mutex is asked at the replica that has it and at one that has not; then a crowd at one
+//! replica, and the same crowd at two.
+
+use anyhow::ensure;
+
+use super::{Lesson, Shown};
+use crate::lab::crowd::Crowd;
+use crate::lab::runner;
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 2,
+    name: "one-replica",
+    claim: "A mutex in the process is exact on one replica and oversells on two.",
+    question: "100 units and a mutex per item, in the memory of each replica. When is more sold \
+               than there is?",
+    guesses: &[
+        "never: a mutex is a mutex",
+        "as soon as there are two replicas",
+        "only when a replica crashes",
+        "only when the machine is busy",
+    ],
+    right: 1,
+    shows: &["local"],
+    takeaway: [
+        "A mutex keeps the threads of one process apart, and a second process has a mutex of its \
+         own.",
+        "It passes every test that runs one replica, and breaks on the day somebody scales to two, \
+         or a roll-out lets the old one live for a moment longer.",
+        "What two processes share must be kept apart by something that they share, too.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let sku = stage.item(10).await?;
+    stage.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
+    let first = stage.order("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("local") });
+    stage.until_held(&first).await?;
+    let trying = Wish { wait: Some("try"), ..Wish::under("local") };
+    let beside = stage.order("B, same replica", 0, &sku, &trying);
+    let beside = stage.answer(beside).await?;
+    let kept_out = beside.problem() == Some("lock-busy");
+    stage.say("B asks the same replica: the mutex is taken, as it should be.").await;
+    let elsewhere = stage.order("C, other replica", 1, &sku, &trying);
+    let elsewhere = stage.answer(elsewhere).await?.sold_from()?;
+    stage.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.").await;
+    let first = stage.finish(first).await?.sold_from()?;
+    let audit = stage.audit(&sku).await?;
+    stage.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock)).await;
+
+    stage.say("The same crowd twice: at one replica, then at all of them.").await;
+    let crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5 };
+    let mut specs = crowd.under(stage, &["local", "local"]);
+    specs[0].replicas = 1;
+    runner::arms(stage, &specs).await?;
+    let outcome = stage.outcome();
+    ensure!(outcome.arms.len() == 2, "an arm is missing");
+    let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
+    let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
+    let seen = pair && one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
+    Ok(Shown::that(
+        seen,
+        format!(
+            "one replica: {} sold of {}, {} forks · {} replicas: {} sold of {}, {} forks",
+            one.sold,
+            one.stock_opening,
+            one.forks,
+            specs[1].replicas,
+            two.sold,
+            two.stock_opening,
+            two.forks,
+        ),
+    ))
+}

@@ -1,0 +1,66 @@
+//! # Outlived
+//!
+//! A reads, and its lease ends before it writes: the lesson waits for that, by Redis's word. B
+//! takes the lock, and both are holders at one time, until both have written.
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 7,
+    name: "outlived",
+    claim: "The textbook lock (an owner's UUID, compared and deleted in one script) deletes only \
+            its own lock, and yet has two holders when the work outlives the lease.",
+    question: "A's lease of 300 ms ends while A still works. B takes the lock. What does A do when \
+               it comes to its write?",
+    guesses: &[
+        "it is refused: the lock is not its own any more",
+        "it deletes B's lock",
+        "it writes, and nobody notices",
+        "it takes the lock again first",
+    ],
+    right: 2,
+    shows: &["owner"],
+    takeaway: [
+        "A lease with an expiry is a promise for so long and no longer, whoever compares what when \
+         it is given back.",
+        "Nothing in `owner` looks at the lock at the moment of the write, and a look would not \
+         help: the lease may end between the look and the write.",
+        "A longer lease makes it rarer, and everybody wait longer for the dead.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let sku = stage.item(10).await?;
+    stage.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
+    let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("owner") };
+    let first = stage.order("A", 0, &sku, &short);
+    stage.until_held(&first).await?;
+    stage.until_free(&sku).await?;
+    stage.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
+    let usual = Wish { pause: Some("read"), ..Wish::under("owner") };
+    let second = stage.order("B", 1, &sku, &usual);
+    stage.until_held(&second).await?;
+    let held_by_b = stage.holder(&sku).await?;
+    stage.say("B has the lock now, and has read 10 as well: two holders.").await;
+    let first = stage.finish(first).await?.sold_from()?;
+    let after_a = stage.holder(&sku).await?;
+    let left_alone = held_by_b.is_some() && held_by_b == after_a;
+    stage.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
+    let second = stage.finish(second).await?.sold_from()?;
+    let audit = stage.audit(&sku).await?;
+    stage.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock)).await;
+    stage.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
+    let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
+    Ok(Shown::that(
+        left_alone && (first, second) == (10, 10) && forked,
+        format!(
+            "B's lock was not touched, and yet both read 10: {} sold, {} left the shelf, {} fork in \
+             the ledger",
+            audit.sold,
+            audit.opening - audit.stock,
+            audit.forks.len(),
+        ),
+    ))
+}

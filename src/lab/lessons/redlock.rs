@@ -1,0 +1,154 @@
+//! # Redlock
+//!
+//! Five Redis of the lesson's own, of which two and then three are killed. Before that, a holder
+//! whose process stands still for longer than its lease: a thread with a runtime of its own, which
+//! is blocked, so that no timer of it runs and nothing is renewed.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, ensure};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use super::{Lesson, Shown};
+use crate::embedded::Spare;
+use crate::lab::by_hand::{process, take};
+use crate::lab::house::connect;
+use crate::lab::stage::Stage;
+use crate::lock::{Kind, LockKey, Locks, Redis, Released, Wait};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 12,
+    name: "redlock",
+    claim: "Five nodes: with two down the lock works, with three down it refuses; a pause still \
+            defeats it, and it has no fence to stop that.",
+    question: "The lock lies on a majority of five independent Redis. Which of these still makes \
+               two holders?",
+    guesses: &[
+        "two of the five die",
+        "three of the five die",
+        "the holder's process stands still for longer than the lease",
+        "none of them",
+    ],
+    right: 2,
+    shows: &["redlock"],
+    takeaway: [
+        "A majority survives the death of any two of five, and says so honestly when three are \
+         gone.",
+        "It answers a question about nodes; the pause of a holder is none, and five nodes forget \
+         its lease as surely as one does.",
+        "There is no number that grows with every grant on whatever majority, so the store has \
+         nothing to compare: see the fence.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+const PREFIX: &str = "holdfast-lab:";
+const NODES: usize = 5;
+const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.say("Five independent Redis, of the lesson's own.").await;
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        nodes.push(Spare::start().await?);
+    }
+    let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
+    let locks = quorum(&urls, "B")?;
+    let key = LockKey::new("{sku:tea}")?;
+
+    let paused = paused_holder(stage, &urls, &locks, &key).await?;
+
+    for node in &mut nodes[..2] {
+        node.kill().await?;
+    }
+    let with_three = take(&locks, Kind::Quorum, Wait::Retry, &key, None).await?;
+    let works = !with_three.is_nothing();
+    with_three.lock()?.release().await;
+    stage.say("Two of the five are killed: three agree, and the lock is granted.").await;
+
+    nodes[2].kill().await?;
+    let with_two = take(&locks, Kind::Quorum, Wait::Try, &key, None).await;
+    let refused = with_two.err().map(|error| error.to_string());
+    stage.say("A third is killed: no majority can be had, and that is not called busy.").await;
+    let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
+    stage.fact("with three down it said", why);
+    Ok(Shown::that(
+        works && refused.is_some() && paused,
+        format!(
+            "2 of {NODES} down: granted · 3 down: refused · holder paused for one lease: {} holders, \
+             and no number to tell them apart",
+            if paused { 2 } else { 1 },
+        ),
+    ))
+}
+
+/// A process with a majority of those.
+fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
+    let nodes: Result<Vec<Redis>, _> = urls.iter().map(|url| Redis::open(url)).collect();
+    Ok(process(&urls[0], PREFIX, name)?.with_quorum(nodes?))
+}
+
+/// What the holder says when it goes on.
+struct Woken {
+    still_its_own: bool,
+}
+
+/// A takes the lock and stands still until no node has it; B takes it. Whether both had it.
+async fn paused_holder(
+    stage: &Stage,
+    urls: &[String],
+    locks: &Locks,
+    key: &LockKey,
+) -> anyhow::Result<bool> {
+    let (taken, is_taken) = oneshot::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let (woke, woken) = oneshot::channel();
+    let (there, name) = (urls.to_vec(), key.clone());
+    // A process that stands still is a thread that does: nothing else runs on its runtime.
+    let holder = thread::spawn(move || -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let locks = quorum(&there, "A")?;
+            let guards = take(&locks, Kind::Quorum, Wait::Retry, &name, SHORT).await?.lock()?;
+            let _ = taken.send(());
+            let _ = may_go_on.recv();
+            let still_its_own = guards.release().await == Released::Held;
+            let _ = woke.send(Woken { still_its_own });
+            Ok(())
+        })
+    });
+    is_taken.await.context("A did not get the lock")?;
+    stage.say("A has the lock for a second, and stands still with all that it would do.").await;
+    until_forgotten(urls).await?;
+    let second = take(locks, Kind::Quorum, Wait::Retry, key, None).await?;
+    let granted = !second.is_nothing();
+    stage.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
+    let _ = go_on.send(());
+    let a = woken.await.context("A did not wake")?;
+    second.lock()?.release().await;
+    holder.join().map_err(|_| anyhow!("A's thread broke"))??;
+    stage.say("Only when A gives back does it hear that the lock was lost.").await;
+    Ok(granted && !a.still_its_own)
+}
+
+/// Waits until no node has a key.
+async fn until_forgotten(urls: &[String]) -> anyhow::Result<()> {
+    let end = Instant::now() + Duration::from_secs(10);
+    for url in urls {
+        let mut node = connect(url).await?;
+        // Asking for it by name is what makes a node look at its expiry.
+        while redis::cmd("GET")
+            .arg(format!("{PREFIX}lock:{{sku:tea}}"))
+            .query_async::<Option<String>>(&mut node)
+            .await?
+            .is_some()
+        {
+            ensure!(Instant::now() < end, "the lease does not end");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    Ok(())
+}

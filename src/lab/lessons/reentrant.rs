@@ -1,0 +1,116 @@
+//! # Reentrant
+//!
+//! A caller that holds a lock asks for it once more: under a plain one, under one that counts, and
+//! with the guard handed down.
+
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+
+use super::{Lesson, Shown};
+use crate::lab::by_hand::{Got, take};
+use crate::lab::stage::Stage;
+use crate::lock::{Kind, LockKey, Wait};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 9,
+    name: "reentrant",
+    claim: "Who calls itself under a plain lock waits for itself; under a counted lock, or with the \
+            guard handed down, it does not.",
+    question: "A function takes the lock of an item and calls another one, which takes the same \
+               lock. What happens under the textbook lock?",
+    guesses: &[
+        "nothing: it is the same caller",
+        "the second waits for the first, which waits for the second",
+        "the first one's lock is replaced",
+    ],
+    right: 1,
+    shows: &["owner", "watchdog"],
+    takeaway: [
+        "A plain lock has a new owner with every acquisition, so the second call is a stranger and \
+         waits until somebody gives up.",
+        "A counted lock has to know who \u{201c}itself\u{201d} is: a thread's or a process's name \
+         lets two requests in that only share the name.",
+        "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
+         that it does not outlive the lock.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let prefix = stage.own_key("reentrant:");
+    let locks = stage.process(&prefix, "lesson")?;
+    let key = LockKey::new("{sku:tea}")?;
+    stage.say("A caller holds the plain lock, and asks for it once more.").await;
+    let held = take(&locks, Kind::Owner, Wait::Try, &key, None).await?.lock()?;
+    let again = take(&locks, Kind::Owner, Wait::Retry, &key, None).await?;
+    let (waited, by) = match &again {
+        Got::Lock(_) => (0, String::new()),
+        Got::Nothing { waited, holder } => {
+            (waited.as_millis(), holder.process.clone().unwrap_or_default())
+        }
+    };
+    let itself = again.is_nothing() && by == "lesson";
+    stage.say(format!("It gave up after {waited} ms, and the holder was {by}: itself.")).await;
+    stage.fact("waited for itself", format!("{waited} ms"));
+    held.release().await;
+
+    stage.say("The same with the guard handed down: nobody is asked.").await;
+    let held = take(&locks, Kind::Watchdog, Wait::Try, &key, None).await?.lock()?;
+    let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
+    let handed_down = inner == Some(true);
+    held.release().await;
+
+    let mut redis = stage.redis().await?;
+    let counted = Counted { key: stage.own_key("counted") };
+    stage.say("And a lock that counts how often its owner has taken it.").await;
+    let twice = counted.lock(&mut redis, "request 1").await? == 1
+        && counted.lock(&mut redis, "request 1").await? == 2;
+    let other = counted.lock(&mut redis, "request 2").await? == 0;
+    let kept = counted.unlock(&mut redis, "request 1").await? == 1
+        && counted.lock(&mut redis, "request 2").await? == 0;
+    let free = counted.unlock(&mut redis, "request 1").await? == 0
+        && counted.lock(&mut redis, "request 2").await? == 1;
+    let counts = twice && other && kept && free;
+    let shared = Counted { key: stage.own_key("shared-name") };
+    let first = shared.lock(&mut redis, "replica 8080").await?;
+    let second = shared.lock(&mut redis, "replica 8080").await?;
+    let both_in = (first, second) == (1, 2);
+    stage.say("Named after its process, it lets two requests of that process in at once.").await;
+    stage.fact("inside at once under one name", second);
+    Ok(Shown::that(
+        itself && handed_down && counts && both_in,
+        format!(
+            "the plain lock waited {waited} ms for itself; the counted one was taken twice and free \
+             after two releases; under one process's name {second} got in"
+        ),
+    ))
+}
+
+/// A lock that its owner may take again: a hash with the owner's name and how often.
+struct Counted {
+    key: String,
+}
+
+impl Counted {
+    /// How often the owner has it now; 0 when it is somebody else's.
+    async fn lock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
+        let script = Script::new(
+            "if redis.call('exists', KEYS[1]) == 1
+                and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+             local count = redis.call('hincrby', KEYS[1], ARGV[1], 1)
+             redis.call('pexpire', KEYS[1], 10000)
+             return count",
+        );
+        Ok(script.key(&self.key).arg(owner).invoke_async(redis).await?)
+    }
+
+    /// How often the owner still has it; it is free at 0.
+    async fn unlock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
+        let script = Script::new(
+            "local count = redis.call('hincrby', KEYS[1], ARGV[1], -1)
+             if count <= 0 then redis.call('del', KEYS[1]) end
+             return count",
+        );
+        Ok(script.key(&self.key).arg(owner).invoke_async(redis).await?)
+    }
+}

@@ -1,0 +1,142 @@
+//! # Two items
+//!
+//! Two who want the same two things and take them in opposite order: with locks in Redis, with the
+//! rows of Postgres, and through the shop, which sorts.
+
+use anyhow::Context as _;
+use futures_util::future::join_all;
+use sqlx::PgConnection;
+use tokio::time::Instant;
+
+use super::{Lesson, Shown};
+use crate::lab::by_hand::take;
+use crate::lab::stage::{Stage, Wish};
+use crate::lock::{Kind, LockKey, Wait};
+use crate::shop::Sku;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 24,
+    name: "two-items",
+    claim: "Two orders, two items, opposite order: with Redis locks both wait until they time out, \
+            with row locks Postgres ends one; sorted, neither waits for ever.",
+    question: "A holds tea and wants coffee; B holds coffee and wants tea. Both use row locks of \
+               Postgres. What happens?",
+    guesses: &[
+        "both wait until they time out",
+        "Postgres notices the circle and ends one of the two",
+        "the one that came first gets both",
+    ],
+    right: 1,
+    shows: &["owner", "row-lock"],
+    takeaway: [
+        "A circle needs two who take in different order: sort, and there is none.",
+        "Postgres looks for circles among its own locks; nobody looks among locks in Redis, and \
+         nobody at all where one lock is in Redis and one in Postgres.",
+        "So there is one order for everything: tokens, then orders, then items by name, then \
+         accounts, and all locks before the connection to the database.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+const PAIRS: usize = 12;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let waited_ms = in_redis(stage).await?;
+    let (one, other) = (stage.item(100).await?, stage.item(100).await?);
+    let ended = in_postgres(stage, &one, &other).await?;
+    let placed = through_the_shop(stage, &one, &other).await?;
+    let (first, second) = (stage.audit(&one).await?, stage.audit(&other).await?);
+    let wanted = 2 * PAIRS;
+    let sold = i64::try_from(wanted)?;
+    let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
+    stage.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
+    stage.fact("ended by Postgres", format!("{ended} of 2"));
+    Ok(Shown::that(
+        waited_ms.is_some() && ended == 1 && placed == wanted && sound,
+        format!(
+            "Redis: both gave up after {} ms · Postgres: {ended} of 2 ended · sorted: {placed} of \
+             {wanted} orders placed",
+            waited_ms.unwrap_or_default()
+        ),
+    ))
+}
+
+/// How long both waited, if both did so in vain.
+async fn in_redis(stage: &Stage) -> anyhow::Result<Option<u128>> {
+    let prefix = stage.own_key("two-items:");
+    let (a, b) = (stage.process(&prefix, "A")?, stage.process(&prefix, "B")?);
+    let (tea, coffee) = (LockKey::new("{sku:tea}")?, LockKey::new("{sku:coffee}")?);
+    let a_has = take(&a, Kind::Owner, Wait::Try, &tea, None).await?.lock()?;
+    let b_has = take(&b, Kind::Owner, Wait::Try, &coffee, None).await?.lock()?;
+    stage.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
+    let began = Instant::now();
+    let (a_wants, b_wants) = tokio::join!(
+        take(&a, Kind::Owner, Wait::Retry, &coffee, None),
+        take(&b, Kind::Owner, Wait::Retry, &tea, None),
+    );
+    let waited = began.elapsed().as_millis();
+    let both = a_wants?.is_nothing() && b_wants?.is_nothing();
+    stage.say(format!("Nobody notices: both give up after {waited} ms.")).await;
+    a_has.release().await;
+    b_has.release().await;
+    Ok(both.then_some(waited))
+}
+
+/// How many of the two transactions Postgres ended.
+async fn in_postgres(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    let pool = &stage.house.pool;
+    let mut a = pool.begin().await.map_err(|(_, error)| error)?;
+    let mut b = pool.begin().await.map_err(|(_, error)| error)?;
+    lock_row(&mut a, one).await?;
+    lock_row(&mut b, other).await?;
+    stage.say("In Postgres: the same with two rows.").await;
+    let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
+    let is_circle = |outcome: &Result<(), sqlx::Error>| {
+        let error = outcome.as_ref().err().and_then(sqlx::Error::as_database_error);
+        error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
+    };
+    let ended = usize::from(is_circle(&a_wants)) + usize::from(is_circle(&b_wants));
+    let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
+    stage.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
+    drop(a.rollback().await);
+    drop(b.rollback().await);
+    anyhow::ensure!(ended + went_on == 2, "something else came of it");
+    Ok(ended)
+}
+
+async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
+    let row = sqlx::query("select from items where sku = $1 for no key update");
+    row.bind(sku.as_str()).execute(tx).await.map(drop)
+}
+
+/// How many orders were placed that name the two in opposite order.
+async fn through_the_shop(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    stage.say("Through the shop: orders for both, named in opposite order, at once.").await;
+    let body = |first: &Sku, second: &Sku| {
+        format!(
+            "{{\"lines\":[{{\"sku\":\"{first}\",\"quantity\":1}},\
+             {{\"sku\":\"{second}\",\"quantity\":1}}]}}"
+        )
+    };
+    let (there, back) = (body(one, other), body(other, one));
+    let mut placed = 0;
+    for strategy in ["row-lock", "fenced"] {
+        // The first one of each has both items and is held; everybody else waits behind it.
+        let held = Wish { pause: Some("read"), ..Wish::under(strategy) };
+        let first = stage.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
+        stage.until_held(&first).await?;
+        let wish = Wish::under(strategy);
+        let second = stage.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &wish);
+        let rest = (2..PAIRS).map(|at| {
+            let body = if at % 2 == 0 { &there } else { &back };
+            stage.post("one of many", at, "/api/orders", body, &wish).done()
+        });
+        let rest = join_all(rest.collect::<Vec<_>>());
+        let (first, second, rest) = tokio::join!(stage.finish(first), stage.answer(second), rest);
+        placed += usize::from(first?.is_done()) + usize::from(second?.is_done());
+        for one in rest {
+            placed += usize::from(one.context("one of many")?.is_done());
+        }
+    }
+    Ok(placed)
+}

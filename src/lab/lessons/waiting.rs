@@ -1,0 +1,75 @@
+//! # Waiting
+//!
+//! The same crowd three times: who finds the lock taken gives up, asks again every so often, or
+//! stands in line and is handed it.
+
+use anyhow::ensure;
+
+use super::{Lesson, Shown};
+use crate::lab::crowd::Crowd;
+use crate::lab::run::Arm;
+use crate::lab::runner;
+use crate::lab::stage::Stage;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 10,
+    name: "waiting",
+    claim: "Fail at once, ask again every 50 ms, or be handed the lock: the same load, three \
+            distributions of waiting.",
+    question: "12 buyers want the same item, and each order takes some milliseconds. Who asks again \
+               every 50 ms or so instead of standing in line: what does it cost?",
+    guesses: &[
+        "nothing: everybody gets the lock in the end",
+        "the lock lies idle between two attempts, and the unlucky wait the longest",
+        "only a few more commands to Redis",
+    ],
+    right: 1,
+    shows: &["owner", "fenced"],
+    takeaway: [
+        "Giving up at once is honest and cheap, and leaves the waiting to the client.",
+        "Asking again keeps the lock idle until somebody happens to ask, serves whoever asks at the \
+         right moment, and has no end for the unlucky.",
+        "A line that is told when the lock is free waits as long as the others work, and everybody \
+         about as long.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let crowd = Crowd { stock: 1_000, buyers: 12, orders: 120, work_ms: 5 };
+    let mut specs = crowd.under(stage, &["owner", "owner", "fenced"]);
+    for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
+        spec.wait = Some(wait.to_owned());
+    }
+    stage.say("The same orders: first with a try, then with retries, then in line.").await;
+    runner::arms(stage, &specs).await?;
+    let outcome = stage.outcome();
+    ensure!(outcome.arms.len() == 3, "an arm is missing");
+    let (tried, again, line) = (&outcome.arms[0], &outcome.arms[1], &outcome.arms[2]);
+    let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
+    let wanted = i64::try_from(specs[0].orders)?;
+    let all_sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0);
+    let seen = all_sound
+        && turned_away > 0
+        && tried.sold + i64::try_from(turned_away)? == wanted
+        && line.sold == wanted
+        && spread(line) < spread(again);
+    Ok(Shown::that(
+        seen,
+        format!(
+            "try: {turned_away} of {wanted} turned away · retry: half within {:.0} ms, the last \
+             hundredth {:.0} ms, {:.1} times as long · in line: {:.0} and {:.0} ms, {:.1} times",
+            again.wait_p50_ms,
+            again.wait_p99_ms,
+            spread(again),
+            line.wait_p50_ms,
+            line.wait_p99_ms,
+            spread(line),
+        ),
+    ))
+}
+
+/// How much longer the unlucky wait than the usual: what a slow machine changes least.
+fn spread(arm: &Arm) -> f64 {
+    arm.wait_p99_ms / arm.wait_p50_ms.max(1.0)
+}

@@ -1,0 +1,87 @@
+//! # Watchdog
+//!
+//! Work of twice its lease keeps its lock under renewal. Then the process of such a holder is
+//! stopped with SIGSTOP, its renewals with it, until Redis has no lock any more.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 8,
+    name: "watchdog",
+    claim: "Renewal lets long work finish alone; a process that is paused after its read still \
+            comes back as a second holder.",
+    question: "The lock is renewed every third of its lease while the work runs. Can it still have \
+               two holders?",
+    guesses: &[
+        "no: it never runs out while the work runs",
+        "yes, when the work is long enough",
+        "yes, when the process is paused: its renewals are paused too",
+    ],
+    right: 2,
+    shows: &["watchdog"],
+    takeaway: [
+        "Renewal turns \u{201c}how long may the work take?\u{201d} into \u{201c}how long may the \
+         process be silent?\u{201d}, which is a better question and still one.",
+        "A process is silent when its garbage is collected, its machine is suspended, its container \
+         moved or its disk full: it can't notice, because it does not run.",
+        "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
+         what it remembers.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+const LEASE_MS: u64 = 900;
+const SHORT_MS: u64 = 300;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let alone = long_work(stage).await?;
+    let sku = stage.item(10).await?;
+    stage.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
+    let wish = Wish { ttl_ms: Some(SHORT_MS), pause: Some("read"), ..Wish::under("watchdog") };
+    let mut first = stage.order("A", 0, &sku, &wish);
+    stage.until_held(&first).await?;
+    stage.pause(&mut first).await;
+    stage.until_free(&sku).await?;
+    stage.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.").await;
+    let second = stage.order("B", 1, &sku, &Wish::under("watchdog"));
+    let second = stage.answer(second).await?.sold_from()?;
+    stage.resume(&mut first).await;
+    let first = stage.finish(first).await?.sold_from()?;
+    let audit = stage.audit(&sku).await?;
+    stage.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    Ok(Shown::that(
+        alone && forked,
+        format!(
+            "twice its lease at work, and nobody else was let in; paused for one lease: {} sold, {} \
+             left the shelf",
+            audit.sold,
+            audit.opening - audit.stock,
+        ),
+    ))
+}
+
+/// Work of two leases: the lock is the same all the while, and who asks is told that it is taken.
+async fn long_work(stage: &Stage) -> anyhow::Result<bool> {
+    let sku = stage.item(10).await?;
+    stage.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
+    let wish = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
+    let first = stage.order("A, long work", 0, &sku, &wish);
+    stage.until_held(&first).await?;
+    let at_first = stage.holder(&sku).await?;
+    sleep(Duration::from_millis(2 * LEASE_MS)).await;
+    let trying = Wish { wait: Some("try"), ..Wish::under("watchdog") };
+    let other = stage.order("B, in between", 1, &sku, &trying);
+    let other = stage.answer(other).await?;
+    let still = stage.holder(&sku).await?;
+    stage.say("Two leases later the lock is still A's, and B is turned away.").await;
+    let first = stage.finish(first).await?;
+    let same = at_first.is_some() && at_first == still;
+    Ok(same && other.problem() == Some("lock-busy") && first.is_done())
+}

@@ -1,0 +1,75 @@
+//! # Wrong delete
+//!
+//! A chain of three: each comes back late and deletes the lock of the next one. After each release
+//! Redis is asked whether there is a lock, while somebody certainly holds one.
+
+use super::{Lesson, Shown};
+use crate::lab::stage::{Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 5,
+    name: "wrong-delete",
+    claim: "An expiry without an owner: A outlives its lease and deletes B's lock, B deletes C's, \
+            and so on.",
+    question: "A's lock ended, B has it now. A is done and deletes the key. How long does the \
+               damage last?",
+    guesses: &[
+        "until B is done: then all is in order again",
+        "until the TTL has run out once",
+        "until nobody waits any more: each deletes the next one's lock",
+    ],
+    right: 2,
+    shows: &["ttl"],
+    takeaway: [
+        "`DEL key` deletes whatever is there, and after an expiry that is somebody else's.",
+        "One late holder is enough: B never was late, and deletes C's lock all the same.",
+        "Whoever deletes must show that the lock is his own, in the same step.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let sku = stage.item(10).await?;
+    stage
+        .say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.")
+        .await;
+    let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("ttl") };
+    let a = stage.order("A", 0, &sku, &short);
+    stage.until_held(&a).await?;
+    stage.until_free(&sku).await?;
+
+    let long = Wish { pause: Some("read"), ..Wish::under("ttl") };
+    let b = stage.order("B", 1, &sku, &long);
+    stage.until_held(&b).await?;
+    let of_b = stage.holder(&sku).await?;
+    stage.say("B has the lock now, for 10 s, and has read 10.").await;
+    let a = stage.finish(a).await?.sold_from()?;
+    let b_robbed = of_b.is_some() && stage.holder(&sku).await?.is_none();
+    stage.say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.").await;
+
+    let c = stage.order("C", 0, &sku, &long);
+    stage.until_held(&c).await?;
+    let of_c = stage.holder(&sku).await?;
+    stage.say("C finds no lock, takes it, and reads 9.").await;
+    let b = stage.finish(b).await?.sold_from()?;
+    let c_robbed = of_c.is_some() && of_c != of_b && stage.holder(&sku).await?.is_none();
+    stage.say("B writes 9 and deletes the key: it was C's. B never was late.").await;
+
+    let d = stage.order("D", 1, &sku, &Wish::under("ttl"));
+    let d = stage.answer(d).await?.sold_from()?;
+    let c = stage.finish(c).await?.sold_from()?;
+    let audit = stage.audit(&sku).await?;
+    let left = audit.opening - audit.stock;
+    stage.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold)).await;
+    stage.fact("read, in order of coming", format!("{a}, {b}, {c}, {d}"));
+    let robbed = usize::from(b_robbed) + usize::from(c_robbed);
+    Ok(Shown::that(
+        robbed == 2 && (a, b) == (10, 10) && (c, d) == (9, 9) && audit.sold == 4 && left < 4,
+        format!(
+            "{robbed} locks deleted by somebody else, one late holder: {} sold, {left} left the \
+             shelf, {} breaks in the ledger",
+            audit.sold, audit.breaks
+        ),
+    ))
+}

@@ -1,0 +1,108 @@
+//! # Wrong key
+//!
+//! One account pays two orders at once: under a lock on the order, then under one on the account.
+//! Then a crowd does.
+
+use anyhow::{Context as _, ensure};
+use uuid::Uuid;
+
+use super::{Lesson, Shown};
+use crate::lab::crowd::Crowd;
+use crate::lab::run::Journey;
+use crate::lab::runner;
+use crate::lab::stage::{Answer, Stage, Wish, order_of};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 13,
+    name: "wrong-key",
+    claim: "A lock on the order's id does nothing for a balance that two orders share.",
+    question: "Every payment takes a good lock, on the id of the order that is paid. One account \
+               pays two orders at once. What does the lock do?",
+    guesses: &[
+        "it keeps the two payments apart",
+        "nothing: each has its own lock at once",
+        "one of the two is refused",
+    ],
+    right: 1,
+    shows: &["wrong-key", "owner"],
+    takeaway: [
+        "A lock is on what is *changed*, not on what is at hand: here the balance, not the order.",
+        "Every test of such a lock is green, because the lock works; only the ledger sees it.",
+        "In this shop a write says which key it needs, and a guard that names another one is a bug \
+         that is found at once.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+/// What one order costs.
+const PRICE: i64 = 100;
+const MONEY: i64 = 1_000;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    let purse = purse(stage).await?;
+    let pay = |label: &str, replica, order: Uuid, wish: &Wish| {
+        let path = format!("/api/orders/{order}/pay");
+        stage.post_as(&purse.token, label, replica, &path, "", wish)
+    };
+    stage.say("A has the lock on its order, has read a balance of 1,000, and is held.").await;
+    let held = Wish { pause: Some("read"), ..Wish::under("wrong-key") };
+    let a = pay("A pays", 0, purse.orders[0], &held);
+    stage.until_held(&a).await?;
+    let trying = Wish { wait: Some("try"), ..Wish::under("wrong-key") };
+    let b = pay("B pays", 1, purse.orders[1], &trying);
+    let b = balance(&stage.answer(b).await?)?;
+    stage.say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.").await;
+    let a = balance(&stage.finish(a).await?)?;
+    stage.say("A writes 900. Two orders of 100 are paid, and 100 are gone.").await;
+    let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
+
+    stage.say("Now a crowd: one account, many orders, under either lock.").await;
+    let crowd = Crowd { stock: 60, buyers: 8, orders: 48, work_ms: 2 };
+    let mut specs = crowd.under(stage, &["wrong-key", "owner"]);
+    for spec in &mut specs {
+        spec.journey = Journey::Pay;
+    }
+    runner::arms(stage, &specs).await?;
+    let outcome = stage.outcome();
+    ensure!(outcome.arms.len() == 2, "an arm is missing");
+    let (wrong, right) = (&outcome.arms[0], &outcome.arms[1]);
+    Ok(Shown::that(
+        pair && wrong.forks > 0 && !wrong.ok && right.ok && right.forks == 0,
+        format!(
+            "2 orders of {PRICE} paid, {} taken · a crowd under wrong-key: {} forks, {} cents \
+             never taken · under a lock on the account: {} forks",
+            MONEY - a.1,
+            wrong.forks,
+            wrong.drift,
+            right.forks
+        ),
+    ))
+}
+
+/// An account for this run only, and its orders.
+struct Purse {
+    token: String,
+    orders: Vec<Uuid>,
+}
+
+async fn purse(stage: &Stage) -> anyhow::Result<Purse> {
+    let (_, token) = stage.house.payer().await?;
+    let wish = Wish::under("row-lock");
+    let money = format!("{{\"amount_cents\":{MONEY}}}");
+    let rich = stage.post_as(&token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
+    ensure!(rich.is_done(), "no money: {}", rich.body);
+    let sku = stage.item(10).await?;
+    let mut orders = Vec::new();
+    for _ in 0..2 {
+        let order = stage.post_as(&token, "an order", 0, "/api/orders", &order_of(&sku), &wish);
+        orders.push(order.done().await?.order().context("no order")?);
+    }
+    Ok(Purse { token, orders })
+}
+
+/// The balance before and after a payment.
+fn balance(paid: &Answer) -> anyhow::Result<(i64, i64)> {
+    let number = |name: &str| paid.body.pointer(name).and_then(serde_json::Value::as_i64);
+    let both = number("/balance/before").zip(number("/balance/after"));
+    both.with_context(|| format!("not paid: {:?} {}", paid.status, paid.body))
+}

@@ -1,0 +1,135 @@
+//! What a lesson looks at beside the answers: the lock's own key in Redis, and who is still held.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use redis::aio::MultiplexedConnection;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::stage::{Answer, Asking, Stage};
+use crate::shop::Sku;
+
+/// Nothing that is waited for takes longer.
+const PATIENCE: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How a lock's key stands in Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// There is no such key.
+    Gone,
+    /// The key is there, and ends by itself after so long.
+    In(Duration),
+    /// The key is there for ever.
+    Never,
+}
+
+impl Stage {
+    /// A lesson about two replicas can't be played with one.
+    ///
+    /// # Errors
+    /// There are fewer than two.
+    pub fn needs_two(&self) -> anyhow::Result<()> {
+        ensure!(self.replicas() >= 2, "this lesson needs two replicas: `holdfast up --replicas 2`");
+        Ok(())
+    }
+
+    /// The Redis that the shop locks with.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
+        self.house.redis().await
+    }
+
+    /// A name in Redis that nobody else has, and that is swept away after the run.
+    #[must_use]
+    pub fn own_key(&self, name: &str) -> String {
+        format!("{}{}:{name}", super::house::OWN_KEYS, Uuid::now_v7().simple())
+    }
+
+    /// Who holds an item, as the lock's value says; `None` when nobody does.
+    ///
+    /// # Errors
+    /// Redis's.
+    pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
+        let mut redis = self.redis().await?;
+        Ok(redis::cmd("GET").arg(lock(sku)).query_async(&mut redis).await?)
+    }
+
+    /// When the item's lock ends by itself.
+    ///
+    /// # Errors
+    /// Redis's.
+    pub async fn expiry(&self, sku: &Sku) -> anyhow::Result<Expiry> {
+        let mut redis = self.redis().await?;
+        let left: i64 = redis::cmd("PTTL").arg(lock(sku)).query_async(&mut redis).await?;
+        Ok(match u64::try_from(left) {
+            Ok(left) => Expiry::In(Duration::from_millis(left)),
+            Err(_) if left == -1 => Expiry::Never,
+            Err(_) => Expiry::Gone,
+        })
+    }
+
+    /// Deletes an item's lock by hand; whether there was one.
+    ///
+    /// # Errors
+    /// Redis's.
+    pub async fn unlock_by_hand(&self, sku: &Sku) -> anyhow::Result<bool> {
+        let mut redis = self.redis().await?;
+        Ok(redis::cmd("DEL").arg(lock(sku)).query_async::<u32>(&mut redis).await? == 1)
+    }
+
+    /// Waits until nobody holds the item any more, by Redis's own word.
+    ///
+    /// # Errors
+    /// Somebody does for longer than any lease of a lesson.
+    pub async fn until_free(&self, sku: &Sku) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.holder(sku).await?.is_some() {
+            if Instant::now() > end {
+                bail!("the lease did not end");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// Lets a held request go on as often as it comes to its point again, because it tries again,
+    /// and waits for its answer.
+    ///
+    /// # Errors
+    /// It is not answered.
+    pub async fn press_on(&self, asking: Asking) -> anyhow::Result<Answer> {
+        while !asking.answer.is_finished() {
+            // Not held, when it is between two attempts.
+            let _ = self.let_go(&asking).await;
+            sleep(LOOK_EVERY).await;
+        }
+        self.answer(asking).await
+    }
+
+    /// Lets a held request go on, and waits for its answer.
+    ///
+    /// # Errors
+    /// It is not held, or not answered.
+    pub async fn finish(&self, asking: Asking) -> anyhow::Result<Answer> {
+        self.let_go(&asking).await?;
+        self.answer(asking).await
+    }
+}
+
+impl Answer {
+    /// What there was before the order; that it was placed is what the lesson relies on.
+    ///
+    /// # Errors
+    /// It was not placed.
+    pub fn sold_from(&self) -> anyhow::Result<i64> {
+        self.before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
+    }
+}
+
+fn lock(sku: &Sku) -> String {
+    format!("holdfast:lock:{}", sku.lock_key())
+}

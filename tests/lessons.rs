@@ -1,0 +1,193 @@
+//! Every lesson shows what it claims, on a real `holdfast up`, and leaves nothing behind.
+//!
+//! A lesson that shows a failure fails here when the failure stops showing. They are played in
+//! order, by one test, through the API: as a visitor plays them.
+//! Needs Postgres and Redis installed (script/test sees to it).
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use holdfast::embedded::{RunningUp, read_env};
+use holdfast::lab::lessons::LESSONS;
+use reqwest::{Client, Method};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+/// No lesson takes longer, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Below the ephemeral ports.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// A `holdfast up` in a temporary folder; asked to end with the value.
+struct Up {
+    child: Child,
+    running: RunningUp,
+    folder: tempfile::TempDir,
+}
+
+impl Up {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["up", "--lab", "on", "--redlock", "0", "--replicas", "2"])
+            .args(["--listen", &format!("127.0.0.1:{}", two_ports()), "--data"])
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.contains("ready"), "up did not start: {ready:?}");
+        let running = read_env(&data).expect("a ready up has an env file");
+        Self { child, running, folder }
+    }
+
+    /// Every child's role and process.
+    fn children(&self) -> Vec<(String, i32)> {
+        let notes = std::fs::read_to_string(self.folder.path().join("data/pids")).unwrap();
+        let child = |line: &str| {
+            let mut words = line.split(' ');
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        };
+        notes.lines().filter_map(child).collect()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        let _ = kill_process(pid, Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+fn two_ports() -> u16 {
+    let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let candidates = std::iter::repeat_with(|| rand::random_range(PORTS));
+    candidates.take(200).find(|port| free(*port) && free(port + 1)).expect("two free ports")
+}
+
+/// The lab's API, for an admin.
+struct Lab<'a> {
+    http: Client,
+    token: String,
+    up: &'a Up,
+}
+
+impl<'a> Lab<'a> {
+    async fn open(up: &'a Up) -> Self {
+        // A replica that is killed takes its kept connections with it.
+        let http = Client::builder().timeout(PATIENCE).pool_max_idle_per_host(0).build().unwrap();
+        let mut lab = Self { http, token: String::new(), up };
+        let credentials = json!({"user": "admin", "password": "admin"});
+        let session = lab.ask(Method::POST, "/api/sessions", Some(credentials)).await.unwrap();
+        lab.token = session["token"].as_str().unwrap().to_owned();
+        lab
+    }
+
+    /// `None` when nobody answers, or not as asked: another replica may be restarting.
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Option<Value> {
+        let url = format!("{}{path}", self.up.running.replicas[0]);
+        let mut request = self.http.request(method, url).bearer_auth(&self.token);
+        request = request.header("Idempotency-Key", Uuid::new_v4().to_string());
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = request.send().await.ok()?;
+        if answer.status().is_success() { answer.json().await.ok() } else { None }
+    }
+
+    /// Plays a lesson to its end.
+    async fn play(&self, name: &str) -> Value {
+        let began = Instant::now();
+        let wanted = json!({"lesson": name});
+        let id = loop {
+            let asked = self.ask(Method::POST, "/api/lab/runs", Some(wanted.clone())).await;
+            if let Some(run) = asked {
+                break run["id"].as_str().unwrap().to_owned();
+            }
+            assert!(began.elapsed() < PATIENCE, "{name} could not be asked for");
+            sleep(Duration::from_millis(50)).await;
+        };
+        loop {
+            let run = self.ask(Method::GET, &format!("/api/lab/runs/{id}"), None).await;
+            match run {
+                Some(run) if run["state"] == "done" || run["state"] == "failed" => return run,
+                _ => assert!(began.elapsed() < PATIENCE, "{name} does not end"),
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_lesson_shows_what_it_claims_and_leaves_nothing_behind() {
+    let up = Up::start();
+    let lab = Lab::open(&up).await;
+    let before = spares(&up);
+    for lesson in LESSONS {
+        let began = Instant::now();
+        let run = lab.play(lesson.name).await;
+        let (verdict, said) = (&run["verdict"], &run["said"]);
+        println!("{:5.1} s  {:18} {verdict}", began.elapsed().as_secs_f64(), lesson.name);
+        assert_eq!(run["state"], "done", "{}: {verdict}\n{said:#}", lesson.name);
+        assert_eq!(run["claim_shown"], true, "{}: {verdict}\n{run:#}", lesson.name);
+        assert!(!said.as_array().unwrap().is_empty(), "{} says what it does", lesson.name);
+    }
+    assert_eq!(spares(&up), before, "every Redis of a lesson's own has ended");
+    let audit = lab.ask(Method::GET, "/api/audit", None).await.expect("the audit");
+    assert_eq!(audit["ok"], true, "{audit:#}");
+    nothing_is_locked(&up.running.redis_url).await;
+    for (role, pid) in up.children() {
+        assert_ne!(state_of(pid), Some('T'), "{role} is stopped");
+    }
+}
+
+#[test]
+fn every_lesson_can_be_guessed_at_and_has_its_place() {
+    for (at, lesson) in LESSONS.iter().enumerate() {
+        assert!(lesson.right < lesson.guesses.len(), "{}", lesson.name);
+        assert!((2..=4).contains(&lesson.guesses.len()), "{}", lesson.name);
+        assert!(lesson.question.ends_with('?'), "{}", lesson.name);
+        assert!(lesson.takeaway.iter().all(|sentence| sentence.ends_with('.')), "{}", lesson.name);
+        assert!(LESSONS[..at].iter().all(|other| other.number < lesson.number), "{}", lesson.name);
+        for name in lesson.shows {
+            assert!(holdfast::shop::Strategy::named(name).is_some(), "{}: {name}", lesson.name);
+        }
+    }
+}
+
+/// No key of the lab's without an expiry, and none of a lesson's own.
+async fn nothing_is_locked(url: &str) {
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    for key in keys {
+        assert!(!key.starts_with("holdfast-lab:"), "{key} is left");
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
+        assert_ne!(ttl, -1, "{key} has no expiry");
+    }
+}
+
+/// The children of `up` beside its own: how many there are (Linux tells).
+fn spares(up: &Up) -> usize {
+    let path = format!("/proc/{0}/task/{0}/children", up.child.id());
+    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().count()
+}
+
+/// The letter of a process's state (Linux tells).
+fn state_of(pid: i32) -> Option<char> {
+    let stat =
+        std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
