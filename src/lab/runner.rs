@@ -73,7 +73,7 @@ async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
             // What says that it goes on now was not written down in the end: nobody else runs it.
             Ok(None) => {
                 idle += 1;
-                if idle % LOOKS_PER_LEFTOVER == 0 {
+                if idle.is_multiple_of(LOOKS_PER_LEFTOVER) {
                     let _ = store::end_leftovers(pool).await;
                 }
             }
