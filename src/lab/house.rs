@@ -13,8 +13,8 @@ use super::wanted::MOST_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{Hands, RunningUp};
 use crate::load;
-use crate::shop::UserId;
 use crate::shop::users::{self, LAB_NAMES as NAMES};
+use crate::shop::{Sku, UserId};
 
 /// A replica that was killed is up again within its supervisor's pause and its own start.
 const BACK_WITHIN: Duration = Duration::from_secs(12);
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What the keys begin with that a lesson makes in Redis itself.
 pub(super) const OWN_KEYS: &str = "holdfast-lab:";
 /// The locks of throw-away items, and what belongs to them.
-const ITEM_LOCKS: &str = "holdfast:lock:{sku:lab-????????????????????????????????}*";
+const ITEM_LOCKS: &str = "*lock:{sku:lab-????????????????????????????????}*";
 /// Keys looked at per step.
 const SCAN_STEP: usize = 500;
 
@@ -103,27 +103,6 @@ impl House {
         connect(&self.redis_url).await
     }
 
-    /// Removes from Redis what runs have left there: all that is the lab's.
-    pub(super) async fn sweep(&self) -> anyhow::Result<()> {
-        let mut redis = self.redis().await?;
-        for pattern in [ITEM_LOCKS, &format!("{OWN_KEYS}*")] {
-            let mut cursor = 0_u64;
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
-                let (next, keys): (u64, Vec<String>) = scan.query_async(&mut redis).await?;
-                if !keys.is_empty() {
-                    redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
-                }
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
     async fn redis_is_away(&self) -> bool {
         let asked = async {
             let mut redis = self.redis().await?;
@@ -136,6 +115,31 @@ impl House {
             sleep(LOOK_EVERY).await;
         }
         away
+    }
+
+    /// Removes from Redis what a run has left there: the locks of its items, and what a lesson has
+    /// made itself. What belongs to others, a visitor's game for one, stays.
+    pub(super) async fn sweep(&self, items: &[Sku]) -> anyhow::Result<()> {
+        let mut redis = self.redis().await?;
+        for pattern in [ITEM_LOCKS, &format!("{OWN_KEYS}*")] {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
+                let (next, mut keys): (u64, Vec<String>) = scan.query_async(&mut redis).await?;
+                keys.retain(|key| {
+                    pattern != ITEM_LOCKS || items.iter().any(|sku| key.contains(sku.as_str()))
+                });
+                if !keys.is_empty() {
+                    redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Lets everybody go on, and waits until everybody answers. A replica that does not is killed

@@ -24,5 +24,6 @@ mod house;
 mod looks;
 mod request;
 mod stage;
+mod target;
 
 pub use wishes::{Ungrantable, Wishes};

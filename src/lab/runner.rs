@@ -73,7 +73,7 @@ async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
             // What says that it goes on now was not written down in the end: nobody else runs it.
             Ok(None) => {
                 idle += 1;
-                if idle % LOOKS_PER_LEFTOVER == 0 {
+                if idle.is_multiple_of(LOOKS_PER_LEFTOVER) {
                     let _ = store::end_leftovers(pool).await;
                 }
             }
@@ -87,11 +87,11 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
     let played = timeout(LONGEST, play(&stage)).await;
-    let restore = async {
+    let restored = timeout(RESTORED_WITHIN, async {
         stage.restore().await?;
-        stage.house.sweep().await
-    };
-    let restored = timeout(RESTORED_WITHIN, restore).await;
+        stage.house.sweep(&stage.items()).await
+    });
+    let restored = restored.await;
     let restored = restored.unwrap_or_else(|_| Err(anyhow!("not everybody has come back")));
     let (house, mut outcome) = stage.strike();
     let failed = match (played, restored) {

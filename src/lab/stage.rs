@@ -36,6 +36,7 @@ pub struct Stage {
     outcome: Mutex<Outcome>,
     began_us: u64,
     requests: AtomicUsize,
+    items: Mutex<Vec<Sku>>,
 }
 
 impl Stage {
@@ -48,6 +49,7 @@ impl Stage {
             outcome: Mutex::default(),
             began_us: monotonic_us(),
             requests: AtomicUsize::new(0),
+            items: Mutex::default(),
         }
     }
 
@@ -229,7 +231,14 @@ impl Stage {
         let made: Value = serde_json::from_slice(&body)?;
         let sku = made.get("sku").and_then(Value::as_str).map(ToOwned::to_owned);
         let sku = sku.with_context(|| format!("no item was made: {status} {made}"))?;
-        Sku::try_from(sku).map_err(|error| anyhow::anyhow!(error))
+        let sku = Sku::try_from(sku).map_err(|error| anyhow::anyhow!(error))?;
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).push(sku.clone());
+        Ok(sku)
+    }
+
+    /// The items that were made.
+    pub(super) fn items(&self) -> Vec<Sku> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What the ledger says of an item.
