@@ -31,7 +31,7 @@ impl Stage {
     /// # Errors
     /// There are fewer than two.
     pub fn needs_two(&self) -> anyhow::Result<()> {
-        ensure!(self.replicas() >= 2, "this lesson needs two replicas: `holdfast up --replicas 2`");
+        ensure!(self.replicas() >= 2, "it needs two replicas: `holdfast up --replicas 2`");
         Ok(())
     }
 

@@ -28,7 +28,6 @@ pub(super) const LESSON: Lesson = Lesson {
 const TTL_MS: u64 = 1_500;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
     let sku = stage.item(10).await?;
     stage
         .say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.")

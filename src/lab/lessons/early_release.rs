@@ -30,7 +30,6 @@ pub(super) const LESSON: Lesson = Lesson {
 };
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
     let sku = stage.item(10).await?;
     stage.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
     let early = Wish { pause: Some("release"), ..Wish::under("early-release") };

@@ -4,6 +4,7 @@
 //! row remembers. Then Redis forgets its numbers. And last, by hand: why the number alone is not
 //! enough.
 
+use anyhow::Context as _;
 use sqlx::PgConnection;
 
 use super::{Lesson, Shown};
@@ -89,6 +90,8 @@ async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     let wish = Wish { pause: Some("read"), ..Wish::under("fenced") };
     let first = stage.order("A, forgotten", 0, &sku, &wish);
     stage.until_held(&first).await?;
+    let of_a = stage.holder(&sku).await?.as_deref().and_then(number_in);
+    let of_a = of_a.context("A's lock has no number")?;
     redis::cmd("FLUSHALL").exec_async(&mut stage.redis().await?).await?;
     stage.say("Redis forgets everything: the lock, and how far it had counted.").await;
     let second = stage.order("B, numbers from 1", 1, &sku, &Wish::under("fenced"));
@@ -100,19 +103,22 @@ async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     let first = stage.press_on(first).await?;
     let audit = stage.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_done());
-    stage
-        .say(match first.before() {
-            Some(stock) => {
-                format!("A's write was refused. It read again, {stock}, and wrote that.")
-            }
-            None => format!("A's write was refused: {}.", first.problem().unwrap_or("no answer")),
-        })
-        .await;
+    let came = match first.before() {
+        Some(stock) => format!("it read again, {stock}, and wrote that"),
+        None => first.problem().unwrap_or("no answer").to_owned(),
+    };
+    stage.say(format!("A's {of_a} is not too small: the version refuses its write; {came}.")).await;
+    stage.fact("A's own number", of_a);
     stage.fact("the row's number before and after the flush", format!("{before}, {number}"));
-    let grew = before > 1 && number > before && second == 7;
+    let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = first.before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
     Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
+}
+
+/// The number in a lock's value: `OWNER NUMBER@SINCE`.
+fn number_in(value: &str) -> Option<i64> {
+    value.split_once(' ')?.1.split('@').next()?.parse().ok()
 }
 
 /// The greatest number that the row has seen.

@@ -29,7 +29,6 @@ pub(super) const LESSON: Lesson = Lesson {
 };
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
     let sku = stage.item(10).await?;
     stage
         .say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.")
