@@ -69,7 +69,7 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
 
 /// The arms, one line each.
 fn arms(arms: &[Arm]) -> String {
-    let width = arms.iter().map(|arm| arm.strategy.len()).max().unwrap_or(0).max(8);
+    let width = arms.iter().map(|arm| arm.name().chars().count()).max().unwrap_or(0).max(8);
     let mut text = format!(
         "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
         "", "opening", "sold", "left", "oversold", "undersold", "forks", "orders/s", "p50", "p99"
@@ -77,7 +77,7 @@ fn arms(arms: &[Arm]) -> String {
     for arm in arms {
         text += &format!(
             "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9.0} {:>5.0} ms {:>5.0} ms  {}\n",
-            arm.strategy,
+            arm.name(),
             arm.stock_opening,
             arm.sold,
             arm.stock,

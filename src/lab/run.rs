@@ -234,6 +234,12 @@ pub struct Fact {
 pub struct Arm {
     /// Its name.
     pub strategy: String,
+    /// How its buyers waited for the lock, where that was wished for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// How many of the replicas were asked, where that was fewer than there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<usize>,
     /// The throw-away item, or none where accounts were paid from.
     pub sku: Option<String>,
     /// Units there were.
@@ -269,6 +275,22 @@ pub struct Arm {
     pub forked: Vec<Forked>,
     /// How the waits were spread: how many answers took up to so many ms.
     pub waits: Vec<Bucket>,
+}
+
+impl Arm {
+    /// What to call it: two arms may differ in more than their strategy.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name = self.strategy.clone();
+        if let Some(wait) = &self.wait {
+            name += &format!(", {wait}");
+        }
+        match self.replicas {
+            Some(1) => name + ", 1 replica",
+            Some(replicas) => format!("{name}, {replicas} replicas"),
+            None => name,
+        }
+    }
 }
 
 /// So many answers took no longer than that, and longer than the bucket before.

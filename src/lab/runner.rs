@@ -156,7 +156,7 @@ pub(super) async fn arms(stage: &Stage, specs: &[Spec]) -> anyhow::Result<()> {
 /// The arms in one line.
 fn verdict(outcome: &Outcome) -> String {
     let lines = outcome.arms.iter().map(|arm| {
-        let name = &arm.strategy;
+        let name = arm.name();
         match arm {
             Arm { oversold: 1.., sku: None, .. } => {
                 let (units, cents) = (arm.oversold / 100, arm.oversold % 100);

@@ -62,8 +62,13 @@ impl Target {
         spec: &Spec,
         opening: i64,
     ) -> anyhow::Result<Arm> {
-        let mut arm =
-            Arm { strategy: spec.strategy.clone(), stock_opening: opening, ..Arm::default() };
+        let mut arm = Arm {
+            strategy: spec.strategy.clone(),
+            wait: spec.wait.clone(),
+            replicas: (spec.replicas < stage.replicas()).then_some(spec.replicas),
+            stock_opening: opening,
+            ..Arm::default()
+        };
         let wanted = i64::try_from(spec.orders)?;
         match self {
             Target::Item(sku) => {

@@ -93,7 +93,7 @@ pub fn forks(run: &Run) -> Vec<Forks> {
             fork(arm, forked, &lanes, apart)
         });
         let money = arm.sku.is_none();
-        Forks { strategy: arm.strategy.clone(), money, all: arm.forks, shown: shown.collect() }
+        Forks { strategy: arm.name(), money, all: arm.forks, shown: shown.collect() }
     };
     run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).map(of_arm).collect()
 }

@@ -143,7 +143,7 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
 pub fn arm(arm: &Arm) -> ArmView {
     let money = arm.sku.is_none();
     ArmView {
-        strategy: arm.strategy.clone(),
+        strategy: arm.name(),
         money,
         statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
         waits: waits(arm),
