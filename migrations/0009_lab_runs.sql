@@ -15,6 +15,8 @@ create table lab_runs (
     outcome    jsonb,
     -- What the visitor thought beforehand.
     guess      text        constraint lab_runs_guess check (length(guess) <= 200),
+    -- Whether it was opened from a file: then nobody here has checked what it says.
+    from_file  boolean     not null default false,
     created_at timestamptz not null default now(),
     ended_at   timestamptz
 );

@@ -214,8 +214,7 @@ function draw(track) {
   });
   go(steps.length, false);
   names.querySelector(".now")?.classList.remove("now");
-  const read = steps.findIndex((step) => step.event === "read");
-  if (read > 0) scroll.scrollLeft = xs[read] - 60;
+  scroll.scrollLeft = 0;
   says.replaceChildren(html("span", {}, `${steps.length} events: step or play through them, or use the arrow keys`));
 }
 

@@ -7,10 +7,12 @@ use super::run::{Arm, Lane, LaneEvent, Run, Sample};
 const WIDTH: usize = 96;
 /// As wide as the time axis is.
 const AXIS: usize = 60;
+/// Between two events, at most.
+const WIDEST_STEP: usize = 4;
 /// No more lanes than can be looked at.
-const MOST_LANES: usize = 6;
+const MOST_LANES: usize = 8;
 /// Nor more events than can be read.
-const MOST_EVENTS: usize = 30;
+const MOST_EVENTS: usize = 60;
 
 /// What a lesson is about.
 pub(super) fn heading(lesson: &Lesson) -> String {
@@ -113,42 +115,60 @@ fn worth_drawing(run: &Run) -> Vec<&Lane> {
     pairs.filter(|pair| pair.len() == 2).min_by_key(span).unwrap_or_default()
 }
 
-/// Requests down, time across.
+/// Requests down, events across in their order: gaps are shortened, so that nothing hides behind
+/// anything else.
 fn swimlane(lanes: &[&Lane]) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
-    let last = |lane: &&Lane| {
-        let events = lane.events.iter().map(|event| event.t_us);
-        events.chain(lane.answered_us).max().unwrap_or(lane.sent_us)
-    };
-    let end = lanes.iter().map(last).max().unwrap_or(begin).max(begin + 1);
-    let column = |t_us: u64| {
-        let part = t_us.saturating_sub(begin) as f64 / (end - begin) as f64;
-        ((part * (AXIS - 1) as f64).round() as usize).min(AXIS - 1)
-    };
+    let mut moments: Vec<u64> = lanes.iter().flat_map(|lane| moments(lane)).collect();
+    moments.sort_unstable();
+    moments.dedup();
+    let columns = moments.len().max(2);
+    let step = (AXIS / columns).clamp(1, WIDEST_STEP);
+    let column = |t_us: u64| moments.partition_point(|moment| *moment < t_us) * step;
+    let axis = (moments.len().saturating_sub(1)) * step + 1;
     let width = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
-    let mut text =
-        format!("  {:>5} {:width$} 0{:>axis$}\n", "", "", ms(end - begin), axis = AXIS - 1);
+    let mut text = String::new();
     for lane in lanes {
-        let line: String = drawn(lane, last(lane), column).into_iter().collect();
-        text += &format!("  {:>5} {:width$} {line}\n", lane.replica, lane.label);
+        let line: String = drawn(lane, axis, column).into_iter().collect();
+        text += &format!("  {:>5} {:width$} {}\n", lane.replica, lane.label, line.trim_end());
     }
-    text += "  ·waiting  =holding  -between read and write;  w h r W c C R: wait, held, read, \
-             write,\n  commit, committed, release;  P stopped, > goes on, X killed\n\n";
+    text += "  in order, gaps shortened:  ·on its way  =holding  -between read and write;  w h r W c\n  \
+             C R: asks for the lock, has it, reads, writes, before commit, committed, gives the\n  \
+             lock back;  e before EXPIRE, d before DEL;  P stopped, > goes on, X killed\n\n";
     let mut events: Vec<(&Lane, &LaneEvent)> =
-        lanes.iter().flat_map(|lane| lane.events.iter().map(move |event| (*lane, event))).collect();
+        lanes.iter().flat_map(|lane| told(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
+    let more = events.len().saturating_sub(MOST_EVENTS);
     for (lane, event) in events.into_iter().take(MOST_EVENTS) {
-        let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
         let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
         let at = ms(event.t_us.saturating_sub(begin));
-        text += &format!("  {at:>9}  {:width$} {}{value}{fence}\n", lane.label, event.event);
+        text += &format!("  {at:>10}  {:width$}  {}{fence}\n", lane.label, words(event));
+    }
+    if more > 0 {
+        text += &format!("  … and {more} more, on the run's page\n");
     }
     text
 }
 
+/// When something is to be seen of a request.
+fn moments(lane: &Lane) -> impl Iterator<Item = u64> {
+    let events = told(lane).map(|event| event.t_us);
+    events.chain([lane.sent_us]).chain(lane.answered_us)
+}
+
+/// What is worth telling of a request: without a lock nobody waits for one or gives one back.
+fn told(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
+    let done = lane.status.is_some_and(|status| status < 300);
+    let unlocked = done && !lane.events.iter().any(|event| event.event == "held");
+    let told =
+        move |event: &&LaneEvent| !(unlocked && matches!(event.event.as_str(), "wait" | "release"));
+    lane.events.iter().filter(told)
+}
+
 /// One lane, a character per column.
-fn drawn(lane: &Lane, last: u64, column: impl Fn(u64) -> usize) -> Vec<char> {
-    let mut line = vec![' '; AXIS];
+fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
+    let mut line = vec![' '; axis];
+    let last = moments(lane).max().unwrap_or(lane.sent_us);
     let mut fill = |from: u64, to: u64, with: char| {
         for cell in &mut line[column(from)..=column(to)] {
             *cell = with;
@@ -162,7 +182,7 @@ fn drawn(lane: &Lane, last: u64, column: impl Fn(u64) -> usize) -> Vec<char> {
     if let Some(read) = at("read") {
         fill(read, at("write").unwrap_or(last), '-');
     }
-    for event in &lane.events {
+    for event in told(lane) {
         line[column(event.t_us)] = match event.event.as_str() {
             "wait" => 'w',
             "held" => 'h',
@@ -171,6 +191,8 @@ fn drawn(lane: &Lane, last: u64, column: impl Fn(u64) -> usize) -> Vec<char> {
             "commit" => 'c',
             "committed" => 'C',
             "release" => 'R',
+            "expire" => 'e',
+            "delete" => 'd',
             "paused" => 'P',
             "resumed" => '>',
             "killed" => 'X',
@@ -178,6 +200,26 @@ fn drawn(lane: &Lane, last: u64, column: impl Fn(u64) -> usize) -> Vec<char> {
         };
     }
     line
+}
+
+/// One event as a sentence's end.
+fn words(event: &LaneEvent) -> String {
+    let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
+    match event.event.as_str() {
+        "wait" => "asks for the lock".to_owned(),
+        "held" => "has the lock".to_owned(),
+        "read" => format!("reads{value}"),
+        "write" => format!("writes{value}"),
+        "commit" => "is about to commit".to_owned(),
+        "committed" => "has committed".to_owned(),
+        "release" => "has given the lock back".to_owned(),
+        "expire" => "has made the key, and is about to give it its expiry".to_owned(),
+        "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
+        "paused" => "is stopped from outside".to_owned(),
+        "resumed" => "goes on".to_owned(),
+        "killed" => "is killed".to_owned(),
+        other => format!("{other}{value}"),
+    }
 }
 
 fn ms(us: u64) -> String {
@@ -213,24 +255,25 @@ mod tests {
 
     #[test]
     fn a_lane_shows_when_what_was_read_was_already_old() {
-        let lane = |label: &str, sent_us, events| Lane {
+        let lane = |label: &str, sent_us, answered_us, events| Lane {
             request_id: Uuid::nil(),
             label: label.to_owned(),
             replica: "8080".to_owned(),
             arm: None,
             sent_us,
-            answered_us: Some(59_000),
+            answered_us: Some(answered_us),
             status: Some(201),
             events,
         };
-        let a =
-            lane("A", 0, vec![event(10_000, "read", Some(57)), event(50_000, "write", Some(56))]);
-        let b = lane("B", 20_000, vec![event(30_000, "read", Some(57))]);
+        let a = vec![event(10, "read", Some(57)), event(50_000, "write", Some(56))];
+        let b = vec![event(30, "read", Some(57)), event(31, "write", Some(56))];
+        let (a, b) = (lane("A", 0, 59_000, a), lane("B", 20, 40, b));
         let text = swimlane(&[&a, &b]);
         let lines: Vec<&str> = text.lines().collect();
-        let expected = format!("   8080 A {}r{}W{}", "·".repeat(10), "-".repeat(39), "·".repeat(9));
-        assert_eq!(lines[1], expected);
-        assert!(lines.iter().any(|line| line.trim() == "10.0 ms  A read 57"), "{text}");
+        // Nine moments, four columns each: sent, r, (B:) sent, r, W, answered, (A:) W, answered.
+        assert_eq!(lines[0], "   8080 A ····r-------------------W····");
+        assert_eq!(lines[1], "   8080 B         ····r---W····");
+        assert!(lines.iter().any(|line| line.trim() == "0.0 ms  A  reads 57"), "{text}");
     }
 
     #[test]

@@ -383,6 +383,9 @@ pub struct Run {
     /// What the visitor thought beforehand.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guess: Option<String>,
+    /// Whether it was opened from a file: then nobody here has checked what it says.
+    #[serde(default)]
+    pub from_file: bool,
     /// When it was asked for.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: time::OffsetDateTime,

@@ -89,8 +89,8 @@ pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<As
 pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
     let kept = sqlx::query!(
         "insert into lab_runs
-             (id, wanted, state, progress, outcome, guess, created_at, ended_at)
-         values ($1, $2, $3, $4, $5, $6, $7, now())
+             (id, wanted, state, progress, outcome, guess, created_at, ended_at, from_file)
+         values ($1, $2, $3, $4, $5, $6, $7, now(), true)
          on conflict (id) do nothing",
         run.id,
         json(&run.wanted)?,
@@ -111,7 +111,8 @@ pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
 /// Postgres's.
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
     let row = sqlx::query!(
-        "select wanted, state, progress, outcome, guess, created_at from lab_runs where id = $1",
+        "select wanted, state, progress, outcome, guess, created_at, from_file
+           from lab_runs where id = $1",
         id,
     )
     .fetch_optional(&mut *pool.acquire().await?)
@@ -123,6 +124,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
         wanted: read(row.wanted)?,
         progress: read(row.progress)?,
         guess: row.guess,
+        from_file: row.from_file,
         created_at: row.created_at,
         outcome: row.outcome.map(read).transpose()?.unwrap_or_default(),
     }))

@@ -60,6 +60,7 @@ pub fn oversold() -> Run {
     });
     let wanted = json!({ "lesson": "lost-update", "buyers": 8 });
     Run {
+        from_file: false,
         id: ID.parse().unwrap(),
         state: State::Done,
         wanted: serde_json::from_value(wanted).unwrap(),

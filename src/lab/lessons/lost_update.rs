@@ -38,12 +38,18 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let both = first.before() == Some(10) && second.before() == Some(10);
     stage.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    stage.say("Now a crowd: 16 buyers, 400 orders, 100 units, 2 ms between read and write.").await;
     let mut wanted = stage.wanted.clone();
     wanted.strategies = vec!["none".to_owned()];
     wanted.orders = wanted.orders.or(Some(400));
     wanted.work_ms = wanted.work_ms.or(Some(2));
-    runner::arms(stage, &wanted.specs(stage.replicas())).await?;
+    let specs = wanted.specs(stage.replicas());
+    let (spec, work_ms) = (&specs[0], wanted.work_ms.unwrap_or(0));
+    let words = format!(
+        "Now a crowd: {} buyers, {} orders, {} units, {work_ms} ms between read and write.",
+        spec.buyers, spec.orders, spec.stock
+    );
+    stage.say(words).await;
+    runner::arms(stage, &specs).await?;
     let outcome = stage.outcome();
     let crowd = &outcome.arms[0];
     let seen = both && audit.stock == 9 && audit.sold == 2 && crowd.oversold > 0;

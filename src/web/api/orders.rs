@@ -9,7 +9,7 @@ use crate::probe::Probe;
 use crate::shop::idempotency::KEPT_HOURS;
 use crate::shop::orders::{self, Order, Returned, WantedLine};
 use crate::shop::payments::{self, Paid};
-use crate::shop::{Answer, Key, OrderId, Outcome};
+use crate::shop::{Answer, Error, Key, OrderId, Outcome};
 use crate::web::auth::SignedIn;
 use crate::web::body::{self, Json, Page};
 use crate::web::conditions::{Usual, Wished, idempotency_key};
@@ -61,8 +61,8 @@ pub async fn place(
     let wanted = wanted.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;
-    let placed = orders::place(&site.shop, &conditions, user, key, &wanted.lines).await?;
-    answer(with_trace(placed, &conditions.probe)?)
+    let placed = orders::place(&site.shop, &conditions, user, key, &wanted.lines).await;
+    traced(placed, &conditions.probe)
 }
 
 /// The caller's orders, newest first.
@@ -110,8 +110,8 @@ pub async fn pay(
     let conditions = conditions.read()?;
     let id = body::order_id(&id)?;
     let key = idempotency_key(&request)?;
-    let paid = payments::pay(&site.shop, &conditions, who.caller.id, id, key).await?;
-    answer(with_trace(paid, &conditions.probe)?)
+    let paid = payments::pay(&site.shop, &conditions, who.caller.id, id, key).await;
+    traced(paid, &conditions.probe)
 }
 
 /// Cancels a pending order: its units go back on the shelf.
@@ -138,6 +138,18 @@ pub async fn refund(
 ) -> Result<HttpResponse, Problem> {
     let id = body::order_id(&id)?;
     answer(payments::refund(&site.shop, &conditions, who.caller.id, id).await?)
+}
+
+/// The answer with its trace, where one was asked for; a refusal has one too.
+fn traced(outcome: Result<Outcome, Error>, probe: &Probe) -> Result<HttpResponse, Problem> {
+    let answered = outcome
+        .map_err(Problem::from)
+        .and_then(|outcome| with_trace(outcome, probe))
+        .and_then(answer);
+    answered.map_err(|problem| match probe.trace() {
+        Some(trace) => problem.with("trace", serde_json::json!(trace)),
+        None => problem,
+    })
 }
 
 /// Adds the trace to an answer that was made now. It is not stored, so a replay has none.

@@ -48,6 +48,8 @@ struct GamePage {
     forked: Vec<i64>,
     over: bool,
     let_go: usize,
+    /// Who was let go last, and has the keyboard.
+    last: Option<char>,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,8 @@ struct Player {
     way: Vec<Stop>,
     /// What it does next, if it can be let go on.
     next: Option<String>,
+    /// What it waits for, when it is neither held nor answered.
+    waits_for: &'static str,
     /// Since when it has been held.
     since_us: u64,
     came: Option<(bool, String)>,
@@ -144,6 +148,7 @@ pub async fn show(
     let view = site.scheduler.view(&game).await?;
     let players: Vec<Player> = view.stands.iter().map(|stand| player(stand, game.rules)).collect();
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
+    let last = view.steps.last().and_then(|step| step.who);
     let over = players.iter().all(|player| player.came.is_some());
     // What came after the last commit has changed nothing.
     let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
@@ -160,6 +165,7 @@ pub async fn show(
         forked,
         over,
         let_go,
+        last,
     };
     html(StatusCode::OK, &page)
 }
@@ -187,11 +193,12 @@ pub async fn step(
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
-    Ok(see_other(&format!("/lab/scheduler/{}#orders", game.id)))
+    Ok(see_other(&format!("/lab/scheduler/{}?who={}", game.id, go.who)))
 }
 
 fn gone() -> Problem {
-    let detail = "there is no such game at this replica; it is over, or was begun at another one";
+    let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
+                  again at /lab/scheduler";
     Problem::new(Kind::NotFound, detail)
 }
 
@@ -216,6 +223,10 @@ fn player(stand: &Stand, rules: Rules) -> Player {
     Player {
         name: stand.name,
         way: way.map(stop).collect(),
+        waits_for: match (locked, stand.events.iter().any(|event| event.event == "held")) {
+            (true, false) => "the lock",
+            _ => "Postgres: another order has locked the row, and has not committed yet",
+        },
         since_us: stand.since_us.unwrap_or_default(),
         next: stand.held.map(|point| scheduler::leaving(point, rules)),
         came: stand.came.clone(),

@@ -75,6 +75,11 @@ impl Form {
         self.wrong.is_empty()
     }
 
+    /// Everything that is wrong: the field, its place on the page, and why.
+    pub fn wrongs(&self) -> Vec<(&'static str, String)> {
+        self.wrong.iter().map(|(field, why)| (*field, full_sentence(why))).collect()
+    }
+
     /// What is wrong with a field that is no number.
     pub fn wrong_with(&self, field: &str) -> Option<String> {
         let wrong = self.wrong.iter().find(|(name, _)| *name == field);

@@ -41,6 +41,7 @@ struct RunPage {
     /// Units or money do not add up.
     off: bool,
     guess: Option<Guess>,
+    from_file: bool,
     facts: Vec<Fact>,
     arms: Vec<ArmView>,
     /// Side by side: each figure of every arm, and whether it does not add up.
@@ -53,6 +54,7 @@ struct RunPage {
 /// What the visitor thought, and what came of it.
 #[derive(Debug)]
 struct Guess {
+    question: &'static str,
     said: String,
     /// Nothing when the claim was not seen: then nobody was right.
     right: Option<bool>,
@@ -115,6 +117,7 @@ fn page(frame: Frame, run: Run, notice: Option<&'static str>) -> RunPage {
         live: live(&last, money),
         off: run.outcome.arms.iter().any(|arm| !views::is_sound(arm)),
         guess: lesson.and_then(|lesson| guess(&run, lesson)),
+        from_file: run.from_file,
         facts: run.outcome.facts.clone(),
         arms: run.outcome.arms.iter().map(views::arm).collect(),
         figures: views::figures(&run.outcome.arms),
@@ -179,7 +182,7 @@ fn guess(run: &Run, lesson: &'static Lesson) -> Option<Guess> {
     let said = run.guess.clone().filter(|_| run.state.is_over())?;
     let answer = lesson.guesses[lesson.right];
     let right = (run.outcome.claim_shown == Some(true)).then(|| said == answer);
-    Some(Guess { said, right, answer })
+    Some(Guess { question: lesson.question, said, right, answer })
 }
 
 /// Whether a run asked for so long ago may be believed: clocks differ a little.

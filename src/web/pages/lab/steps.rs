@@ -129,6 +129,8 @@ fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
         "committed" => "has committed".to_owned(),
         "release" if asks_for_a_lock => "has given the lock back".to_owned(),
         "release" => "is through".to_owned(),
+        "expire" => "has made the key, and is about to give it its expiry".to_owned(),
+        "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
         "paused" => "is stopped from outside".to_owned(),
         "resumed" => "goes on".to_owned(),
         "killed" => "is killed".to_owned(),
