@@ -212,7 +212,7 @@ fn words(event: &LaneEvent) -> String {
         "write" => format!("writes{value}"),
         "commit" => "is about to commit".to_owned(),
         "committed" => "has committed".to_owned(),
-        "release" => "has given the lock back".to_owned(),
+        "release" => "is done with the lock".to_owned(),
         "expire" => "has made the key, and is about to give it its expiry".to_owned(),
         "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
         "paused" => "is stopped from outside".to_owned(),

@@ -1,8 +1,8 @@
 //! The ladder between no lock and the right one: each rung is seen broken where it breaks, and
 //! exact where it holds.
 //!
-//! Requests are held at the lab's points, and a test goes on when the database or Redis shows that
-//! they are there.
+//! Requests are held at the lab's points until they are let go, and a test goes on when the replica
+//! says that they are there.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -26,27 +26,59 @@ const CROWD: usize = 20;
 struct Lab {
     shop: Shop,
     alice: User,
+    admin: User,
     sku: String,
+}
+
+/// An order that stands at a point.
+struct Held {
+    id: Uuid,
+    replica: usize,
+    sent: JoinHandle<Sent>,
 }
 
 impl Lab {
     async fn new(replicas: usize) -> Self {
         let shop = Shop::start(replicas).await;
-        let alice = shop.sign_in("alice").await;
+        let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
         let sku = shop.lab_item(STOCK).await;
-        Self { shop, alice, sku }
+        Self { shop, alice, admin, sku }
     }
 
     fn order(&self, replica: usize, strategy: &str) -> RequestBuilder {
         self.shop.order(&self.alice, replica, &self.sku, 1).header("Holdfast-Lock", strategy)
     }
 
-    /// An order that has read the stock and stands still for so long before it writes.
-    async fn has_read(&self, replica: usize, strategy: &str, pause: &str) -> JoinHandle<Sent> {
-        let order = self.order(replica, strategy).header("Holdfast-Pause", pause);
-        let sent = tokio::spawn(order.send());
-        self.shop.until_idle_behind("select sku").await;
-        sent
+    /// Sends a request and waits until it stands at that point.
+    async fn held_at(&self, replica: usize, request: RequestBuilder, point: &str) -> Held {
+        let id = Uuid::new_v4();
+        let request = request.header("X-Request-Id", id.to_string());
+        let sent = tokio::spawn(request.header("Holdfast-Pause", point).send());
+        until("the request is held", async || {
+            let holds = self.shop.request(&self.admin, Method::GET, replica, "/api/lab/holds");
+            let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
+            let holds = holds.as_array().unwrap();
+            holds.iter().any(|held| held["request_id"] == json!(id) && held["point"] == point)
+        })
+        .await;
+        Held { id, replica, sent }
+    }
+
+    /// An order that has read the stock.
+    async fn has_read(&self, replica: usize, strategy: &str) -> Held {
+        self.held_at(replica, self.order(replica, strategy), "read").await
+    }
+
+    /// Lets it go on, at its point and at the same one when it begins again; its answer.
+    async fn goes_on(&self, held: Held, status: StatusCode) -> Value {
+        let path = format!("/api/lab/holds/{}", held.id);
+        until("the request is answered", async || {
+            let go = self.shop.request(&self.admin, Method::POST, held.replica, &path);
+            go.send().await.unwrap();
+            held.sent.is_finished()
+        })
+        .await;
+        body(held.sent.await.unwrap().unwrap(), status).await
     }
 
     async fn forks(&self) -> usize {
@@ -107,38 +139,38 @@ async fn a_replica_that_is_killed_between_setnx_and_expire_leaves_the_item_locke
     lab.is_locked_for_ever(1, "setnx-expire").await;
 }
 
-/// The first has committed in time and gives its lock back too late; the second has the lock by
-/// then, and has read. Whether a third is let in beside it shows in the ledger.
-async fn forks_after_a_late_release(strategy: &str, late: &str) -> usize {
+/// The first has committed in time and gives its lock back too late, when the second has it and has
+/// read. If a third `is_let_in` beside the second, that shows in the ledger.
+async fn forks_after_a_late_release(strategy: &str, late: &str, is_let_in: bool) -> usize {
     let lab = Lab::new(2).await;
     let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");
-    let first = tokio::spawn(first.header("Holdfast-Pause", late).send());
-    until("the first has committed", async || {
-        lab.shop.number("select count(*) from orders").await == 1
-    })
-    .await;
-    let second = lab.has_read(1, strategy, "read:3500").await;
+    let first = lab.held_at(0, first, late).await;
+    let second = lab.has_read(1, strategy).await;
+    let first = lab.goes_on(first, StatusCode::CREATED).await;
     let third = tokio::spawn(lab.order(0, strategy).send());
-    let orders = [first, second, third].map(ended);
-    let orders = futures_util::future::join_all(orders).await;
-    assert_eq!((before(&orders[0]), before(&orders[1])), (&json!(STOCK), &json!(STOCK - 1)));
+    if is_let_in {
+        until("the third is through", async || third.is_finished()).await;
+    }
+    let second = lab.goes_on(second, StatusCode::CREATED).await;
+    ended(third).await;
+    assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK - 1)));
     lab.forks().await
 }
 
 #[tokio::test]
 async fn under_ttl_who_is_late_deletes_the_next_ones_lock_and_a_third_is_let_in() {
-    assert_eq!(forks_after_a_late_release("ttl", "committed:2500").await, 1);
+    assert_eq!(forks_after_a_late_release("ttl", "committed", true).await, 1);
 }
 
 #[tokio::test]
 async fn under_check_then_del_it_takes_being_late_between_the_look_and_the_deletion() {
-    assert_eq!(forks_after_a_late_release("check-then-del", "delete:2500").await, 1);
-    assert_eq!(forks_after_a_late_release("check-then-del", "committed:2500").await, 0);
+    assert_eq!(forks_after_a_late_release("check-then-del", "delete", true).await, 1);
+    assert_eq!(forks_after_a_late_release("check-then-del", "committed", false).await, 0);
 }
 
 #[tokio::test]
 async fn under_owner_who_is_late_deletes_nothing() {
-    assert_eq!(forks_after_a_late_release("owner", "committed:2500").await, 0);
+    assert_eq!(forks_after_a_late_release("owner", "committed", false).await, 0);
 }
 
 #[tokio::test]
@@ -146,10 +178,10 @@ async fn every_lease_is_outlived_by_work_that_is_longer() {
     for strategy in ["setnx-expire", "ttl", "check-then-del", "expire-only"] {
         let lab = Lab::new(2).await;
         let slow = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "200");
-        let slow = tokio::spawn(slow.header("Holdfast-Pause", "read:1500").send());
-        lab.shop.until_idle_behind("select sku").await;
+        let slow = lab.held_at(0, slow, "read").await;
         placed(lab.order(1, strategy)).await;
-        assert_eq!(before(&ended(slow).await), STOCK, "{strategy}");
+        let slow = lab.goes_on(slow, StatusCode::CREATED).await;
+        assert_eq!(before(&slow), STOCK, "{strategy}");
         assert_eq!(lab.forks().await, 1, "{strategy}");
     }
 }
@@ -170,11 +202,17 @@ async fn under_expire_only_the_second_change_waits_for_a_whole_lease() {
 async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
     let lab = Lab::new(2).await;
     let first = lab.order(0, "early-release").header("Holdfast-Trace", "on");
-    let first = tokio::spawn(first.header("Holdfast-Pause", "commit:1500").send());
-    lab.shop.until_idle_behind("update idempotency").await;
+    let first = lab.held_at(0, first, "commit").await;
     assert_eq!(lab.redis("EXISTS"), 0, "the lock is free, and nothing is committed");
-    let second = placed(lab.order(1, "early-release")).await;
-    let first = ended(first).await;
+    let second = tokio::spawn(lab.order(1, "early-release").send());
+    until("the second has read, and waits for the row to write", async || {
+        let waiting = "select count(*) from pg_stat_activity
+                        where datname = current_database() and wait_event_type = 'Lock'";
+        lab.shop.number(waiting).await == 1
+    })
+    .await;
+    let first = lab.goes_on(first, StatusCode::CREATED).await;
+    let second = ended(second).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
     let events: Vec<&Value> =
@@ -185,9 +223,9 @@ async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
 #[tokio::test]
 async fn under_wrong_key_two_orders_of_one_item_never_meet() {
     let lab = Lab::new(2).await;
-    let first = lab.has_read(0, "wrong-key", "read:1500").await;
+    let first = lab.has_read(0, "wrong-key").await;
     let second = placed(lab.order(1, "wrong-key").header("Holdfast-Trace", "on")).await;
-    let first = ended(first).await;
+    let first = lab.goes_on(first, StatusCode::CREATED).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
     let held = &second["trace"][1];
@@ -207,11 +245,9 @@ async fn under_wrong_key_one_person_pays_for_two_orders_with_the_same_money() {
         payments.push(pay.header("Holdfast-Lock", "wrong-key"));
     }
     let second = payments.pop().unwrap();
-    let first = payments.pop().unwrap().header("Holdfast-Pause", "read:1500");
-    let first = tokio::spawn(first.send());
-    lab.shop.until_idle_behind("select balance_cents").await;
+    let first = lab.held_at(0, payments.pop().unwrap(), "read").await;
     body(second.send().await.unwrap(), StatusCode::OK).await;
-    body(first.await.unwrap().unwrap(), StatusCode::OK).await;
+    lab.goes_on(first, StatusCode::OK).await;
     let forks = "select count(*) from (select from balance_ledger
                   group by user_id, version having count(*) > 1) as forks";
     assert_eq!(lab.shop.number(forks).await, 1);
@@ -254,9 +290,10 @@ async fn what_postgres_keeps_apart_is_exact_on_two_replicas() {
 async fn who_has_lost_against_another_begins_again_and_reads_anew() {
     for strategy in ["version", "serializable"] {
         let lab = Lab::new(2).await;
-        let slow = lab.has_read(0, strategy, "read:1000").await;
+        let slow = lab.has_read(0, strategy).await;
         assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
-        assert_eq!(before(&ended(slow).await), STOCK - 1, "{strategy}");
+        let slow = lab.goes_on(slow, StatusCode::CREATED).await;
+        assert_eq!(before(&slow), STOCK - 1, "{strategy}");
         assert_eq!(lab.forks().await, 0, "{strategy}");
     }
 }
@@ -312,9 +349,9 @@ async fn a_queue_in_the_process_is_exact_on_one_replica_and_forks_on_two() {
     let one = Lab::new(1).await;
     assert_eq!(crowd(&one, "queue").await, CROWD);
     let two = Lab::new(2).await;
-    let slow = two.has_read(0, "queue", "read:1500").await;
+    let slow = two.has_read(0, "queue").await;
     assert_eq!(before(&placed(two.order(1, "queue")).await), STOCK);
-    assert_eq!(before(&ended(slow).await), STOCK);
+    assert_eq!(before(&two.goes_on(slow, StatusCode::CREATED).await), STOCK);
     assert_eq!(two.forks().await, 1);
 }
 

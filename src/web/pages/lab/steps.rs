@@ -127,7 +127,7 @@ fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
         "write" => format!("writes{value}{fence}"),
         "commit" => "is about to commit".to_owned(),
         "committed" => "has committed".to_owned(),
-        "release" if asks_for_a_lock => "has given the lock back".to_owned(),
+        "release" if asks_for_a_lock => "is done with the lock".to_owned(),
         "release" => "is through".to_owned(),
         "expire" => "has made the key, and is about to give it its expiry".to_owned(),
         "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
