@@ -6,77 +6,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+mod common;
+
 use std::time::{Duration, Instant};
 
-use holdfast::embedded::{RunningUp, read_env};
 use holdfast::lab::lessons::LESSONS;
 use reqwest::{Client, Method};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use common::up::{Up, state_of};
+
 /// No lesson takes longer, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Below the ephemeral ports.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
-
-/// A `holdfast up` in a temporary folder; asked to end with the value.
-struct Up {
-    child: Child,
-    running: RunningUp,
-    folder: tempfile::TempDir,
-}
-
-impl Up {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(["up", "--lab", "on", "--redlock", "0", "--replicas", "2"])
-            .args(["--listen", &format!("127.0.0.1:{}", two_ports()), "--data"])
-            .arg(&data)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert!(ready.contains("ready"), "up did not start: {ready:?}");
-        let running = read_env(&data).expect("a ready up has an env file");
-        Self { child, running, folder }
-    }
-
-    /// Every child's role and process.
-    fn children(&self) -> Vec<(String, i32)> {
-        let notes = std::fs::read_to_string(self.folder.path().join("data/pids")).unwrap();
-        let child = |line: &str| {
-            let mut words = line.split(' ');
-            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-        };
-        notes.lines().filter_map(child).collect()
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
-        let _ = kill_process(pid, Signal::TERM);
-        let _ = self.child.wait();
-    }
-}
-
-fn two_ports() -> u16 {
-    let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let candidates = std::iter::repeat_with(|| rand::random_range(PORTS));
-    candidates.take(200).find(|port| free(*port) && free(port + 1)).expect("two free ports")
-}
-
 /// The lab's API, for an admin.
 struct Lab<'a> {
     http: Client,
@@ -132,7 +75,7 @@ impl<'a> Lab<'a> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_lesson_shows_what_it_claims_and_leaves_nothing_behind() {
-    let up = Up::start();
+    let up = Up::start(&["--lab", "on"]);
     let lab = Lab::open(&up).await;
     let before = spares(&up);
     for lesson in LESSONS {
@@ -181,13 +124,6 @@ async fn nothing_is_locked(url: &str) {
 
 /// The children of `up` beside its own: how many there are (Linux tells).
 fn spares(up: &Up) -> usize {
-    let path = format!("/proc/{0}/task/{0}/children", up.child.id());
+    let path = format!("/proc/{0}/task/{0}/children", up.pid());
     std::fs::read_to_string(path).unwrap_or_default().split_whitespace().count()
-}
-
-/// The letter of a process's state (Linux tells).
-fn state_of(pid: i32) -> Option<char> {
-    let stat =
-        std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -4,47 +4,30 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, Response, StatusCode};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use common::{free_port, until};
+use common::until;
+use common::up::{Up, state_of};
 
 /// A shop with its lab on, in a folder that can be used again.
 struct Lab {
-    up: Child,
+    up: Up,
     base: String,
-    data: tempfile::TempDir,
     http: Client,
     admin: String,
 }
 
 impl Lab {
     async fn open() -> Self {
-        let data = tempfile::Builder::new().prefix("holdfast-runs-").tempdir().unwrap();
-        Self::open_in(data, &["--lab", "on"]).await
+        Self::at(Up::start(&["--lab", "on"])).await
     }
 
-    async fn open_in(data: tempfile::TempDir, more: &[&str]) -> Self {
-        let port = two_free_ports();
-        let mut up = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(["up", "--listen", &format!("127.0.0.1:{port}"), "--data"])
-            .arg(data.path())
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert!(ready.contains("ready"), "up did not start: {ready:?}");
-        let (http, base) = (Client::new(), format!("http://127.0.0.1:{port}"));
-        let mut lab = Self { up, base, data, http, admin: String::new() };
+    async fn at(up: Up) -> Self {
+        let (http, base) = (Client::new(), up.running.replicas[0].clone());
+        let mut lab = Self { up, base, http, admin: String::new() };
         lab.admin = lab.sign_in("admin").await;
         lab
     }
@@ -96,45 +79,10 @@ impl Lab {
         assert_eq!(audit["ok"], true, "{audit:#}");
     }
 
-    /// The processes of this shop, and whether they are stopped.
-    fn processes(&self) -> Vec<(u32, bool)> {
-        let pids = std::fs::read_to_string(self.data.path().join("pids")).unwrap();
-        let numbers = pids.lines().flat_map(|line| line.split_whitespace());
-        numbers.filter_map(|word| word.parse().ok()).filter_map(state).collect()
-    }
-
-    fn stop(mut self) -> tempfile::TempDir {
-        let pid = Pid::from_raw(i32::try_from(self.up.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        assert!(self.up.wait().unwrap().success(), "it ends as it should");
-        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
-        drop(self);
-        data
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        if let (Ok(None), Ok(id)) = (self.up.try_wait(), i32::try_from(self.up.id())) {
-            let _ = Pid::from_raw(id).map(|pid| kill_process(pid, Signal::TERM));
-            let _ = self.up.wait();
-        }
-    }
-}
-
-/// A process that runs, and whether it is stopped.
-fn state(pid: u32) -> Option<(u32, bool)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let state = stat.rsplit(") ").next()?.chars().next()?;
-    (state != 'Z').then_some((pid, state == 'T'))
-}
-
-fn two_free_ports() -> u16 {
-    loop {
-        let port = free_port();
-        if port < u16::MAX && std::net::TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
-            return port;
-        }
+    /// The processes of this shop that run, and whether they are stopped.
+    fn processes(&self) -> Vec<(i32, bool)> {
+        let children = self.up.children().into_iter();
+        children.filter_map(|(_, pid)| Some((pid, state_of(pid)? == 'T'))).collect()
     }
 }
 
@@ -183,8 +131,7 @@ async fn money_is_lost_without_a_lock_and_not_with_one() {
 
 #[tokio::test]
 async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
-    let data = tempfile::tempdir().unwrap();
-    let lab = Lab::open_in(data, &["--lab", "on", "--redlock", "3"]).await;
+    let lab = Lab::at(Up::start(&["--lab", "on", "--redlock", "3"])).await;
     for kind in [
         "pause-node",
         "pause-replica",
@@ -216,11 +163,11 @@ async fn a_shop_that_is_closed_in_the_middle_of_a_fault_leaves_nothing_and_says_
         .await;
     let processes = lab.processes();
     assert!(processes.len() >= 4, "Postgres, Redis and two replicas: {processes:?}");
-    let data = lab.stop();
+    let data = lab.up.stop();
     for (pid, _) in processes {
-        assert_eq!(state(pid), None, "{pid} still runs");
+        assert_eq!(state_of(pid), None, "{pid} still runs");
     }
-    let lab = Lab::open_in(data, &["--lab", "on"]).await;
+    let lab = Lab::at(Up::start_in(data, &["--lab", "on"])).await;
     let run = lab.ended(&id).await;
     assert_eq!(run["state"], "failed");
     assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
@@ -288,8 +235,7 @@ async fn absurd_wishes_are_refused_with_what_would_be_right() {
 
 #[tokio::test]
 async fn a_lab_that_is_off_shows_nothing() {
-    let data = tempfile::tempdir().unwrap();
-    let lab = Lab::open_in(data, &["--lab", "off"]).await;
+    let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let wanted = json!({ "strategies": ["none"] });
     for (method, path) in [
         (Method::POST, "/api/lab/runs"),
@@ -331,7 +277,7 @@ async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one
 async fn a_lesson_in_a_terminal_ends_with_its_verdict() {
     let lab = Lab::open().await;
     let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    lesson.args(["lesson", "lost-update", "--data"]).arg(lab.data.path());
+    lesson.args(["lesson", "lost-update", "--data"]).arg(lab.up.data());
     let said = lesson.output().await.unwrap();
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(said.status.success(), "{text}");

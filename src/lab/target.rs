@@ -122,6 +122,17 @@ impl Target {
     }
 }
 
+/// A row of either ledger: the version and the value it was computed from, and the entry.
+macro_rules! entry {
+    ($row:expr) => {{
+        let row = $row;
+        let (seq, delta, after) = (row.seq, row.delta, row.after);
+        let (order_id, request_id, fence) = (row.order_id, row.request_id, row.fence);
+        let entry = ForkedEntry { seq, delta, after, order_id, request_id, fence };
+        (row.version, row.before, entry)
+    }};
+}
+
 async fn forked_stock(stage: &Stage, sku: &Sku) -> anyhow::Result<Vec<Forked>> {
     let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
     let rows = sqlx::query!(
@@ -136,12 +147,7 @@ async fn forked_stock(stage: &Stage, sku: &Sku) -> anyhow::Result<Vec<Forked>> {
     )
     .fetch_all(&mut *connection)
     .await?;
-    Ok(gathered(rows.into_iter().map(|row| {
-        let (seq, delta, after) = (row.seq, row.delta, row.after);
-        let (order_id, request_id, fence) = (row.order_id, row.request_id, row.fence);
-        let entry = ForkedEntry { seq, delta, after, order_id, request_id, fence };
-        (row.version, row.before, entry)
-    })))
+    Ok(gathered(rows.into_iter().map(|row| entry!(row))))
 }
 
 async fn forked_balance(stage: &Stage, user: UserId) -> anyhow::Result<Vec<Forked>> {
@@ -158,12 +164,7 @@ async fn forked_balance(stage: &Stage, user: UserId) -> anyhow::Result<Vec<Forke
     )
     .fetch_all(&mut *connection)
     .await?;
-    Ok(gathered(rows.into_iter().map(|row| {
-        let (seq, delta, after) = (row.seq, row.delta, row.after);
-        let (order_id, request_id, fence) = (row.order_id, row.request_id, row.fence);
-        let entry = ForkedEntry { seq, delta, after, order_id, request_id, fence };
-        (row.version, row.before, entry)
-    })))
+    Ok(gathered(rows.into_iter().map(|row| entry!(row))))
 }
 
 /// Entries, sorted by version, as forks.

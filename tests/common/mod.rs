@@ -10,6 +10,7 @@
 pub mod cut;
 pub mod proxy;
 pub mod replica;
+pub mod up;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

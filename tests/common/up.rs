@@ -1,0 +1,98 @@
+//! A whole `holdfast up`, for tests of what it alone can do.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use holdfast::embedded::{RunningUp, read_env};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Below the ephemeral ports: what others dial from can't take them in between.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// Two replicas with all they need, in a temporary folder; ended with the value.
+pub struct Up {
+    child: Child,
+    pub running: RunningUp,
+    folder: Option<TempDir>,
+}
+
+impl Up {
+    /// With more options.
+    pub fn start(more: &[&str]) -> Self {
+        Self::start_in(tempfile::Builder::new().prefix("holdfast-up-").tempdir().unwrap(), more)
+    }
+
+    /// On the data of an earlier one.
+    pub fn start_in(folder: TempDir, more: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["up", "--listen", &format!("127.0.0.1:{}", two_ports()), "--data"])
+            .arg(folder.path())
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.contains("ready"), "up did not start: {ready:?}");
+        let running = read_env(folder.path()).expect("a ready up has an env file");
+        Self { child, running, folder: Some(folder) }
+    }
+
+    /// Its own process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its data is.
+    pub fn data(&self) -> PathBuf {
+        self.folder.as_ref().unwrap().path().to_owned()
+    }
+
+    /// Every child's role and process.
+    pub fn children(&self) -> Vec<(String, i32)> {
+        let notes = std::fs::read_to_string(self.data().join("pids")).unwrap();
+        let child = |line: &str| {
+            let mut words = line.split(' ');
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        };
+        notes.lines().filter_map(child).collect()
+    }
+
+    /// Ends it as a person would, and keeps its data.
+    pub fn stop(mut self) -> TempDir {
+        self.ask_to_end();
+        assert!(self.child.wait().unwrap().success(), "it ends as it should");
+        self.folder.take().unwrap()
+    }
+
+    fn ask_to_end(&self) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.ask_to_end();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The letter of a process's state, if it runs (Linux tells).
+pub fn state_of(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next().filter(|state| *state != 'Z')
+}
+
+fn two_ports() -> u16 {
+    let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let candidates = std::iter::repeat_with(|| rand::random_range(PORTS));
+    candidates.take(200).find(|port| free(*port) && free(port + 1)).expect("two free ports")
+}
