@@ -8,6 +8,7 @@
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
 pub mod cut;
+pub mod ports;
 pub mod proxy;
 pub mod replica;
 pub mod up;
@@ -41,7 +42,7 @@ pub fn services() -> &'static Services {
     static SERVICES: OnceLock<Services> = OnceLock::new();
     SERVICES.get_or_init(|| {
         let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap().keep();
-        let port = free_port();
+        let port = ports::free_ports(1);
         // Statics are not dropped, so nobody would end `up` when the tests are over. The shell in
         // between sees its standard input close when this process ends, however it ends.
         // It removes the folder too, which is as large as the tests made it.
@@ -63,11 +64,6 @@ pub fn services() -> &'static Services {
         let running = read_env(&data).expect("a ready up has an env file");
         Services { running, _up: up }
     })
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A shop of a test's own.

@@ -1,7 +1,6 @@
 //! A whole `holdfast up`, for tests of what it alone can do.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -9,8 +8,7 @@ use holdfast::embedded::{RunningUp, read_env};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Below the ephemeral ports: what others dial from can't take them in between.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
+use super::ports::free_ports;
 
 /// Two replicas with all they need, in a temporary folder; ended with the value.
 pub struct Up {
@@ -28,7 +26,7 @@ impl Up {
     /// On the data of an earlier one.
     pub fn start_in(folder: TempDir, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(["up", "--listen", &format!("127.0.0.1:{}", two_ports()), "--data"])
+            .args(["up", "--listen", &format!("127.0.0.1:{}", free_ports(2)), "--data"])
             .arg(folder.path())
             .args(more)
             .stdin(Stdio::null())
@@ -89,10 +87,4 @@ impl Drop for Up {
 pub fn state_of(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next().filter(|state| *state != 'Z')
-}
-
-fn two_ports() -> u16 {
-    let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let candidates = std::iter::repeat_with(|| rand::random_range(PORTS));
-    candidates.take(200).find(|port| free(*port) && free(port + 1)).expect("two free ports")
 }
