@@ -13,6 +13,8 @@ pub mod lock;
 pub mod db;
 pub mod shop;
 
+pub mod jobs;
+
 pub mod lab;
 
 pub mod embedded;
