@@ -15,10 +15,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Serve, Switch};
 use crate::db;
+use crate::jobs::unpaid::Unpaid;
 use crate::lab::scheduler::Scheduler;
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
 use crate::shop::combine::Combiner;
+use crate::shop::orders::unpaid::Teller;
 use crate::shop::{Shop, Strategy};
 use crate::web::envelope::envelope;
 use crate::web::pages::dress::dress;
@@ -53,19 +55,27 @@ impl Replica {
         })?;
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
-        let shop = shop(options, &replica)?;
+        let (unpaid_teller, unpaid_heard) = Teller::new();
+        let shop = shop(options, &replica, unpaid_teller)?;
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let board = Board::default();
         let scheduler = Scheduler::new(&shop, &board);
+        let stop = CancellationToken::new();
+        let unpaid = Unpaid::of(&shop);
+        unpaid.listen(&shop, unpaid_heard, &stop);
+        if options.jobs == Switch::On {
+            unpaid.work(&shop, &replica, &board, &stop);
+        }
         let site = Site {
             shop,
+            unpaid,
             replica,
             lab: options.lab == Switch::On,
             board,
             scheduler,
-            stop: CancellationToken::new(),
+            stop,
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
         };
@@ -126,7 +136,7 @@ impl Replica {
 }
 
 /// The shop of those options, for the replica of that name. Must be called on the main runtime.
-fn shop(options: &Serve, replica: &str) -> anyhow::Result<Shop> {
+fn shop(options: &Serve, replica: &str, unpaid: Teller) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     if options.redis_prefix.trim().is_empty() {
         bail!("--redis-prefix must not be blank: whose keys are whose could not be told");
@@ -153,6 +163,8 @@ fn shop(options: &Serve, replica: &str) -> anyhow::Result<Shop> {
         runtime: Handle::current(),
         running: TaskTracker::new(),
         combiner: Combiner::default(),
+        hold: Duration::from_secs(options.pay_within_s),
+        unpaid,
     })
 }
 
@@ -224,6 +236,7 @@ fn describe_metrics() {
         ("holdfast_lock_hold_seconds", "From getting locks to having given them back"),
         ("holdfast_batch_requests", "batched: how many requests were carried out together"),
         ("holdfast_lock_line_requests", "fenced: how many of this process were in line before"),
+        ("holdfast_unpaid_late_seconds", "How long an unpaid order was due when it was dealt with"),
     ] {
         metrics::describe_histogram!(name, help);
     }
@@ -248,6 +261,12 @@ fn describe_metrics() {
             "batched: put together while the lock was waited for, and used or given up",
         ),
         ("holdfast_stale_writes_total", "Writes refused because another holder had been at it"),
+        ("holdfast_unpaid_given_back_total", "Orders that were not paid in time and given back"),
+        ("holdfast_unpaid_failures_total", "Unpaid orders that could not be given back, each time"),
+        (
+            "holdfast_unpaid_untold_total",
+            "Orders that the queue of unpaid ones was not told of; Postgres knows them",
+        ),
     ] {
         metrics::describe_counter!(name, help);
     }

@@ -102,6 +102,13 @@ pub struct Serve {
     /// Whether the lab is on: its headers, its throw-away items, its broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
     pub lab: Switch,
+    /// Whether this replica does what is to be done when nobody is asking: gives back what was not
+    /// paid for, and runs the scheduled jobs
+    #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
+    pub jobs: Switch,
+    /// How long an unpaid order keeps its units, in seconds
+    #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    pub pay_within_s: u64,
     /// How two changes of one value are kept apart, and for how long
     #[command(flatten)]
     pub lock: LockSettings,

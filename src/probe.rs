@@ -24,6 +24,8 @@ use crate::clock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
+    /// A worker has claimed what is due, and done nothing about it yet.
+    Claimed,
     /// It asks for its lock.
     Wait,
     /// It has created its lock's key, and is about to give it an expiry.
@@ -45,7 +47,8 @@ pub enum Point {
 }
 
 /// In the order in which a request may pass them.
-const ALL: [Point; 9] = [
+const ALL: [Point; 10] = [
+    Point::Claimed,
     Point::Wait,
     Point::Expire,
     Point::Held,
@@ -74,6 +77,7 @@ impl Point {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Point::Claimed => "claimed",
             Point::Wait => "wait",
             Point::Expire => "expire",
             Point::Held => "held",

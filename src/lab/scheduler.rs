@@ -285,6 +285,7 @@ impl Scheduler {
             wait: None,
             ttl: rules.strategy.lock.map(|kind| rules.lease(kind)),
             probe: Probe::Lab(Arc::clone(&watch)),
+            hold: self.shop.hold,
             deadline,
             request_id,
         };
@@ -400,7 +401,7 @@ pub fn leaving(point: Point, rules: Rules) -> String {
         Point::Committed if locked => "gives the lock back",
         Point::Committed | Point::Release => "is answered",
         // No strategy that is played here passes these.
-        Point::Expire | Point::Delete => "goes on",
+        Point::Claimed | Point::Expire | Point::Delete => "goes on",
     }
     .to_owned()
 }
@@ -417,7 +418,7 @@ fn arrived(point: Point, read: Option<i64>) -> String {
         (Point::Commit, _) => "it is about to commit".to_owned(),
         (Point::Committed, _) => "it has committed".to_owned(),
         (Point::Release, _) => "it has given everything back".to_owned(),
-        (Point::Expire | Point::Delete, _) => "it is half-way".to_owned(),
+        (Point::Claimed | Point::Expire | Point::Delete, _) => "it is half-way".to_owned(),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::shop::{Conditions, Shop, Strategy};
 pub const MOST_WORK_MS: u64 = 5_000;
 /// The shortest and the longest lease that may be asked for.
 pub const TTL_RANGE_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
+/// For how long an unpaid order may be held at the lab.
+pub const HOLD_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 /// What a request wishes for, as its headers say it.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +33,8 @@ pub struct Wishes {
     pub trace: Option<String>,
     /// `Holdfast-Pause`.
     pub pause: Option<String>,
+    /// `Holdfast-Hold-Ms`.
+    pub hold_ms: Option<String>,
 }
 
 /// A wish that can't be granted: the header, and why.
@@ -41,9 +45,8 @@ impl Wishes {
     /// Whether anything is wished for at all.
     #[must_use]
     pub fn any(&self) -> bool {
-        [&self.lock, &self.wait, &self.work_ms, &self.ttl_ms, &self.trace, &self.pause]
-            .iter()
-            .any(|wish| wish.is_some())
+        let Self { lock, wait, work_ms, ttl_ms, trace, pause, hold_ms } = self;
+        [lock, wait, work_ms, ttl_ms, trace, pause, hold_ms].iter().any(|wish| wish.is_some())
     }
 
     /// The conditions that were wished for.
@@ -69,6 +72,9 @@ impl Wishes {
         conditions.wait = self.wait(conditions.strategy)?;
         conditions.ttl = number("Holdfast-Ttl-Ms", self.ttl_ms.as_deref(), &TTL_RANGE_MS)?
             .map(Duration::from_millis);
+        if let Some(hold) = number("Holdfast-Hold-Ms", self.hold_ms.as_deref(), &HOLD_RANGE_MS)? {
+            conditions.hold = Duration::from_millis(hold);
+        }
         conditions.probe = self.probe(replica, board, &conditions)?;
         Ok(conditions)
     }

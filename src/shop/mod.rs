@@ -47,8 +47,8 @@ pub use stock::Strategy;
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(8);
 /// What it asks of the shop takes a little less, so that there is an answer to give in time.
 const WORK_LIMIT: Duration = Duration::from_millis(7_500);
-/// How long an order is held for its buyer.
-pub const ORDER_HOLD: Duration = Duration::from_mins(15);
+/// How long an unpaid order keeps its units when nobody says.
+pub const USUAL_HOLD: Duration = Duration::from_mins(15);
 /// The largest stock, price or amount.
 pub const LARGEST: i64 = 1_000_000_000;
 
@@ -67,6 +67,10 @@ pub struct Shop {
     pub running: TaskTracker,
     /// Who waits to be carried out with others.
     pub combiner: combine::Combiner,
+    /// How long an unpaid order keeps its units.
+    pub hold: Duration,
+    /// Who is told of orders that may stay unpaid.
+    pub unpaid: orders::unpaid::Teller,
 }
 
 impl Shop {
@@ -98,6 +102,8 @@ pub struct Conditions {
     pub ttl: Option<Duration>,
     /// What happens at the named points.
     pub probe: Probe,
+    /// How long the order it places keeps its units unpaid.
+    pub hold: Duration,
     /// When its time is up.
     pub deadline: Instant,
     /// Its name in ledgers and logs.
@@ -113,6 +119,7 @@ impl Conditions {
             wait: None,
             ttl: None,
             probe: Probe::Off,
+            hold: shop.hold,
             deadline: Instant::now() + WORK_LIMIT,
             request_id,
         }

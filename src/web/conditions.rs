@@ -81,6 +81,7 @@ fn wishes(headers: &HeaderMap) -> Result<Wishes, Problem> {
         ttl_ms: text(headers, "Holdfast-Ttl-Ms")?,
         trace: text(headers, "Holdfast-Trace")?,
         pause: text(headers, "Holdfast-Pause")?,
+        hold_ms: text(headers, "Holdfast-Hold-Ms")?,
     })
 }
 

@@ -19,6 +19,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::jobs::unpaid::Unpaid;
 use crate::lab::scheduler::Scheduler;
 use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
@@ -30,6 +31,8 @@ use problems::{Kind, Problem};
 pub struct Site {
     /// The shop.
     pub shop: Shop,
+    /// The queue of its unpaid orders.
+    pub unpaid: Unpaid,
     /// The name of this replica.
     pub replica: String,
     /// Whether the lab is on.

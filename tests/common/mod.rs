@@ -19,11 +19,16 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use holdfast::embedded::{RunningUp, read_env};
+use holdfast::lock::{Locks, Redis, Settings};
+use holdfast::shop::combine::Combiner;
+use holdfast::shop::orders::unpaid::Teller;
+use holdfast::shop::{Shop as Domain, Strategy, USUAL_HOLD};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::sync::OnceCell;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 pub use replica::Replica;
@@ -112,6 +117,26 @@ impl Shop {
             .build()
             .unwrap();
         Self { database, pool, prefix, replicas: Vec::new(), http }
+    }
+
+    /// The same shop in this process, beside its replicas: on the same books and the same keys.
+    pub fn in_this_process(&self, strategy: &str) -> Domain {
+        self.in_this_process_on(strategy, &services().running.redis_url)
+    }
+
+    /// The same, where the replicas have another Redis.
+    pub fn in_this_process_on(&self, strategy: &str, redis_url: &str) -> Domain {
+        let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
+        Domain {
+            pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
+            locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
+            strategy: Strategy::named(strategy).unwrap(),
+            runtime: tokio::runtime::Handle::current(),
+            running: TaskTracker::new(),
+            combiner: Combiner::default(),
+            hold: USUAL_HOLD,
+            unpaid: Teller::new().0,
+        }
     }
 
     /// A shop with the same books as they are now, and nobody who serves.

@@ -5,16 +5,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use holdfast::lock::{Locks, Redis, Settings};
 use holdfast::probe::{Board, Pause, Point, Probe, Watch};
-use holdfast::shop::combine::Combiner;
 use holdfast::shop::orders::{self, WantedLine};
-use holdfast::shop::{Conditions, Key, Outcome, Refusal, Shop as Domain, Strategy, UserId};
-use tokio_util::task::TaskTracker;
+use holdfast::shop::{Conditions, Key, Outcome, Refusal, Shop as Domain, UserId};
 use uuid::Uuid;
 
 use crate::common::cut::Cut;
-use crate::common::{Shop, services, until};
+use crate::common::{Shop, until};
 
 const STOCK: i64 = 1_000;
 
@@ -30,15 +27,7 @@ impl World {
     async fn new(strategy: &str) -> Self {
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
         let sku = shop.lab_item(STOCK).await;
-        let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
-        let domain = Domain {
-            pool: holdfast::db::pool(&shop.database_url(), 4).unwrap(),
-            locks: Locks::new(Redis::open(&services().running.redis_url).unwrap(), settings),
-            strategy: Strategy::named(strategy).unwrap(),
-            runtime: tokio::runtime::Handle::current(),
-            running: TaskTracker::new(),
-            combiner: Combiner::default(),
-        };
+        let domain = shop.in_this_process(strategy);
         let id = sqlx::query_scalar("select id from users where name = 'alice'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let lines = [WantedLine { sku: sku.try_into().unwrap(), quantity: 1 }];

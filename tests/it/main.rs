@@ -29,3 +29,4 @@ mod refusals;
 mod scheduler;
 mod strategies;
 mod trouble;
+mod unpaid;

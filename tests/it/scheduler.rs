@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use holdfast::lab::scheduler::{Game, Rules, Scheduler, View};
-use holdfast::lock::{Locks, Redis, Settings};
 use holdfast::probe::{Board, Point};
-use holdfast::shop::combine::Combiner;
-use holdfast::shop::{Shop as Domain, Strategy, UserId};
-use tokio_util::task::TaskTracker;
+use holdfast::shop::{Strategy, UserId};
 
-use crate::common::{Shop, services, until};
+use crate::common::{Shop, until};
 
 /// A shop in this process with a visitor.
 struct Play {
@@ -21,15 +18,7 @@ struct Play {
 impl Play {
     async fn begin(strategy: &str, short_lease: bool, orders: usize) -> Self {
         let shop = Shop::start(1).await;
-        let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
-        let domain = Domain {
-            pool: holdfast::db::pool(&shop.database_url(), 4).unwrap(),
-            locks: Locks::new(Redis::open(&services().running.redis_url).unwrap(), settings),
-            strategy: Strategy::named("batched").unwrap(),
-            runtime: tokio::runtime::Handle::current(),
-            running: TaskTracker::new(),
-            combiner: Combiner::default(),
-        };
+        let domain = shop.in_this_process("batched");
         let id = sqlx::query_scalar("select id from users where name = 'admin'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let scheduler = Scheduler::new(&domain, &Board::default());

@@ -281,7 +281,8 @@ async fn with_postgres_away_a_page_says_so_within_two_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
-    let shop = Shop::start(1).await;
+    // Nobody gives it back meanwhile.
+    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
     let order = alice.orders(&token, &csrf).await.place;
@@ -299,6 +300,28 @@ async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
         assert_eq!((cancelled.status.as_u16(), &cancelled.place), (303, &order));
     }
     assert!(alice.get(&order).await.words().contains("deadbolt cancel 39 +1 → 40"));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_went_back_on_the_shelf_says_so() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let order = alice.orders(&token, &csrf).await.place;
+    let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
+    let over = "update orders set expires_at = created_at";
+    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    until("it is given back", async || {
+        let words = alice.get(&order).await.words();
+        words.contains("It was not paid in time, and its units are back on the shelf")
+    })
+    .await;
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("deadbolt expiry 39 +1 → 40"), "{}", page.words());
+    let refused = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.words().contains("The order was not paid in time"));
     shop.assert_sound().await;
 }
 

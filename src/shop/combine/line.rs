@@ -172,7 +172,7 @@ mod tests {
     use crate::probe::Probe;
     use crate::shop::idempotency::{Claim, ORDERS_PATH};
     use crate::shop::stock::BATCHED;
-    use crate::shop::{Conditions, Error, Key, Outcome, UserId};
+    use crate::shop::{Conditions, Error, Key, Outcome, USUAL_HOLD, UserId};
 
     /// Somebody who wants that, and the end of the line that hears the answer.
     fn member(work: usize) -> (Member<usize>, oneshot::Receiver<Result<Outcome, Error>>) {
@@ -184,6 +184,7 @@ mod tests {
             wait: None,
             ttl: None,
             probe: Probe::Off,
+            hold: USUAL_HOLD,
             deadline: Instant::now() + Duration::from_secs(60),
             request_id: Uuid::nil(),
         };

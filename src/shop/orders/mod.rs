@@ -1,9 +1,10 @@
 //! Orders: what one is, and reading them. Placing is in [`mod@place`], what happens to an order
-//! afterwards in [`moves`].
+//! afterwards in [`moves`], and when nothing does in [`unpaid`].
 
 pub mod moves;
 pub mod place;
 mod together;
+pub mod unpaid;
 
 use std::collections::BTreeMap;
 
@@ -90,6 +91,13 @@ pub struct Order {
         skip_serializing_if = "Option::is_none"
     )]
     pub paid_at: Option<OffsetDateTime>,
+}
+
+impl Order {
+    /// How many of which item, sorted.
+    pub(super) fn units(&self) -> Vec<(Sku, i64)> {
+        self.lines.iter().map(|line| (line.sku.clone(), line.quantity)).collect()
+    }
 }
 
 /// An order after it was moved, and what that moved.

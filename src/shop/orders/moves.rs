@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
 
-use super::{Change, Order, Returned, find, no_such_order};
+use super::{Change, Order, Returned, find, no_such_order, unpaid};
 use crate::lock::LockKey;
 use crate::probe::{Point, Seen};
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::Claim;
 use crate::shop::stock::{self, Origin};
-use crate::shop::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, UserId};
+use crate::shop::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, UserId};
 
 /// Takes back an order that was not paid: its units go on the shelf again, once.
 ///
@@ -56,7 +56,7 @@ impl Errand for Cancel {
         if let Err(refusal) = move_on(tx, &self.found, "pending", "cancelled", "cancel").await? {
             return Ok(Err(refusal));
         }
-        let stock = put_back(tx, held, &self.found, "cancel").await?;
+        let stock = put_back(tx, held, self.found.id, &self.found.units(), "cancel").await?;
         let Some(order) = find(tx, self.user, self.found.id).await? else {
             return Ok(Err(no_such_order(self.found.id)));
         };
@@ -85,24 +85,37 @@ pub(in crate::shop) async fn move_on(
         return Ok(Ok(()));
     }
     let status = sqlx::query_scalar!("select status from orders where id = $1", order.id.0)
-        .fetch_one(tx)
+        .fetch_one(&mut *tx)
         .await?;
-    Ok(Err(Refusal::OrderState { status, action }))
+    let lapsed = status == "cancelled"
+        && unpaid::lapsed_among(tx, vec![order.id.0]).await?.contains(&order.id.0);
+    Ok(Err(no_longer(status, lapsed, action)))
 }
 
-/// Puts the units of an order back on the shelf.
+/// Why an order that is in that status can't be moved. Who comes too late to pay is told so, whether
+/// the order has been given back by then or not.
+pub(in crate::shop) fn no_longer(status: String, lapsed: bool, action: &'static str) -> Refusal {
+    if lapsed && action == "pay" {
+        Refusal::OrderExpired
+    } else {
+        Refusal::OrderState { status, action }
+    }
+}
+
+/// Puts the units of an order back on the shelf: of each item so many, sorted.
 pub(in crate::shop) async fn put_back(
     tx: &mut PgConnection,
     held: &Held<'_>,
-    order: &Order,
+    order: OrderId,
+    units: &[(Sku, i64)],
     reason: &'static str,
 ) -> Result<BTreeMap<String, Change>, Error> {
-    let skus: Vec<String> = order.lines.iter().map(|line| line.sku.to_string()).collect();
+    let skus: Vec<String> = units.iter().map(|(sku, _)| sku.to_string()).collect();
     let readings = stock::read_stock(tx, held.strategy, &skus).await?;
     let read = readings.iter().map(|r| Seen::value(r.sku.lock_key().as_str(), r.stock));
     held.probe.at(Point::Read, read).await;
-    let deltas: Vec<i64> = order.lines.iter().map(|line| line.quantity).collect();
-    let origin = Origin { reason, order: Some(order.id), request_id: held.request_id };
+    let deltas: Vec<i64> = units.iter().map(|(_, quantity)| *quantity).collect();
+    let origin = Origin { reason, order: Some(order), request_id: held.request_id };
     let written =
         stock::write_stock(tx, held.strategy, &held.exclusion, &readings, &deltas, origin);
     let moved =

@@ -1,10 +1,11 @@
 //! Placing an order.
 //!
-//! It takes units off the shelf at once and holds them for [`ORDER_HOLD`]; paying keeps them,
-//! cancelling puts them back. The order, its lines, the stock, its ledger entries and the stored
+//! It takes units off the shelf at once and holds them for a while ([`Shop::hold`]); paying keeps
+//! them, cancelling puts them back, and so does [`super::unpaid`] when the time is over. The order, its lines, the stock, its ledger entries and the stored
 //! answer are one transaction.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
@@ -18,7 +19,7 @@ use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::{self, Claim, ORDERS_PATH};
 use crate::shop::stock::{self, Origin};
 use crate::shop::{
-    Answer, Conditions, Error, Key, ORDER_HOLD, OrderId, Outcome, Refusal, Shop, Sku, UserId,
+    Answer, Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, Sku, USUAL_HOLD, UserId,
     catalog,
 };
 
@@ -33,17 +34,22 @@ pub async fn place(
     key: Key,
     lines: &[WantedLine],
 ) -> Result<Outcome, Error> {
-    let place = match Place::new(user, key, lines) {
+    let place = match Place::new(user, key, lines, conditions.hold) {
         Ok(place) => place,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
+    let order = place.order;
     // Who wants several items, or a way of waiting of its own, takes its turn like a batch does.
-    match place.only_sku().cloned() {
+    let outcome = match place.only_sku().cloned() {
         Some(sku) if conditions.suits_a_batch() => {
-            together::place(shop, conditions, sku, place).await
+            together::place(shop, conditions, sku, place).await?
         }
-        _ => errand::run(shop, conditions, place).await,
+        _ => errand::run(shop, conditions, place).await?,
+    };
+    if matches!(outcome, Outcome::Done(_)) {
+        shop.unpaid.tell(order, conditions.hold);
     }
+    Ok(outcome)
 }
 
 /// Checks and answers an order as [`place`] does, and places nothing: what the path costs without
@@ -52,7 +58,7 @@ pub async fn place(
 /// # Errors
 /// None today; the shape is [`place`]'s.
 pub fn check(user: UserId, key: Key, lines: &[WantedLine]) -> Result<Outcome, Error> {
-    let place = match Place::new(user, key, lines) {
+    let place = match Place::new(user, key, lines, USUAL_HOLD) {
         Ok(place) => place,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
@@ -68,7 +74,7 @@ pub fn check(user: UserId, key: Key, lines: &[WantedLine]) -> Result<Outcome, Er
         status: "pending".to_owned(),
         total_cents: 0,
         lines: lines.collect(),
-        expires_at: now + ORDER_HOLD,
+        expires_at: now + place.hold,
         created_at: now,
         paid_at: None,
     };
@@ -82,10 +88,12 @@ pub struct Place {
     pub(super) order: OrderId,
     /// Sorted, each item once.
     pub(super) lines: BTreeMap<Sku, i64>,
+    /// How long it keeps its units unpaid.
+    hold: Duration,
 }
 
 impl Place {
-    fn new(user: UserId, key: Key, wanted: &[WantedLine]) -> Result<Self, Refusal> {
+    fn new(user: UserId, key: Key, wanted: &[WantedLine], hold: Duration) -> Result<Self, Refusal> {
         if wanted.is_empty() || wanted.len() > MOST_LINES {
             return Err(Refusal::Invalid("lines", format!("1 to {MOST_LINES} lines")));
         }
@@ -102,7 +110,7 @@ impl Place {
         }
         let claim =
             Claim { user, path: ORDERS_PATH.to_owned(), key, fingerprint: hash.finalize().into() };
-        Ok(Self { claim, order: OrderId(Uuid::now_v7()), lines })
+        Ok(Self { claim, order: OrderId(Uuid::now_v7()), lines, hold })
     }
 
     /// The item, if it is only one.
@@ -234,7 +242,7 @@ impl Place {
             self.claim.user.0,
             total_cents,
             self.claim.key.as_str(),
-            ORDER_HOLD.as_secs_f64(),
+            self.hold.as_secs_f64(),
             skus,
             &quantities,
             &prices,

@@ -1,5 +1,7 @@
 //! Placing many orders for one item together: what [`super::place`] does, for a whole batch.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 
 use super::place::Place;
@@ -11,8 +13,7 @@ use crate::shop::idempotency::{Claim, ClaimRow, Stored};
 use crate::shop::stock::Exclusion;
 use crate::shop::stock::batched::{self, Sale, Shelf};
 use crate::shop::{
-    Answer, Conditions, Error, ORDER_HOLD, OrderId, Outcome, Refusal, Shop, Sku,
-    errand::Errand as _,
+    Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, errand::Errand as _,
 };
 
 /// Places an order for one item, with whoever else wants it now.
@@ -108,7 +109,7 @@ impl Work for Place {
         let sales: Vec<Sale<'_>> = (0..members.len())
             .filter_map(|at| {
                 let (wanted, answer) = (judged[at].as_ref().ok()?, told[at].as_ref().ok()?);
-                Some(wanted.sale(members[at], answer, rows[at]))
+                Some(wanted.sale(members[at], answer, rows[at], shelf))
             })
             .collect();
         if !sales.is_empty() {
@@ -127,6 +128,7 @@ struct Wanted {
     quantity: i64,
     total_cents: i64,
     before: i64,
+    hold: Duration,
 }
 
 impl Wanted {
@@ -135,6 +137,7 @@ impl Wanted {
         member: &'a Member<Place>,
         answer: &'a Answer,
         claim: &'a ClaimRow,
+        shelf: Shelf,
     ) -> Sale<'a> {
         Sale {
             order: self.order,
@@ -143,6 +146,7 @@ impl Wanted {
             request_id: member.conditions.request_id,
             quantity: self.quantity,
             total_cents: self.total_cents,
+            expires_at: shelf.now + self.hold,
             answer,
             claim,
         }
@@ -164,7 +168,7 @@ impl Wanted {
             status: "pending".to_owned(),
             total_cents: self.total_cents,
             lines: vec![line],
-            expires_at: shelf.now + ORDER_HOLD,
+            expires_at: shelf.now + self.hold,
             created_at: shelf.now,
             paid_at: None,
         };
@@ -186,7 +190,8 @@ fn judge(sku: &Sku, shelf: Shelf, members: &[&Member<Place>]) -> Vec<Result<Want
         }
         let before = left;
         left -= quantity;
-        Ok(Wanted { order: place.order, quantity, total_cents, before })
+        let hold = member.conditions.hold;
+        Ok(Wanted { order: place.order, quantity, total_cents, before, hold })
     });
     judged.collect()
 }

@@ -175,7 +175,7 @@ impl Errand for Refund {
             return Ok(Err(refusal));
         }
         let stock: BTreeMap<String, Change> =
-            moves::put_back(tx, held, &self.found, "refund").await?;
+            moves::put_back(tx, held, self.found.id, &self.found.units(), "refund").await?;
         let origin =
             Origin { reason: "refund", order: Some(self.found.id), request_id: held.request_id };
         let moved = match move_money(tx, held, self.user, self.found.total_cents, origin).await? {

@@ -11,7 +11,8 @@ use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::combine::{Combiner, Lines, Member, Work, pass};
 use crate::shop::idempotency::{Claim, ClaimRow};
-use crate::shop::orders::{Change, Order};
+use crate::shop::orders::moves::no_longer;
+use crate::shop::orders::{Change, Order, unpaid};
 use crate::shop::stock::Exclusion;
 use crate::shop::stock::batched::{self, Part, Payment};
 use crate::shop::{Answer, Error, OrderId, Refusal};
@@ -85,6 +86,8 @@ fn answer(member: &Member<Pay>, before: i64, paid_at: OffsetDateTime) -> Result<
 struct Standing {
     status: String,
     expired: bool,
+    /// It was given back because it was not paid in time.
+    lapsed: bool,
 }
 
 /// Locks the orders' rows, sorted; orders come before accounts.
@@ -98,10 +101,14 @@ async fn lock_orders(
             where id = any($1) order by id for no key update"#,
         &ids,
     )
-    .fetch_all(tx)
+    .fetch_all(&mut *tx)
     .await?;
-    let standings =
-        rows.into_iter().map(|row| (row.id, Standing { status: row.status, expired: row.expired }));
+    let cancelled = rows.iter().filter(|row| row.status == "cancelled").map(|row| row.id);
+    let lapsed = unpaid::lapsed_among(tx, cancelled.collect()).await?;
+    let standings = rows.into_iter().map(|row| {
+        let lapsed = lapsed.contains(&row.id);
+        (row.id, Standing { status: row.status, expired: row.expired, lapsed })
+    });
     Ok(standings.collect())
 }
 
@@ -120,7 +127,7 @@ fn judge(
         };
         let status = if paid.contains(&order.id) { "paid" } else { standing.status.as_str() };
         if status != "pending" {
-            return Err(Refusal::OrderState { status: status.to_owned(), action: "pay" });
+            return Err(no_longer(status.to_owned(), standing.lapsed, "pay"));
         }
         if standing.expired {
             return Err(Refusal::OrderExpired);

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::Exclusion;
 use crate::db;
 use crate::shop::idempotency::ClaimRow;
-use crate::shop::{Answer, Error, ORDER_HOLD, OrderId, Sku, UserId};
+use crate::shop::{Answer, Error, OrderId, Sku, UserId};
 
 /// A row that is locked until the transaction ends.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +74,8 @@ pub struct Sale<'a> {
     pub quantity: i64,
     /// What they cost together.
     pub total_cents: i64,
+    /// Until when it can be paid.
+    pub expires_at: OffsetDateTime,
     /// What the buyer will be told.
     pub answer: &'a Answer,
     /// The claim with which that is stored.
@@ -149,13 +151,14 @@ pub async fn sell(
     let totals: Vec<i64> = sales.iter().map(|sale| sale.total_cents).collect();
     let tokens: Vec<String> = sales.iter().map(|sale| sale.token.to_owned()).collect();
     let quantities: Vec<i64> = sales.iter().map(|sale| sale.quantity).collect();
+    let expiries: Vec<OffsetDateTime> = sales.iter().map(|sale| sale.expires_at).collect();
     let stored = Answers::of(sales.iter().map(|sale| (sale.claim, sale.answer)));
     let written = sqlx::query!(
         "with placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
-             select id, user_id, 'pending', total_cents, token, $6, $7
-               from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[])
-                    as new (id, user_id, total_cents, token)),
+             select id, user_id, 'pending', total_cents, token, $6, expires_at
+               from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $7::timestamptz[])
+                    as new (id, user_id, total_cents, token, expires_at)),
          lines as (
              insert into order_lines (order_id, sku, quantity, unit_price_cents)
              select id, $8, quantity, $9
@@ -185,7 +188,7 @@ pub async fn sell(
         &tokens,
         &quantities,
         shelf.now,
-        shelf.now + ORDER_HOLD,
+        &expiries,
         sku.as_str(),
         shelf.price_cents,
         entries.after,

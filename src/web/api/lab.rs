@@ -1,11 +1,15 @@
 //! The lab: throw-away items, and an order that is not placed.
 
+use std::time::Duration;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orders::{Wanted, with_trace};
+use crate::jobs::unpaid::LONGEST_REST;
+use crate::probe::Point;
 use crate::shop::catalog::{self, Item, ItemKind};
 use crate::shop::orders::{self, Order};
 use crate::shop::{Error, Sku};
@@ -93,6 +97,47 @@ pub async fn holds(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Prob
         since_us: held.since_us,
     });
     Ok(HttpResponse::Ok().json(held.collect::<Vec<_>>()))
+}
+
+/// What the lab wants of a replica's worker.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerWish {
+    /// To do nothing for so many milliseconds: 0 to 30,000.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 30_000)]
+    pub rest_ms: Option<u64>,
+    /// To be held at this point the next time it has something to do.
+    #[serde(default)]
+    #[schema(example = "commit")]
+    pub pause: Option<String>,
+}
+
+/// Tells this replica's worker for unpaid orders to rest, or where to be held (admin).
+#[utoipa::path(post, path = "/api/lab/worker", tag = "lab", security(("session" = [])),
+    request_body = WorkerWish, responses((status = 204), Refusals))]
+pub async fn worker(
+    site: web::Data<Site>,
+    _: Admin,
+    wish: Json<WorkerWish>,
+) -> Result<HttpResponse, Problem> {
+    let wish = wish.read()?;
+    lab_is_on(&site)?;
+    let longest_ms = LONGEST_REST.as_millis();
+    if wish.rest_ms.is_some_and(|rest_ms| u128::from(rest_ms) > longest_ms) {
+        return Err(Problem::field("rest_ms", format!("a number, 0 to {longest_ms}")));
+    }
+    let point = wish.pause.map(|name| {
+        let why = || Problem::field("pause", format!("one of {}", Point::names()));
+        Point::named(&name).ok_or_else(why)
+    });
+    if let Some(point) = point.transpose()? {
+        site.unpaid.pause_at(point);
+    }
+    if let Some(rest_ms) = wish.rest_ms {
+        site.unpaid.rest(Duration::from_millis(rest_ms));
+    }
+    Ok(HttpResponse::NoContent().finish())
 }
 
 /// Lets a held request go on (admin).

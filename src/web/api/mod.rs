@@ -49,6 +49,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/audit", "GET").route(web::get().to(audit::everything)))
         .service(resource("/api/lab/items", "POST").route(web::post().to(lab::create_item)))
         .service(resource("/api/lab/noop", "POST").route(web::post().to(lab::noop)))
+        .service(resource("/api/lab/worker", "POST").route(web::post().to(lab::worker)))
         .service(resource("/api/lab/holds", "GET").route(web::get().to(lab::holds)))
         .service(resource("/api/lab/holds/{id}", "POST").route(web::post().to(lab::let_go)))
         .service(

@@ -45,6 +45,10 @@ impl OrderPage {
         self.order.status == "pending"
     }
 
+    fn has_lapsed(&self) -> bool {
+        self.order.status == "cancelled" && self.stock.iter().any(|moved| moved.reason == "expiry")
+    }
+
     fn is_paid(&self) -> bool {
         self.order.status == "paid"
     }

@@ -1,0 +1,95 @@
+//! Unpaid orders expire: a delay queue says when, every replica has a worker, Postgres knows all.
+//!
+//! Guarantees: what was not paid in time is given back once, within a second or two of its time as
+//! long as Redis, Postgres and one replica are there, whoever is killed and whatever Redis forgets.
+//! *At least once* is the queue's ([`queue`]); *at most once* is the order's status
+//! ([`crate::shop::orders::unpaid`]). An order that can't be given back is tried again with growing
+//! pauses and in the end parked ([`failures`]); it never keeps others from their turn.
+//!
+//! How an order gets here: whoever placed it tells the feed, which tells the queue; or nobody
+//! did (the process was killed, Redis was emptied, the queue was full), and the worker finds it in
+//! Postgres, half a second after its time.
+//!
+//! Does not guarantee: order. And with Redis away nothing is given back under a strategy that locks
+//! in Redis; it is made up for afterwards.
+
+pub mod failures;
+mod feed;
+pub mod queue;
+pub mod sweep;
+mod worker;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::probe::{Board, Point};
+use crate::shop::Shop;
+use crate::shop::orders::unpaid::Placed;
+use queue::DelayQueue;
+
+/// No worker rests longer when the lab tells it to: what it was told may have been forgotten.
+pub const LONGEST_REST: Duration = Duration::from_secs(30);
+
+/// The queue of unpaid orders of one shop, and this replica's worker. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Unpaid {
+    queue: DelayQueue,
+    /// What the lab wants of the worker.
+    lab: Arc<Mutex<Wanted>>,
+}
+
+/// What the lab wants of a worker.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// To do nothing until then.
+    rest_until: Option<Instant>,
+    /// To be held at this point the next time it has something to do.
+    pause: Option<Point>,
+}
+
+impl Unpaid {
+    /// That of a shop.
+    #[must_use]
+    pub fn of(shop: &Shop) -> Self {
+        let name = format!("{}expiry:", shop.locks.settings().prefix);
+        let queue = DelayQueue::new(shop.locks.redis().clone(), name);
+        Self { queue, lab: Arc::default() }
+    }
+
+    /// The queue.
+    #[must_use]
+    pub fn queue(&self) -> &DelayQueue {
+        &self.queue
+    }
+
+    /// Tells the queue of orders that are placed here, until it is told to stop.
+    pub fn listen(&self, shop: &Shop, heard: mpsc::Receiver<Placed>, stop: &CancellationToken) {
+        let feed = feed::feed(self.queue.clone(), heard);
+        shop.runtime.spawn(stop.clone().run_until_cancelled_owned(feed));
+    }
+
+    /// Gives back what is due, until it is told to stop.
+    pub fn work(&self, shop: &Shop, replica: &str, board: &Board, stop: &CancellationToken) {
+        let worker = worker::Worker::new(shop, self, replica, board);
+        shop.runtime.spawn(stop.clone().run_until_cancelled_owned(worker.work()));
+    }
+
+    /// Lets the worker of this replica do nothing for so long (the lab's wish).
+    pub fn rest(&self, length: Duration) {
+        self.wanted().rest_until = Some(Instant::now() + length.min(LONGEST_REST));
+    }
+
+    /// Lets the worker of this replica be held at that point the next time it has something to do
+    /// (the lab's wish).
+    pub fn pause_at(&self, point: Point) {
+        self.wanted().pause = Some(point);
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.lab.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

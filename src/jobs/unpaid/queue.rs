@@ -1,0 +1,192 @@
+//! A delay queue on Redis: what is put in comes out when it is due, to one worker at a time.
+//!
+//! Guarantees: at least once. Who claims something has it alone for a while; if it is not removed
+//! by then, it is due again. A claim is one script, so two workers never get the same thing at the
+//! same time. No shard has more than [`MOST_PER_SHARD`] members, so none becomes a big key.
+//!
+//! Does not guarantee: that anything is there. A Redis that was flushed or restarted has forgotten
+//! it, and a full shard takes nothing more; whoever puts something in must know it from elsewhere
+//! too. Nor the moment: it is the server's clock that counts, and if that is set, things come too
+//! early or too late. Whoever gets something asks whether it is due.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use redis::{RedisError, Script};
+use uuid::Uuid;
+
+use crate::lock::Redis;
+
+/// Over so many keys it is spread.
+const SHARDS: u8 = 32;
+/// More elements than this are a big key (`holdfast keys`).
+pub const MOST_PER_SHARD: usize = 5_000;
+
+static SCHEDULE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("schedule.lua")));
+static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
+
+/// The queue. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct DelayQueue {
+    redis: Redis,
+    /// What its keys begin with.
+    name: String,
+    most_per_shard: usize,
+}
+
+/// What a worker got.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// What is its own now.
+    pub ids: Vec<Uuid>,
+    /// When the next one is due, as far as is known now.
+    pub next_in: Option<Duration>,
+}
+
+/// Whether something is put in, or put off.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    /// Only what is not there.
+    In,
+    /// Only what is there.
+    Off,
+}
+
+impl DelayQueue {
+    /// The queue whose keys are `<name>{<shard>}`.
+    #[must_use]
+    pub fn new(redis: Redis, name: String) -> Self {
+        Self { redis, name, most_per_shard: MOST_PER_SHARD }
+    }
+
+    /// The same with another bound, for tests.
+    #[must_use]
+    pub fn with_most_per_shard(self, most_per_shard: usize) -> Self {
+        Self { most_per_shard, ..self }
+    }
+
+    /// Puts in what is not there yet: each is due so long after now. Those for which there was no
+    /// room.
+    ///
+    /// # Errors
+    /// When Redis does not answer; then all, some or none are in.
+    pub async fn add(&self, entries: &[(Uuid, Duration)]) -> Result<Vec<Uuid>, RedisError> {
+        self.schedule(How::In, entries).await
+    }
+
+    /// Makes what is there due so long after now instead.
+    ///
+    /// # Errors
+    /// As for [`Self::add`].
+    pub async fn put_off(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
+        self.schedule(How::Off, entries).await.map(drop)
+    }
+
+    /// Claims what is due, at most so many, for so long.
+    ///
+    /// # Errors
+    /// When Redis does not answer; what it gave away all the same is due again after that time.
+    pub async fn claim(&self, most: usize, hidden: Duration) -> Result<Claimed, RedisError> {
+        let shards: Vec<String> = (0..SHARDS).map(|shard| self.key(shard)).collect();
+        // One script sees one server, and of a Cluster one slot.
+        let (calls, each) = if self.redis.is_cluster() {
+            (shards.chunks(1).collect(), most.div_ceil(usize::from(SHARDS / 4)))
+        } else {
+            (vec![shards.as_slice()], most)
+        };
+        let answers = calls.into_iter().map(|keys| {
+            let mut call = CLAIM.prepare_invoke();
+            for key in keys {
+                call.key(key);
+            }
+            call.arg(milliseconds(hidden)).arg(each);
+            self.redis.invoke::<(i64, Vec<String>)>(call)
+        });
+        let mut claimed = Claimed::default();
+        for (next, ids) in try_join_all(answers).await? {
+            claimed.ids.extend(ids.iter().filter_map(|id| Uuid::parse_str(id).ok()));
+            let next = u64::try_from(next).ok().map(Duration::from_millis);
+            claimed.next_in = claimed.next_in.into_iter().chain(next).min();
+        }
+        Ok(claimed)
+    }
+
+    /// Takes them out for good.
+    ///
+    /// # Errors
+    /// When Redis does not answer; doing it again is harmless.
+    pub async fn remove(&self, ids: &[Uuid]) -> Result<(), RedisError> {
+        let shards = by_shard(ids.iter().copied(), |id| *id);
+        let commands = shards.into_iter().map(|(shard, ids)| {
+            let mut command = redis::cmd("ZREM");
+            command.arg(self.key(shard));
+            for id in ids {
+                command.arg(id.to_string());
+            }
+            self.redis.query::<i64>(command)
+        });
+        try_join_all(commands).await.map(drop)
+    }
+
+    /// How many are in it, and how many of those in the fullest shard.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn lengths(&self) -> Result<(usize, usize), RedisError> {
+        let lengths = (0..SHARDS).map(|shard| {
+            let command = redis::cmd("ZCARD").arg(self.key(shard)).to_owned();
+            self.redis.query::<usize>(command)
+        });
+        let lengths = try_join_all(lengths).await?;
+        Ok((lengths.iter().sum(), lengths.into_iter().max().unwrap_or(0)))
+    }
+
+    fn key(&self, shard: u8) -> String {
+        format!("{}{{{shard}}}", self.name)
+    }
+
+    async fn schedule(
+        &self,
+        how: How,
+        entries: &[(Uuid, Duration)],
+    ) -> Result<Vec<Uuid>, RedisError> {
+        let shards = by_shard(entries.iter().copied(), |entry| entry.0);
+        let shards: Vec<_> = shards.into_iter().collect();
+        let calls = if self.redis.is_cluster() { shards.chunks(1) } else { shards.chunks(256) };
+        let answers = calls.map(|shards| {
+            let mut call = SCHEDULE.prepare_invoke();
+            for (shard, _) in shards {
+                call.key(self.key(*shard));
+            }
+            call.arg(match how {
+                How::In => "NX",
+                How::Off => "XX",
+            });
+            call.arg(self.most_per_shard);
+            for (at, (_, entries)) in shards.iter().enumerate() {
+                for (id, due_in) in entries {
+                    call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());
+                }
+            }
+            self.redis.invoke::<Vec<String>>(call)
+        });
+        let refused = try_join_all(answers).await?.into_iter().flatten();
+        Ok(refused.filter_map(|id| Uuid::parse_str(&id).ok()).collect())
+    }
+}
+
+/// By the key they belong to: by the last byte of their ids, which is random.
+fn by_shard<T>(entries: impl Iterator<Item = T>, id: impl Fn(&T) -> Uuid) -> BTreeMap<u8, Vec<T>> {
+    let mut shards: BTreeMap<u8, Vec<T>> = BTreeMap::new();
+    for entry in entries {
+        let last = id(&entry).as_bytes()[15];
+        shards.entry(last % SHARDS).or_default().push(entry);
+    }
+    shards
+}
+
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

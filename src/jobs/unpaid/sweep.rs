@@ -1,0 +1,91 @@
+//! The sweep: tells the queue again of unpaid orders that it does not know (any more), so that they
+//! are given back on their second and not when somebody looks for what is overdue.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Unpaid, failures};
+use crate::shop::{OrderId, Shop};
+
+/// Orders per look and per call.
+const PAGE: i64 = 500;
+/// Not more in one run: the queue has room for fewer.
+const MOST_PAGES: usize = 400;
+/// Failures that are forgotten in one run.
+const MOST_FORGOTTEN: i64 = 1_000;
+
+/// What a sweep has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swept {
+    /// How many unpaid orders there are that are not due yet.
+    pub waiting: usize,
+    /// For how many of them the queue had no room.
+    pub no_room: usize,
+    /// How many notes about failures were forgotten, because their orders went their way.
+    pub forgotten: u64,
+}
+
+/// One sweep, from the order that is due next.
+///
+/// # Errors
+/// Redis's and Postgres's; what was told by then stays told, and telling it again is harmless.
+pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
+    let mut swept = Swept {
+        forgotten: failures::forget_settled(shop, MOST_FORGOTTEN).await?,
+        ..Swept::default()
+    };
+    let mut after = None;
+    for _ in 0..MOST_PAGES {
+        let page = waiting(shop, after).await?;
+        let Some(last) = page.last() else { break };
+        after = Some((last.expires_at, last.order));
+        let entries: Vec<(Uuid, Duration)> =
+            page.iter().map(|order| (order.order.0, order.due_in)).collect();
+        let refused = unpaid.queue().add(&entries).await?;
+        swept.waiting += page.len();
+        swept.no_room += refused.len();
+        // The rest is due later still; there will be room when it is its turn.
+        if refused.len() == entries.len() || entries.len() < PAGE as usize {
+            break;
+        }
+    }
+    Ok(swept)
+}
+
+struct Waiting {
+    order: OrderId,
+    expires_at: OffsetDateTime,
+    due_in: Duration,
+}
+
+/// A page of the unpaid orders that are not due yet, by when they are.
+async fn waiting(
+    shop: &Shop,
+    after: Option<(OffsetDateTime, OrderId)>,
+) -> Result<Vec<Waiting>, crate::shop::Error> {
+    let (after_at, after_id) = after.map(|(at, order)| (at, order.0)).unzip();
+    let rows = sqlx::query!(
+        r#"select id, expires_at,
+                  extract(epoch from expires_at - clock_timestamp())::float8 as "due_in_s!"
+             from orders
+            where status = 'pending' and expires_at > now()
+              and ($1::timestamptz is null or (expires_at, id) > ($1, $2))
+            order by expires_at, id limit $3"#,
+        after_at,
+        after_id,
+        PAGE,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Waiting {
+            order: OrderId(row.id),
+            expires_at: row.expires_at,
+            due_in: Duration::from_secs_f64(row.due_in_s.max(0.0)),
+        })
+        .collect())
+}

@@ -1,0 +1,489 @@
+//! Unpaid orders: each goes back on the shelf once, whoever is killed and whatever is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use holdfast::jobs::unpaid::queue::DelayQueue;
+use holdfast::jobs::unpaid::{Unpaid, failures, sweep};
+use holdfast::lock::Redis;
+use holdfast::shop::{OrderId, Strategy};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::{Shop, User, body, problem, services, until};
+use crate::queue::fresh_key;
+use crate::topology::ask;
+
+/// Short leases: what a killed replica held is free again after one.
+const SHORT_LEASE: (&str, &str) = ("HOLDFAST_LOCK_TTL_MS", "1000");
+
+impl Shop {
+    /// Places an order that is due so soon.
+    async fn placed_for(&self, who: &User, replica: usize, sku: &str, hold_ms: u64) -> String {
+        let order = self.order(who, replica, sku, 1).header("Holdfast-Hold-Ms", hold_ms);
+        let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
+        order["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Tells a replica's worker something.
+    async fn tell_worker(&self, replica: usize, wish: Value) {
+        let admin = self.sign_in("admin").await;
+        let told = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
+        assert_eq!(told.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+    }
+
+    /// Who is held at that point of that replica, when somebody is.
+    async fn held_at(&self, replica: usize, point: &str) -> String {
+        let admin = self.sign_in("admin").await;
+        let mut held = None;
+        until(&format!("somebody is held at {point}"), async || {
+            let holds = self.request(&admin, Method::GET, replica, "/api/lab/holds");
+            let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
+            let there = holds.as_array().unwrap().iter().find(|held| held["point"] == point);
+            held = there.map(|held| held["request_id"].as_str().unwrap().to_owned());
+            held.is_some()
+        })
+        .await;
+        held.unwrap()
+    }
+
+    async fn let_go(&self, replica: usize, request: &str) {
+        let admin = self.sign_in("admin").await;
+        let path = format!("/api/lab/holds/{request}");
+        let go = self.request(&admin, Method::POST, replica, &path);
+        assert_eq!(go.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+    }
+
+    async fn until_none_is_unpaid(&self) {
+        until("no order is unpaid", async || {
+            self.number("select count(*) from orders where status = 'pending'").await == 0
+        })
+        .await;
+    }
+
+    /// Entries that put units back on the shelf for want of payment.
+    async fn given_back(&self) -> i64 {
+        self.number("select count(*) from stock_ledger where reason = 'expiry'").await
+    }
+
+    async fn stock(&self, who: &User, sku: &str) -> i64 {
+        self.read(who, &format!("/api/items/{sku}")).await["stock"].as_i64().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_are_not_paid_in_time_go_back_on_the_shelf() {
+    let shop = Shop::start_with(2, &[("HOLDFAST_PAY_WITHIN_S", "1")]).await;
+    let alice = shop.sign_in("alice").await;
+    let ring = shop.placed(&alice, "key-ring", 2).await;
+    let lines = json!({ "lines": [
+        { "sku": "key-ring", "quantity": 1 }, { "sku": "deadbolt", "quantity": 3 } ] });
+    let several = shop
+        .request(&alice, Method::POST, 1, "/api/orders")
+        .header("Idempotency-Key", fresh_key())
+        .json(&lines);
+    body(several.send().await.unwrap(), StatusCode::CREATED).await;
+    shop.until_none_is_unpaid().await;
+    assert_eq!(shop.stock(&alice, "key-ring").await, 300);
+    assert_eq!(shop.stock(&alice, "deadbolt").await, 40);
+    assert_eq!(shop.given_back().await, 3);
+    let early = "select count(*) from stock_ledger e join orders o on o.id = e.order_id
+                  where e.reason = 'expiry' and e.at < o.expires_at";
+    assert_eq!(shop.number(early).await, 0, "not before their time");
+    let path = format!("/api/orders/{}", ring["id"].as_str().unwrap());
+    assert_eq!(shop.read(&alice, &path).await["status"], "cancelled");
+    for (action, refusal) in [("pay", "order-expired"), ("cancel", "order-state")] {
+        let late = shop.request(&alice, Method::POST, 0, &format!("{path}/{action}"));
+        let late = late.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+        assert_eq!(problem(late, 409).await, refusal);
+    }
+    shop.assert_sound().await;
+}
+
+/// Kills the worker of one replica at that point; the other's follows.
+async fn a_worker_is_killed_at(point: &str) {
+    let mut shop = Shop::start_with(2, &[SHORT_LEASE]).await;
+    let alice = shop.sign_in("alice").await;
+    shop.tell_worker(0, json!({ "rest_ms": 30_000 })).await;
+    shop.tell_worker(1, json!({ "pause": point })).await;
+    let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
+    shop.held_at(1, point).await;
+    shop.replicas[1].kill();
+    shop.tell_worker(0, json!({ "rest_ms": 0 })).await;
+    let status = format!("/api/orders/{order}");
+    until("the other worker has followed", async || {
+        shop.read(&alice, &status).await["status"] == "cancelled"
+    })
+    .await;
+    let unpaid = Unpaid::of(&shop.in_this_process("batched"));
+    until("nothing is left to do", async || unpaid.queue().lengths().await.unwrap() == (0, 0))
+        .await;
+    assert_eq!(shop.given_back().await, 1, "{point}");
+    assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{point}");
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_before_it_commits_is_followed() {
+    join_all(["claimed", "wait", "held", "read", "write", "commit"].map(a_worker_is_killed_at))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_after_its_commit_has_done_it() {
+    join_all(["committed", "release"].map(a_worker_is_killed_at)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_that_is_on_its_way_wins_over_the_worker() {
+    for strategy in ["batched", "fenced", "row-lock"] {
+        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
+        let alice = shop.sign_in("alice").await;
+        let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
+        let path = format!("/api/orders/{order}/pay");
+        let pay = shop
+            .request(&alice, Method::POST, 0, &path)
+            .header("Idempotency-Key", fresh_key())
+            .header("Holdfast-Pause", "commit");
+        let pay = tokio::spawn(pay.send());
+        let paying = shop.held_at(0, "commit").await;
+        until("its time is over", async || {
+            shop.number("select count(*) from orders where expires_at < now()").await == 1
+        })
+        .await;
+        // Others go back past it: the worker does not stand and wait for a row.
+        shop.placed_for(&alice, 0, "deadbolt", 1).await;
+        until("another order has gone back", async || shop.given_back().await == 1).await;
+        shop.let_go(0, &paying).await;
+        body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
+        shop.tell_worker(0, json!({ "pause": "claimed" })).await;
+        shop.placed_for(&alice, 0, "deadbolt", 1).await;
+        let round = shop.held_at(0, "claimed").await;
+        shop.let_go(0, &round).await;
+        shop.until_none_is_unpaid().await;
+        let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
+        assert_eq!(status["status"], "paid", "{strategy}");
+        assert_eq!(shop.stock(&alice, "deadbolt").await, 39, "{strategy}");
+        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 95_100, "{strategy}");
+        shop.assert_sound().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
+    for strategy in ["batched", "fenced", "row-lock"] {
+        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
+        let alice = shop.sign_in("alice").await;
+        shop.tell_worker(0, json!({ "pause": "commit" })).await;
+        let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
+        let worker = shop.held_at(0, "commit").await;
+        let path = format!("/api/orders/{order}/pay");
+        let pay =
+            shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", fresh_key());
+        let pay = tokio::spawn(pay.send());
+        until("the payment waits for the order's row", async || {
+            let waiting = "select count(*) from pg_stat_activity
+                            where datname = current_database() and wait_event_type = 'Lock'";
+            shop.number(waiting).await == 1
+        })
+        .await;
+        shop.let_go(0, &worker).await;
+        assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
+        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
+        assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
+        shop.assert_sound().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_at_the_last_instant_win_or_lose_as_a_whole() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(1_000, 100).await;
+    let buyers = (0..60).map(|n| {
+        let (shop, alice, sku) = (&shop, &alice, &sku);
+        async move {
+            let order = shop.placed_for(alice, n % 2, sku, 700).await;
+            // From well before its time to well after it.
+            tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
+            let path = format!("/api/orders/{order}/pay");
+            let pay = shop.request(alice, Method::POST, (n + 1) % 2, &path);
+            let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+            if paid.status() == StatusCode::OK {
+                return 1;
+            }
+            assert_eq!(problem(paid, 409).await, "order-expired");
+            0
+        }
+    });
+    let paid: i64 = join_all(buyers).await.into_iter().sum();
+    shop.until_none_is_unpaid().await;
+    println!("{paid} of 60 were paid in time");
+    assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, paid);
+    assert_eq!(shop.given_back().await, 60 - paid);
+    assert_eq!(shop.stock(&alice, &sku).await, 1_000 - paid);
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 100 * paid);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_forgets_postgres_remembers() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    for replica in 0..2 {
+        shop.tell_worker(replica, json!({ "rest_ms": 30_000 })).await;
+    }
+    let orders = (0..100).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 1));
+    join_all(orders).await;
+    let queue = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
+    until("the queue knows them", async || queue.queue().lengths().await.unwrap().0 == 100).await;
+    ask::<String>(&redis.url, "FLUSHALL").unwrap();
+    for replica in 0..2 {
+        shop.tell_worker(replica, json!({ "rest_ms": 0 })).await;
+    }
+    shop.until_none_is_unpaid().await;
+    assert_eq!(shop.given_back().await, 100);
+    assert_eq!(shop.stock(&alice, "key-ring").await, 300);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
+    let (shop, redis) = Shop::with_its_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    join_all((0..40).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 3_600_000))).await;
+    let here = shop.in_this_process_on("batched", &redis.url);
+    let unpaid = Unpaid::of(&here);
+    until("the queue knows them", async || unpaid.queue().lengths().await.unwrap().0 == 40).await;
+    ask::<String>(&redis.url, "FLUSHALL").unwrap();
+    for _ in 0..2 {
+        let swept = sweep::run_once(&here, &unpaid).await.unwrap();
+        assert_eq!((swept.waiting, swept.no_room), (40, 0));
+        assert_eq!(unpaid.queue().lengths().await.unwrap().0, 40, "and none twice");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_was_set_gives_nothing_back_too_early_or_never() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let unpaid = Unpaid::of(&shop.in_this_process("batched"));
+    let prefix = &shop.prefix;
+    let set_scores = |score: &'static str| async move {
+        for shard in 0..32 {
+            let key = format!("{prefix}expiry:{{{shard}}}");
+            let url = &services().running.redis_url;
+            for id in ask::<Vec<String>>(url, &format!("ZRANGE {key} 0 -1")).unwrap() {
+                ask::<i64>(url, &format!("ZADD {key} XX {score} {id}")).unwrap();
+            }
+        }
+    };
+    // Redis's clock was set ahead: it says that the order is due, and Postgres that it is not.
+    shop.placed_for(&alice, 0, "deadbolt", 3_000).await;
+    until("the queue knows it", async || unpaid.queue().lengths().await.unwrap().0 == 1).await;
+    for _ in 0..3 {
+        for replica in 0..2 {
+            shop.tell_worker(replica, json!({ "pause": "claimed" })).await;
+        }
+        set_scores("1").await;
+        until("a worker has taken it and let it be", async || {
+            let admin = shop.sign_in("admin").await;
+            for replica in 0..2 {
+                let holds = shop.request(&admin, Method::GET, replica, "/api/lab/holds");
+                let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
+                if let Some(held) = holds.as_array().unwrap().first() {
+                    shop.let_go(replica, held["request_id"].as_str().unwrap()).await;
+                    return true;
+                }
+            }
+            false
+        })
+        .await;
+    }
+    shop.until_none_is_unpaid().await;
+    let early = "select count(*) from stock_ledger e join orders o on o.id = e.order_id
+                  where e.reason = 'expiry' and e.at < o.expires_at";
+    assert_eq!(shop.number(early).await, 0, "not before its time");
+    // And back: by Redis's clock the order is due in a hundred years.
+    shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
+    until("the queue knows it", async || unpaid.queue().lengths().await.unwrap().0 == 1).await;
+    set_scores("9000000000000").await;
+    until("the queue was told so", async || {
+        let claimed = unpaid.queue().claim(1, Duration::from_secs(1)).await.unwrap();
+        claimed.next_in.is_none_or(|next| next > Duration::from_secs(3_600))
+    })
+    .await;
+    shop.placed_for(&alice, 0, "key-ring", 1).await;
+    until("what is not in its way goes back", async || {
+        shop.number(
+            "select count(*) from stock_ledger where reason = 'expiry' and sku = 'key-ring'",
+        )
+        .await
+            == 1
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()));
+    let ids: Vec<Uuid> = (0..1_000).map(|_| Uuid::now_v7()).collect();
+    let due: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
+    for some in due.chunks(300) {
+        assert_eq!(queue.add(some).await.unwrap(), Vec::<Uuid>::new());
+        assert_eq!(queue.add(some).await.unwrap(), Vec::<Uuid>::new(), "twice is once");
+    }
+    let hidden = Duration::from_secs(3);
+    let workers = (0..8).map(|_| async {
+        let mut mine = Vec::new();
+        loop {
+            let claimed = queue.claim(64, hidden).await.unwrap();
+            if claimed.ids.is_empty() {
+                return mine;
+            }
+            mine.extend(claimed.ids);
+        }
+    });
+    let claimed: Vec<Uuid> = join_all(workers).await.into_iter().flatten().collect();
+    let each: BTreeSet<Uuid> = claimed.iter().copied().collect();
+    assert_eq!((claimed.len(), each.len()), (1_000, 1_000), "each once");
+    // One half is done. The other's workers are never heard of again.
+    let (done, lost) = ids.split_at(500);
+    queue.remove(done).await.unwrap();
+    let mut again = BTreeSet::new();
+    until("what was claimed and not done is due again", async || {
+        again.extend(queue.claim(1_000, Duration::from_secs(60)).await.unwrap().ids);
+        again.len() >= 500
+    })
+    .await;
+    assert_eq!(again, lost.iter().copied().collect());
+    queue.remove(lost).await.unwrap();
+    assert_eq!(queue.lengths().await.unwrap(), (0, 0), "and no key is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let name = format!("test-{}:", Uuid::new_v4().simple());
+    let queue = DelayQueue::new(redis, name).with_most_per_shard(3);
+    let later: Vec<_> = (0..400).map(|_| (Uuid::now_v7(), Duration::from_secs(3_600))).collect();
+    let no_room = queue.add(&later).await.unwrap();
+    assert_eq!(queue.lengths().await.unwrap(), (96, 3));
+    assert_eq!(no_room.len(), 400 - 96);
+    assert_eq!(queue.add(&later).await.unwrap(), no_room, "who is in has room");
+    let claimed = queue.claim(1, Duration::from_secs(1)).await.unwrap();
+    assert!(claimed.ids.is_empty());
+    assert!(claimed.next_in.unwrap() > Duration::from_secs(3_500), "{claimed:?}");
+    queue.remove(&later.iter().map(|(id, _)| *id).collect::<Vec<_>>()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let (good, bad) = (shop.lab_item(100).await, shop.lab_item(100).await);
+    for replica in 0..2 {
+        shop.tell_worker(replica, json!({ "rest_ms": 30_000 })).await;
+    }
+    let poisoned = shop.placed_for(&alice, 0, &bad, 1).await;
+    join_all((0..20).map(|n| shop.placed_for(&alice, n % 2, &good, 1))).await;
+    // No more than this may lie on a shelf: what should go back there can't.
+    let fill = "update items set stock = 2000000000 where sku = $1";
+    sqlx::query(fill).bind(&bad).execute(&shop.pool).await.unwrap();
+    for replica in 0..2 {
+        shop.tell_worker(replica, json!({ "rest_ms": 0 })).await;
+    }
+    until("the good ones have gone back", async || shop.given_back().await == 20).await;
+    let here = shop.in_this_process("batched");
+    let failed = async || failures::list(&here, 10).await.unwrap();
+    until("the bad one is written down", async || failed().await.len() == 1).await;
+    // Its last but one attempt; to wait for all of them takes a quarter of an hour.
+    let almost = "update unpaid_failures set attempts = 9, next_at = now()";
+    sqlx::query(almost).execute(&shop.pool).await.unwrap();
+    until("it is parked", async || failed().await[0].next_at.is_none()).await;
+    let failure = failed().await.swap_remove(0);
+    assert_eq!((failure.attempts, failure.order.to_string()), (10, poisoned));
+    assert!(failure.cause.contains("items_stock_range"), "{}", failure.cause);
+    let empty = Unpaid::of(&here);
+    until("nobody tries", async || empty.queue().lengths().await.unwrap().0 == 0).await;
+
+    let mend = "update items set stock = 99 where sku = $1";
+    sqlx::query(mend).bind(&bad).execute(&shop.pool).await.unwrap();
+    assert!(!failures::try_again(&here, OrderId(Uuid::now_v7())).await.unwrap());
+    assert!(failures::try_again(&here, failure.order).await.unwrap());
+    shop.until_none_is_unpaid().await;
+    assert_eq!(shop.stock(&alice, &bad).await, 100);
+    let swept = sweep::run_once(&here, &Unpaid::of(&here)).await.unwrap();
+    assert_eq!(swept.forgotten, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_every_strategy_what_was_not_paid_goes_back() {
+    let strategies = Strategy::names();
+    let strategies: Vec<&str> = strategies.split(", ").filter(|name| *name != "redlock").collect();
+    assert!(strategies.len() > 15, "{strategies:?}");
+    stream::iter(strategies)
+        .for_each_concurrent(4, |strategy| async move {
+            let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), SHORT_LEASE]).await;
+            let alice = shop.sign_in("alice").await;
+            let skus = ["deadbolt", "key-ring"];
+            join_all(skus.map(|sku| shop.placed_for(&alice, 0, sku, 1))).await;
+            shop.until_none_is_unpaid().await;
+            assert_eq!(shop.given_back().await, 2, "{strategy}");
+            shop.assert_sound().await;
+        })
+        .await;
+}
+
+/// Issue's measure: a thousand orders, two kills and two flushes in the middle of their time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_unpaid_orders_go_back_once_under_kills_and_flushes() {
+    let (mut shop, redis) = Shop::with_its_own_redis_and(&[SHORT_LEASE]).await;
+    let alice = shop.sign_in("alice").await;
+    let mut skus = vec![shop.shop_item(2_000, 100).await];
+    for _ in 0..9 {
+        skus.push(shop.shop_item(200, 100).await);
+    }
+    stream::iter(0..1_000)
+        .for_each_concurrent(32, |n: usize| {
+            // Every other one is of the hot item.
+            let sku = if n % 2 == 0 { &skus[0] } else { &skus[1 + n % 9] };
+            let (shop, alice) = (&shop, &alice);
+            async move {
+                shop.placed_for(alice, n % 2, sku, 4_000).await;
+            }
+        })
+        .await;
+    let env = [SHORT_LEASE, ("REDIS_URL", redis.url.as_str())];
+    for share in [200, 600] {
+        until(&format!("{share} have gone back"), async || shop.given_back().await >= share).await;
+        ask::<String>(&redis.url, "FLUSHALL").unwrap();
+        shop.replicas[1].kill();
+        shop.replicas.truncate(1);
+        shop.add_replica(&env);
+    }
+    shop.until_none_is_unpaid().await;
+    assert_eq!(shop.given_back().await, 1_000);
+    for (at, sku) in skus.iter().enumerate() {
+        assert_eq!(shop.stock(&alice, sku).await, if at == 0 { 2_000 } else { 200 });
+    }
+    shop.assert_sound().await;
+    let late: Vec<f64> = sqlx::query_scalar(
+        "select extract(epoch from e.at - o.expires_at)::float8 from stock_ledger e
+           join orders o on o.id = e.order_id where e.reason = 'expiry' order by 1",
+    )
+    .fetch_all(&shop.pool)
+    .await
+    .unwrap();
+    let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
+    let told: BTreeMap<&str, f64> =
+        [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("longest", at(1.0))].into();
+    println!("seconds late: {told:.2?}");
+    assert!(late[0] >= 0.0, "none before its time");
+}
