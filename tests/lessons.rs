@@ -105,7 +105,7 @@ fn every_lesson_can_be_guessed_at_and_has_its_place() {
         assert!(lesson.takeaway.iter().all(|sentence| sentence.ends_with('.')), "{}", lesson.name);
         assert!(LESSONS[..at].iter().all(|other| other.number < lesson.number), "{}", lesson.name);
         for name in lesson.shows {
-            assert!(holdfast::shop::Strategy::named(name).is_some(), "{}: {name}", lesson.name);
+            assert!(holdfast::lab::source::of(name).is_some(), "{}: {name}", lesson.name);
         }
     }
 }
@@ -117,6 +117,10 @@ async fn nothing_is_locked(url: &str) {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     for key in keys {
         assert!(!key.starts_with("holdfast-lab:"), "{key} is left");
+        // The queue of unpaid orders knows when to end.
+        if key.starts_with("holdfast:expiry:") {
+            continue;
+        }
         let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
         assert_ne!(ttl, -1, "{key} has no expiry");
     }

@@ -130,6 +130,22 @@ impl Answer {
     }
 }
 
+/// Waits until that is so.
+///
+/// # Errors
+/// It is not so for longer than anything that a lesson waits for, or it can't be told.
+pub async fn until<F>(what: &str, condition: impl Fn() -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<bool>>,
+{
+    let end = Instant::now() + PATIENCE;
+    while !condition().await? {
+        ensure!(Instant::now() < end, "waited in vain until {what}");
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
 fn lock(sku: &Sku) -> String {
     format!("holdfast:lock:{}", sku.lock_key())
 }

@@ -10,6 +10,7 @@ pub mod lessons;
 pub mod run;
 pub mod runner;
 pub mod scheduler;
+pub mod source;
 pub mod store;
 pub mod terminal;
 pub mod wanted;
@@ -25,5 +26,6 @@ mod looks;
 mod request;
 mod stage;
 mod target;
+mod worker;
 
 pub use wishes::{Ungrantable, Wishes};

@@ -25,6 +25,8 @@ pub struct Wish {
     pub ttl_ms: Option<u64>,
     /// Where it is held: a point's name, or `every`.
     pub pause: Option<&'static str>,
+    /// How long the order keeps its units unpaid.
+    pub hold_ms: Option<u64>,
 }
 
 impl Wish {
@@ -48,6 +50,9 @@ impl Wish {
         }
         if let Some(pause) = self.pause {
             lines.push(format!("Holdfast-Pause: {pause}"));
+        }
+        if let Some(hold) = self.hold_ms {
+            lines.push(format!("Holdfast-Hold-Ms: {hold}"));
         }
         lines
     }

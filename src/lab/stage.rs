@@ -110,15 +110,19 @@ impl Stage {
     ) -> Asking {
         let id = Uuid::now_v7();
         let request = self.request(token, path, body, id, key, wish);
-        // From the last one on: what happens to a replica should not happen to the one whose pages
-        // the visitor is likely to look at, which is the first.
-        let last = self.house.replicas.len() - 1;
-        let replica = last - replica % self.house.replicas.len();
+        let replica = self.counted_back(replica);
         let target = self.house.replicas[replica];
         let answer = tokio::spawn(async move { load::ask(target, &request).await });
         let outside = Vec::new();
         let label = label.to_owned();
         Asking { id, label, replica, sent_us: monotonic_us(), answer, outside }
+    }
+
+    /// Counted from the last one: what happens to a replica should not happen to the one whose
+    /// pages the visitor is likely to look at, which is the first.
+    pub(super) fn counted_back(&self, replica: usize) -> usize {
+        let last = self.house.replicas.len() - 1;
+        last - replica % self.house.replicas.len()
     }
 
     pub(super) fn request(
@@ -180,13 +184,9 @@ impl Stage {
     pub async fn until_held(&self, asking: &Asking) -> anyhow::Result<String> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let (status, body) = self.ask(asking.replica, "GET", "/api/lab/holds").await?;
-            if status != 200 {
-                bail!("a replica does not say who is held: {status}");
-            }
-            let held: Vec<HeldThere> = serde_json::from_slice(&body)?;
-            if let Some(held) = held.iter().find(|held| held.request_id == asking.id) {
-                return Ok(held.point.clone());
+            let held = self.held(asking.replica).await?;
+            if let Some(held) = held.into_iter().find(|held| held.request_id == asking.id) {
+                return Ok(held.point);
             }
             if asking.answer.is_finished() {
                 bail!("{} was answered before it came to its point", asking.label);
@@ -196,6 +196,15 @@ impl Stage {
             }
             sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Who is held at a replica.
+    pub(super) async fn held(&self, replica: usize) -> anyhow::Result<Vec<HeldThere>> {
+        let (status, body) = self.ask(replica, "GET", "/api/lab/holds").await?;
+        if status != 200 {
+            bail!("a replica does not say who is held: {status}");
+        }
+        Ok(serde_json::from_slice(&body)?)
     }
 
     /// Lets a held request go on.
@@ -366,9 +375,10 @@ impl Stage {
 
 /// Who is held, as the API says it.
 #[derive(Debug, Deserialize)]
-struct HeldThere {
-    request_id: Uuid,
-    point: String,
+pub(super) struct HeldThere {
+    pub(super) request_id: Uuid,
+    pub(super) point: String,
+    pub(super) since_us: u64,
 }
 
 /// One unit of that item.

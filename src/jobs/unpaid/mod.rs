@@ -31,24 +31,29 @@ use crate::shop::Shop;
 use crate::shop::orders::unpaid::Placed;
 use queue::DelayQueue;
 
-/// No worker rests longer when the lab tells it to: what it was told may have been forgotten.
-pub const LONGEST_REST: Duration = Duration::from_secs(30);
+/// What the lab wants of a worker is heeded for so long: whoever wanted it may be gone.
+pub const LONGEST_WISH: Duration = Duration::from_secs(30);
 
 /// The queue of unpaid orders of one shop, and this replica's worker. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Unpaid {
     queue: DelayQueue,
     /// What the lab wants of the worker.
-    lab: Arc<Mutex<Wanted>>,
+    lab: Arc<Mutex<Option<(Wish, Instant)>>>,
 }
 
 /// What the lab wants of a worker.
-#[derive(Debug, Default)]
-struct Wanted {
-    /// To do nothing until then.
-    rest_until: Option<Instant>,
-    /// To be held at this point the next time it has something to do.
-    pause: Option<Point>,
+#[derive(Debug, Clone, Copy)]
+pub enum Wish {
+    /// To do nothing for so long; [`LONGEST_WISH`] at most.
+    Rest(Duration),
+    /// To be held once, the next time it has something to do.
+    Pause {
+        /// At this point.
+        at: Point,
+        /// Under a lease of so long; its usual one if not said.
+        ttl: Option<Duration>,
+    },
 }
 
 impl Unpaid {
@@ -78,18 +83,33 @@ impl Unpaid {
         shop.runtime.spawn(stop.clone().run_until_cancelled_owned(worker.work()));
     }
 
-    /// Lets the worker of this replica do nothing for so long (the lab's wish).
-    pub fn rest(&self, length: Duration) {
-        self.wanted().rest_until = Some(Instant::now() + length.min(LONGEST_REST));
+    /// What the lab wants of this replica's worker from now on; nothing ends what it wanted before.
+    pub fn wish(&self, wish: Option<Wish>) {
+        let length = match wish {
+            Some(Wish::Rest(length)) => length.min(LONGEST_WISH),
+            _ => LONGEST_WISH,
+        };
+        *self.wished() = wish.map(|wish| (wish, Instant::now() + length));
     }
 
-    /// Lets the worker of this replica be held at that point the next time it has something to do
-    /// (the lab's wish).
-    pub fn pause_at(&self, point: Point) {
-        self.wanted().pause = Some(point);
+    /// Whether the worker is to do nothing now.
+    fn rests(&self) -> bool {
+        matches!(*self.wished(), Some((Wish::Rest(_), until)) if Instant::now() < until)
     }
 
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+    /// Where the worker is to be held now, if it is at one of those points.
+    fn take_pause(&self, among: impl Fn(Point) -> bool) -> Option<(Point, Option<Duration>)> {
+        let mut wished = self.wished();
+        match *wished {
+            Some((Wish::Pause { at, ttl }, until)) if among(at) => {
+                *wished = None;
+                (Instant::now() < until).then_some((at, ttl))
+            }
+            _ => None,
+        }
+    }
+
+    fn wished(&self) -> MutexGuard<'_, Option<(Wish, Instant)>> {
         self.lab.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -130,6 +130,16 @@ impl DelayQueue {
         try_join_all(commands).await.map(drop)
     }
 
+    /// Whether it is in it, claimed or not.
+    ///
+    /// # Errors
+    /// When Redis does not answer.
+    pub async fn has(&self, id: Uuid) -> Result<bool, RedisError> {
+        let shard = id.as_bytes()[15] % SHARDS;
+        let command = redis::cmd("ZSCORE").arg(self.key(shard)).arg(id.to_string()).to_owned();
+        Ok(self.redis.query::<Option<f64>>(command).await?.is_some())
+    }
+
     /// How many are in it, and how many of those in the fullest shard.
     ///
     /// # Errors

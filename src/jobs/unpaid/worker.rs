@@ -32,6 +32,8 @@ const MOST_TOGETHER: usize = 32;
 const AT_ONCE: usize = 4;
 /// The queue is asked twice a second, or when it has said that something is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A worker that rests looks so often whether it still shall.
+const REST_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Postgres is asked once a second what is overdue by …
 const LOOK_BACK_EVERY: Duration = Duration::from_secs(1);
 /// … this: then the queue does not know it.
@@ -69,9 +71,8 @@ impl Worker {
     pub(super) async fn work(mut self) {
         let mut look_back_at = Instant::now() + by_chance(LOOK_BACK_EVERY);
         loop {
-            let rest = self.unpaid.wanted().rest_until;
-            if let Some(until) = rest.filter(|until| *until > Instant::now()) {
-                sleep(until.duration_since(Instant::now()).min(LOOK_EVERY)).await;
+            if self.unpaid.rests() {
+                sleep(REST_LOOK_EVERY).await;
                 continue;
             }
             if Instant::now() >= look_back_at {
@@ -126,8 +127,11 @@ impl Worker {
 
     /// Does with each of the orders what is to be done now.
     async fn settle(&self, orders: Vec<OrderId>) -> Result<(), Error> {
-        let probe = self.probe();
-        probe.at(Point::Claimed, orders.iter().map(|order| Seen::key(order.to_string()))).await;
+        let watched = self.conditions(|point| point == Point::Claimed);
+        watched
+            .probe
+            .at(Point::Claimed, orders.iter().map(|order| Seen::key(order.to_string())))
+            .await;
         let mut found = unpaid::look(&self.shop, &orders).await?;
         let (mut gone, mut early, mut due) = (Vec::new(), Vec::new(), Vec::new());
         for order in orders {
@@ -143,26 +147,33 @@ impl Worker {
         }
         self.forget(&gone).await;
         self.put_off(&early).await;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let watched = match watched.probe {
+            Probe::Off => self.conditions(|point| point != Point::Claimed),
+            Probe::Lab(_) => watched,
+        };
         let groups = groups(due).into_iter().enumerate();
         futures_util::stream::iter(groups)
             .for_each_concurrent(AT_ONCE, |(at, group)| {
-                let probe = if at == 0 { probe.clone() } else { Probe::Off };
-                self.give_back(group, probe)
+                let conditions = if at == 0 { watched.clone() } else { self.usual() };
+                self.give_back(group, conditions)
             })
             .await;
         Ok(())
     }
 
-    async fn give_back(&self, group: Vec<Due>, probe: Probe) {
+    async fn give_back(&self, group: Vec<Due>, conditions: Conditions) {
         let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
-        match self.attempt(group.clone(), probe).await {
+        match self.attempt(group.clone(), &conditions).await {
             Ok(()) => {}
             // One of them is bad: it shall not keep the others.
             Err(cause) if group.len() > 1 => {
                 tracing::warn!(cause, orders = group.len(), "unpaid orders, one by one");
                 for due in group {
                     let order = due.0;
-                    if let Err(cause) = self.attempt(vec![due], Probe::Off).await {
+                    if let Err(cause) = self.attempt(vec![due], &self.usual()).await {
                         self.failed(order, &cause).await;
                     }
                 }
@@ -173,14 +184,9 @@ impl Worker {
 
     /// Gives them back, or says what is wrong with them. That a lock was not had, or a server was
     /// away, is nothing that is wrong with an order: it is tried again soon.
-    async fn attempt(&self, group: Vec<Due>, probe: Probe) -> Result<(), String> {
+    async fn attempt(&self, group: Vec<Due>, conditions: &Conditions) -> Result<(), String> {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
-        let request_id = match &probe {
-            Probe::Lab(watch) => watch.request_id,
-            Probe::Off => Uuid::now_v7(),
-        };
-        let conditions = Conditions { probe, ..Conditions::usual(&self.shop, request_id) };
-        match unpaid::give_back(&self.shop, &conditions, group).await {
+        match unpaid::give_back(&self.shop, conditions, group).await {
             Ok(Ok(given_back)) => {
                 metrics::counter!("holdfast_unpaid_given_back_total")
                     .increment(given_back.len() as u64);
@@ -239,16 +245,21 @@ impl Worker {
         }
     }
 
+    fn usual(&self) -> Conditions {
+        Conditions::usual(&self.shop, Uuid::now_v7())
+    }
+
     fn queue(&self) -> &DelayQueue {
         self.unpaid.queue()
     }
 
-    /// What the lab wants of this round.
-    fn probe(&self) -> Probe {
-        let Some(point) = self.unpaid.wanted().pause.take() else { return Probe::Off };
-        let request_id = Uuid::now_v7();
-        let until = Conditions::usual(&self.shop, request_id).deadline;
-        Probe::Lab(Arc::new(Watch {
+    /// The usual conditions, and what the lab wants, if that is at one of those points.
+    fn conditions(&self, among: impl Fn(Point) -> bool) -> Conditions {
+        let mut conditions = Conditions::usual(&self.shop, Uuid::now_v7());
+        let Some((point, ttl)) = self.unpaid.take_pause(among) else { return conditions };
+        let Conditions { request_id, deadline: until, .. } = conditions;
+        conditions.ttl = ttl;
+        conditions.probe = Probe::Lab(Arc::new(Watch {
             replica: self.replica.clone(),
             work: Duration::ZERO,
             record: false,
@@ -257,7 +268,8 @@ impl Worker {
             board: self.board.clone(),
             released: AtomicBool::new(false),
             events: Mutex::default(),
-        }))
+        }));
+        conditions
     }
 
     /// Says that something is away, and that it is there again: once each.

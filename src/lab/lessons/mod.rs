@@ -19,6 +19,7 @@ mod pipeline;
 mod redlock;
 mod reentrant;
 mod two_items;
+mod unpaid;
 mod waiting;
 mod watchdog;
 mod wrong_delete;
@@ -43,7 +44,7 @@ pub struct Lesson {
     pub guesses: &'static [&'static str],
     /// Which of them is right.
     pub right: usize,
-    /// The strategies whose code it shows.
+    /// The strategies and files whose code it shows ([`super::source`]).
     pub shows: &'static [&'static str],
     /// What to take away: three sentences.
     pub takeaway: [&'static str; 3],
@@ -68,7 +69,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 22] = [
+pub static LESSONS: [&Lesson; 23] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -85,6 +86,7 @@ pub static LESSONS: [&Lesson; 22] = [
     &fence::LESSON,
     &double_submit::LESSON,
     &machine_gun::LESSON,
+    &unpaid::LESSON,
     &no_rollback::LESSON,
     &pipeline::LESSON,
     &early_release::LESSON,

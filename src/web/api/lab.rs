@@ -1,5 +1,6 @@
 //! The lab: throw-away items, and an order that is not placed.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -8,7 +9,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orders::{Wanted, with_trace};
-use crate::jobs::unpaid::LONGEST_REST;
+use crate::jobs::unpaid::{LONGEST_WISH, Wish};
+use crate::lab::wishes::TTL_RANGE_MS;
 use crate::probe::Point;
 use crate::shop::catalog::{self, Item, ItemKind};
 use crate::shop::orders::{self, Order};
@@ -99,7 +101,7 @@ pub async fn holds(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Prob
     Ok(HttpResponse::Ok().json(held.collect::<Vec<_>>()))
 }
 
-/// What the lab wants of a replica's worker.
+/// What the lab wants of a replica's worker for unpaid orders: one of the two, or nothing.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerWish {
@@ -111,9 +113,15 @@ pub struct WorkerWish {
     #[serde(default)]
     #[schema(example = "commit")]
     pub pause: Option<String>,
+    /// Then under a lease of so many milliseconds: 10 to 60,000.
+    #[serde(default)]
+    #[schema(minimum = 10, maximum = 60_000)]
+    pub ttl_ms: Option<u64>,
 }
 
-/// Tells this replica's worker for unpaid orders to rest, or where to be held (admin).
+/// Tells this replica's worker for unpaid orders to rest, or where to be held once (admin).
+///
+/// What it was told before is forgotten; what it is told is, after half a minute.
 #[utoipa::path(post, path = "/api/lab/worker", tag = "lab", security(("session" = [])),
     request_body = WorkerWish, responses((status = 204), Refusals))]
 pub async fn worker(
@@ -123,21 +131,30 @@ pub async fn worker(
 ) -> Result<HttpResponse, Problem> {
     let wish = wish.read()?;
     lab_is_on(&site)?;
-    let longest_ms = LONGEST_REST.as_millis();
-    if wish.rest_ms.is_some_and(|rest_ms| u128::from(rest_ms) > longest_ms) {
-        return Err(Problem::field("rest_ms", format!("a number, 0 to {longest_ms}")));
-    }
-    let point = wish.pause.map(|name| {
-        let why = || Problem::field("pause", format!("one of {}", Point::names()));
-        Point::named(&name).ok_or_else(why)
-    });
-    if let Some(point) = point.transpose()? {
-        site.unpaid.pause_at(point);
-    }
-    if let Some(rest_ms) = wish.rest_ms {
-        site.unpaid.rest(Duration::from_millis(rest_ms));
-    }
+    site.unpaid.wish(wished(wish)?);
     Ok(HttpResponse::NoContent().finish())
+}
+
+fn wished(wish: WorkerWish) -> Result<Option<Wish>, Problem> {
+    let longest_ms = u64::try_from(LONGEST_WISH.as_millis()).unwrap_or(u64::MAX);
+    let number = |field, number: Option<u64>, range: RangeInclusive<u64>| match number {
+        Some(number) if !range.contains(&number) => {
+            let (least, most) = range.into_inner();
+            Err(Problem::field(field, format!("a number, {least} to {most}")))
+        }
+        number => Ok(number.map(Duration::from_millis)),
+    };
+    let rest = number("rest_ms", wish.rest_ms, 0..=longest_ms)?;
+    let ttl = number("ttl_ms", wish.ttl_ms, TTL_RANGE_MS)?;
+    match (rest, wish.pause) {
+        (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
+        (Some(rest), None) => Ok(Some(Wish::Rest(rest))),
+        (None, Some(name)) => {
+            let why = || Problem::field("pause", format!("one of {}", Point::names()));
+            Ok(Some(Wish::Pause { at: Point::named(&name).ok_or_else(why)?, ttl }))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 /// Lets a held request go on (admin).

@@ -5,11 +5,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 
 use super::knobs::{self, Field, Sent, Wrong};
-use super::source::{self, Source};
 use super::views::Line;
 use super::{admin, free, kept, posted};
 use crate::lab::lessons::{self, Lesson};
-use crate::shop::Strategy;
+use crate::lab::source::{self, Source};
 use crate::web::Site;
 use crate::web::pages::frame::Frame;
 use crate::web::pages::{html, see_other};
@@ -24,7 +23,7 @@ struct LessonPage {
     frame: Frame,
     lesson: &'static Lesson,
     going: Option<Line>,
-    shows: Vec<Shows>,
+    shows: Vec<Source>,
     fields: Vec<Field>,
     /// Which guess was chosen.
     guess: Option<usize>,
@@ -37,14 +36,6 @@ impl LessonPage {
     fn turned(&self) -> bool {
         self.fields.iter().any(|field| field.wrong.is_some() || !field.value.is_empty())
     }
-}
-
-/// The code of one strategy.
-#[derive(Debug)]
-struct Shows {
-    strategy: &'static str,
-    about: &'static str,
-    source: Source,
 }
 
 /// The page.
@@ -106,16 +97,11 @@ async fn page(
 ) -> Result<HttpResponse, Problem> {
     let heads = kept(request).await?;
     let own = heads.iter().filter(|head| head.wanted.lesson.as_deref() == Some(lesson.name));
-    let shows = lesson.shows.iter().filter_map(|name| {
-        let strategy = Strategy::named(name)?;
-        let source = source::of(name)?;
-        Some(Shows { strategy: strategy.name, about: strategy.about, source })
-    });
     let page = LessonPage {
         frame: Frame::of(request).await?,
         lesson,
         going: heads.iter().find(|head| !head.state.is_over()).map(Line::from),
-        shows: shows.collect(),
+        shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
         fields: knobs::fields_of_a_lesson(sent, wrong),
         guess: guessed(lesson, sent),
         guess_wrong: wrong

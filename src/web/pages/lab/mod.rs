@@ -9,7 +9,6 @@ pub mod lesson;
 mod microscope;
 pub mod run;
 mod scenes;
-mod source;
 mod steps;
 mod views;
 

@@ -1,0 +1,261 @@
+//! # Unpaid
+//!
+//! Orders that nobody pays for. The worker that gives them back is killed before its commit and
+//! after it; and money arrives in the instant in which the order goes back, on either side of it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use uuid::Uuid;
+
+use super::{Lesson, Shown};
+use crate::lab::looks::until;
+use crate::lab::stage::{Answer, Asking, Stage, Wish, order_of};
+use crate::shop::{Sku, UserId};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 18,
+    name: "unpaid",
+    claim: "Unpaid orders go back on the shelf once, also when the worker dies half-way; of a \
+            payment and a cancellation at the same instant one wins, and money and stock agree.",
+    question: "The worker has put a unit back on the shelf, has committed, and is killed before it \
+               takes the order out of the queue. The queue gives the order to the next worker. How \
+               often does the unit come back?",
+    guesses: &["once", "twice", "never"],
+    right: 0,
+    shows: &["claim.lua", "unpaid.rs"],
+    takeaway: [
+        "A queue that loses nothing delivers at least once; that the effect comes once is the work \
+         of the row that it changes.",
+        "The order's status moves by compare-and-set in the transaction that moves the stock or the \
+         money, so of two who want it one does.",
+        "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
+         forgotten.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+/// Under the shop's own lock.
+const STRATEGY: &str = "batched";
+/// What is due is due so soon.
+const HOLD_MS: u64 = 200;
+/// Long enough for what is to be set up before.
+const LATER_MS: u64 = 900;
+/// What a killed worker held is free after this.
+const LEASE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(15);
+const PRICE: i64 = 100;
+const MONEY: i64 = 1_000;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let before =
+        killed(stage, "unpaid, 1", "commit", "after it has put the unit back, before its commit")
+            .await?;
+    stage.restore().await?;
+    let after =
+        killed(stage, "unpaid, 2", "committed", "after its commit, before it has told the queue")
+            .await?;
+    stage.restore().await?;
+    let payer = payer(stage).await?;
+    let paid = money_first(stage, &payer).await?;
+    let late = money_second(stage, &payer).await?;
+    stage.fact("given back, worker killed before its commit", times(before));
+    stage.fact("given back, worker killed after its commit", times(after));
+    Ok(Shown::that(
+        before == 1 && after == 1 && paid && late,
+        format!(
+            "worker killed before its commit: back {} · after it: back {} · money first: {} · \
+             money second: {}",
+            times(before),
+            times(after),
+            if paid { "paid, nothing back" } else { "NOT as it should be" },
+            if late { "refused, and the unit is back" } else { "NOT as it should be" },
+        ),
+    ))
+}
+
+fn times(number: i64) -> String {
+    match number {
+        1 => "once".to_owned(),
+        number => format!("{number} times"),
+    }
+}
+
+/// Kills A's worker there; B's follows. How often the unit came back.
+async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::Result<i64> {
+    let sku = stage.item(10).await?;
+    stage.rest(1, Duration::from_secs(20)).await?;
+    stage.hold_worker(0, point, LEASE).await?;
+    let order = order(stage, label, 1, &sku, HOLD_MS).await?;
+    let worker = stage.until_worker_held(0, point).await?;
+    stage.kill_worker(worker).await;
+    stage.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
+    stage.rest(1, Duration::ZERO).await?;
+    until("the order is given back", || async move {
+        Ok(status(stage, order).await? == "cancelled" && !queued(stage, order).await?)
+    })
+    .await?;
+    let back = given_back(stage, order).await?;
+    let audit = stage.audit(&sku).await?;
+    stage
+        .say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
+        .await;
+    let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
+    Ok(if sound { back } else { -1 })
+}
+
+/// Somebody with money.
+struct Payer {
+    id: UserId,
+    token: String,
+}
+
+async fn payer(stage: &Stage) -> anyhow::Result<Payer> {
+    let (id, token) = stage.house.payer().await?;
+    let money = format!("{{\"amount_cents\":{MONEY}}}");
+    let wish = Wish::under(STRATEGY);
+    let rich = stage.post_as(&token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
+    anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
+    Ok(Payer { id, token })
+}
+
+impl Payer {
+    async fn orders(
+        &self,
+        stage: &Stage,
+        label: &str,
+        sku: &Sku,
+        hold_ms: u64,
+    ) -> anyhow::Result<Uuid> {
+        let wish = Wish { hold_ms: Some(hold_ms), ..Wish::under(STRATEGY) };
+        let order = stage.post_as(&self.token, label, 1, "/api/orders", &order_of(sku), &wish);
+        stage.answer(order).await?.order().context("no order")
+    }
+
+    async fn balance(&self, stage: &Stage) -> anyhow::Result<i64> {
+        let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
+        Ok(balance.bind(self.id.0).fetch_one(&mut *db).await?)
+    }
+
+    fn pays(&self, stage: &Stage, order: Uuid, wish: &Wish) -> Asking {
+        let path = format!("/api/orders/{order}/pay");
+        stage.post_as(&self.token, "the payment", 1, &path, "", wish)
+    }
+}
+
+/// The payment has the order's row when the time is over.
+async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = stage.item(10).await?;
+    let order = payer.orders(stage, "paid in time", &sku, LATER_MS).await?;
+    let held = Wish { pause: Some("commit"), ..Wish::under(STRATEGY) };
+    let pay = payer.pays(stage, order, &held);
+    stage.until_held(&pay).await?;
+    stage.say("A payment is about to commit. In this moment the order's time is over.").await;
+    until("the time is over", || is_over(stage, order)).await?;
+    // A worker has been there when this one has gone back, which was due after it.
+    let after = self::order(stage, "another order", 1, &sku, 1).await?;
+    until(
+        "a worker has been there",
+        || async move { Ok(status(stage, after).await? == "cancelled") },
+    )
+    .await?;
+    let paid = stage.finish(pay).await?;
+    let status = status(stage, order).await?;
+    let audit = stage.audit(&sku).await?;
+    stage
+        .say(format!("The worker went past it. The payment commits: the order is {status}."))
+        .await;
+    let money = balance(&paid) == Some(MONEY - PRICE);
+    let back = given_back(stage, order).await?;
+    Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
+}
+
+/// The worker has the order's row when the payment comes.
+async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = stage.item(10).await?;
+    for replica in [0, 1] {
+        stage.hold_worker(replica, "commit", PATIENCE).await?;
+    }
+    let order = payer.orders(stage, "paid too late", &sku, HOLD_MS).await?;
+    let worker = tokio::select! {
+        worker = stage.until_worker_held(0, "commit") => worker?,
+        worker = stage.until_worker_held(1, "commit") => worker?,
+    };
+    let pay = payer.pays(stage, order, &Wish::under(STRATEGY));
+    until("the payment waits", || somebody_waits(stage)).await?;
+    stage
+        .say("The worker is about to commit, and a payment for that order waits for its row.")
+        .await;
+    stage.let_worker_go(worker).await?;
+    for replica in [0, 1] {
+        stage.rest(replica, Duration::ZERO).await?;
+    }
+    let told = stage.answer(pay).await?;
+    let audit = stage.audit(&sku).await?;
+    let why = told.problem().unwrap_or("nothing");
+    stage.say(format!("The order goes back, and the payment is told: {why}.")).await;
+    stage.fact("the late payment was told", why);
+    let kept = payer.balance(stage).await?;
+    let back = given_back(stage, order).await?;
+    Ok(why == "order-expired"
+        && kept == MONEY - PRICE
+        && back == 1
+        && audit.ok
+        && audit.stock == 10)
+}
+
+/// Places an order that is due so soon.
+async fn order(
+    stage: &Stage,
+    label: &str,
+    replica: usize,
+    sku: &Sku,
+    hold_ms: u64,
+) -> anyhow::Result<Uuid> {
+    let wish = Wish { hold_ms: Some(hold_ms), ..Wish::under(STRATEGY) };
+    let order = stage.order(label, replica, sku, &wish);
+    stage.answer(order).await?.order().context("no order")
+}
+
+fn balance(paid: &Answer) -> Option<i64> {
+    paid.body.pointer("/balance/after")?.as_i64()
+}
+
+async fn status(stage: &Stage, order: Uuid) -> anyhow::Result<String> {
+    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let status = sqlx::query_scalar("select status from orders where id = $1");
+    Ok(status.bind(order).fetch_one(&mut *db).await?)
+}
+
+async fn is_over(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
+    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
+    Ok(over.bind(order).fetch_one(&mut *db).await?)
+}
+
+/// How often units of that order came back, by the ledger.
+async fn given_back(stage: &Stage, order: Uuid) -> anyhow::Result<i64> {
+    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let back = sqlx::query_scalar(
+        "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
+    );
+    Ok(back.bind(order).fetch_one(&mut *db).await?)
+}
+
+/// Whether somebody waits for a row of an order, by Postgres's own word.
+async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
+    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    let waits = sqlx::query_scalar(
+        "select exists (select from pg_stat_activity
+                         where datname = current_database() and wait_event_type = 'Lock'
+                           and query like '%from orders%no key update%')",
+    );
+    Ok(waits.fetch_one(&mut *db).await?)
+}
+
+/// Whether the queue still has it.
+async fn queued(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
+    Ok(stage.unpaid_queue()?.has(order).await?)
+}

@@ -1,0 +1,140 @@
+//! The replicas' workers for unpaid orders, as a lesson leads them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::run::{Lane, LaneEvent};
+use super::stage::Stage;
+use crate::clock::monotonic_us;
+use crate::jobs::unpaid::queue::DelayQueue;
+use crate::load;
+use crate::lock::Redis;
+
+const PATIENCE: Duration = Duration::from_secs(12);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A worker that is held at a point.
+#[derive(Debug)]
+pub struct HeldWorker {
+    id: Uuid,
+    replica: usize,
+    point: String,
+    since_us: u64,
+}
+
+impl Stage {
+    /// Lets a replica's worker do nothing for so long, from now on; counted as for
+    /// [`Stage::post`], from the last one.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn rest(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
+        self.wish_of_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
+    }
+
+    /// Has a replica's worker held at that point the next time it has something to do, under a
+    /// lease of so long.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn hold_worker(
+        &self,
+        replica: usize,
+        point: &str,
+        lease: Duration,
+    ) -> anyhow::Result<()> {
+        let ttl_ms = lease.as_millis();
+        self.wish_of_worker(replica, &format!("{{\"pause\":\"{point}\",\"ttl_ms\":{ttl_ms}}}"))
+            .await
+    }
+
+    /// Waits until that worker is held there.
+    ///
+    /// # Errors
+    /// It does not come there.
+    pub async fn until_worker_held(
+        &self,
+        replica: usize,
+        point: &str,
+    ) -> anyhow::Result<HeldWorker> {
+        let replica = self.counted_back(replica);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let held = self.held(replica).await?.into_iter().find(|held| held.point == point);
+            if let Some(held) = held {
+                let (id, point) = (held.request_id, held.point);
+                return Ok(HeldWorker { id, replica, point, since_us: held.since_us });
+            }
+            if Instant::now() > end {
+                bail!("the worker did not come to its point");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is not held any more.
+    pub async fn let_worker_go(&self, worker: HeldWorker) -> anyhow::Result<()> {
+        self.let_go_at(worker.replica, worker.id).await.context("the worker")?;
+        self.note(worker, "resumed");
+        Ok(())
+    }
+
+    /// Kills the replica whose worker it is. It is started again.
+    pub async fn kill_worker(&self, worker: HeldWorker) {
+        self.house.hands.replicas[worker.replica].kill().await;
+        self.note(worker, "killed");
+    }
+
+    /// Its lane: it was held there, and that happened to it now.
+    fn note(&self, worker: HeldWorker, event: &str) {
+        let at = |t_us: u64, event: &str| LaneEvent {
+            t_us: self.since(t_us),
+            event: event.to_owned(),
+            key: String::new(),
+            value: None,
+            fence: None,
+        };
+        let now_us = monotonic_us();
+        self.lane(Lane {
+            request_id: worker.id,
+            label: "the worker".to_owned(),
+            replica: self.house.replicas[worker.replica].port().to_string(),
+            arm: None,
+            sent_us: self.since(worker.since_us),
+            answered_us: None,
+            status: None,
+            events: vec![at(worker.since_us, &worker.point), at(now_us, event)],
+        });
+    }
+
+    /// The queue of the shop's unpaid orders.
+    ///
+    /// # Errors
+    /// The address can't be read.
+    pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
+        let redis = Redis::open(&self.house.redis_url)?;
+        Ok(DelayQueue::new(redis, "holdfast:expiry:".to_owned()))
+    }
+
+    async fn wish_of_worker(&self, replica: usize, wish: &str) -> anyhow::Result<()> {
+        let replica = self.house.replicas[self.counted_back(replica)];
+        let request = format!(
+            "POST /api/lab/worker HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{wish}",
+            self.house.admin,
+            wish.len()
+        );
+        match load::ask(replica, request.as_bytes()).await? {
+            (204, _) => Ok(()),
+            (status, body) => {
+                bail!("the worker can't be told: {status} {}", String::from_utf8_lossy(&body))
+            }
+        }
+    }
+}
