@@ -47,6 +47,7 @@ async fn every_address_of_the_contract_is_described() {
         "GET /api/lab/runs/{id}/events",
         "GET /api/lab/holds",
         "POST /api/lab/holds/{id}",
+        "GET /api/lab/queues",
         "GET /healthz",
         "GET /readyz",
         "GET /metrics",
