@@ -66,6 +66,13 @@ impl Stage {
         self.house.replicas.len()
     }
 
+    /// Which replica a lesson means: they count from the last one on. What happens to a replica
+    /// should not happen to the one whose pages the visitor is likely to look at, the first.
+    pub(super) fn replica(&self, replica: usize) -> usize {
+        let replicas = self.house.replicas.len();
+        replicas - 1 - replica % replicas
+    }
+
     /// Tells the visitor what is being done.
     pub async fn say(&self, words: impl Into<String>) {
         self.progress().said.push(words.into());
@@ -110,10 +117,7 @@ impl Stage {
     ) -> Asking {
         let id = Uuid::now_v7();
         let request = self.request(token, path, body, id, key, wish);
-        // From the last one on: what happens to a replica should not happen to the one whose pages
-        // the visitor is likely to look at, which is the first.
-        let last = self.house.replicas.len() - 1;
-        let replica = last - replica % self.house.replicas.len();
+        let replica = self.replica(replica);
         let target = self.house.replicas[replica];
         let answer = tokio::spawn(async move { load::ask(target, &request).await });
         let outside = Vec::new();
@@ -180,7 +184,8 @@ impl Stage {
     pub async fn until_held(&self, asking: &Asking) -> anyhow::Result<String> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let (status, body) = self.ask(asking.replica, "GET", "/api/lab/holds").await?;
+            let (status, body) =
+                self.ask(&self.house.admin, asking.replica, "GET", "/api/lab/holds").await?;
             if status != 200 {
                 bail!("a replica does not say who is held: {status}");
             }
@@ -212,7 +217,8 @@ impl Stage {
     /// # Errors
     /// When it is not held.
     pub async fn let_go_at(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
-        match self.ask(replica, "POST", &format!("/api/lab/holds/{request_id}")).await? {
+        let path = format!("/api/lab/holds/{request_id}");
+        match self.ask(&self.house.admin, replica, "POST", &path).await? {
             (204, _) => Ok(()),
             (status, _) => bail!("it could not be let go: {status}"),
         }
@@ -308,13 +314,14 @@ impl Stage {
         });
     }
 
-    async fn ask(
+    /// Asks a replica, by its place in the house, as whoever has that session.
+    pub(super) async fn ask(
         &self,
+        token: &str,
         replica: usize,
         method: &str,
         path: &str,
     ) -> std::io::Result<(u16, Vec<u8>)> {
-        let token = &self.house.admin;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Content-Length: 0\r\n\r\n"

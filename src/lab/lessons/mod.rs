@@ -16,6 +16,7 @@ mod no_rollback;
 mod one_replica;
 mod outlived;
 mod pipeline;
+mod queue;
 mod redlock;
 mod reentrant;
 mod two_items;
@@ -68,7 +69,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 22] = [
+pub static LESSONS: [&Lesson; 23] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -85,6 +86,7 @@ pub static LESSONS: [&Lesson; 22] = [
     &fence::LESSON,
     &double_submit::LESSON,
     &machine_gun::LESSON,
+    &queue::LESSON,
     &no_rollback::LESSON,
     &pipeline::LESSON,
     &early_release::LESSON,
