@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use redis::aio::MultiplexedConnection;
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -96,6 +98,45 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until so many wait for the item inside the queue and outside, at the replica of that
+    /// request.
+    ///
+    /// # Errors
+    /// They are not that many.
+    pub async fn until_in_line(
+        &self,
+        beside: &Asking,
+        sku: &Sku,
+        (inside, outside): (usize, usize),
+    ) -> anyhow::Result<()> {
+        let (key, end) = (sku.lock_key(), Instant::now() + PATIENCE);
+        loop {
+            let admin = &self.house.admin;
+            let (status, body) = self.ask(admin, beside.replica, "GET", "/api/lab/queues").await?;
+            ensure!(status == 200, "a replica does not say who is in line: {status}");
+            let queues: Vec<QueueThere> = serde_json::from_slice(&body)?;
+            let there = queues.iter().find(|queue| queue.key == key.as_str());
+            if there.is_some_and(|there| (there.inside, there.outside) == (inside, outside)) {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                bail!("{inside} inside and {outside} outside are wanted, there are: {there:?}");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// An order of the lab's first buyer, as a replica reads it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn order_as_read(&self, replica: usize, id: Uuid) -> anyhow::Result<Value> {
+        let (buyer, path) = (&self.house.buyers[0], format!("/api/orders/{id}"));
+        let (status, body) = self.ask(buyer, self.replica(replica), "GET", &path).await?;
+        ensure!(status == 200, "an order can't be read: {status}");
+        Ok(serde_json::from_slice(&body)?)
+    }
+
     /// Lets a held request go on as often as it comes to its point again, because it tries again,
     /// and waits for its answer.
     ///
@@ -118,6 +159,14 @@ impl Stage {
         self.let_go(&asking).await?;
         self.answer(asking).await
     }
+}
+
+/// A line, as the API says it.
+#[derive(Debug, Deserialize)]
+struct QueueThere {
+    key: String,
+    inside: usize,
+    outside: usize,
 }
 
 impl Answer {

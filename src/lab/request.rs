@@ -19,6 +19,12 @@ pub struct Wish {
     pub lock: &'static str,
     /// `try`, `retry` or `notify`.
     pub wait: Option<&'static str>,
+    /// How it is offered to a queue: `add`, `offer`, `put` or `offer-for:250`.
+    pub offer: Option<&'static str>,
+    /// How many places the queue has.
+    pub places: Option<u16>,
+    /// Who goes first in it: `high` or `normal`.
+    pub priority: Option<&'static str>,
     /// Extra work between read and write.
     pub work_ms: u64,
     /// The lease.
@@ -41,6 +47,15 @@ impl Wish {
         let mut lines = vec![format!("Holdfast-Lock: {}", self.lock), "Holdfast-Trace: on".into()];
         if let Some(wait) = self.wait {
             lines.push(format!("Holdfast-Wait: {wait}"));
+        }
+        if let Some(offer) = self.offer {
+            lines.push(format!("Holdfast-Offer: {offer}"));
+        }
+        if let Some(places) = self.places {
+            lines.push(format!("Holdfast-Places: {places}"));
+        }
+        if let Some(priority) = self.priority {
+            lines.push(format!("Holdfast-Priority: {priority}"));
         }
         if self.work_ms > 0 {
             lines.push(format!("Holdfast-Work-Ms: {}", self.work_ms));

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::lock::Kind;
+use crate::lock::{Kind, Manner};
 use crate::probe::{Board, Event, Pause, Point, Probe, Watch};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::catalog::{self, Item, ItemKind};
@@ -283,6 +283,7 @@ impl Scheduler {
         let conditions = Conditions {
             strategy: rules.strategy,
             wait: None,
+            manner: Manner::default(),
             ttl: rules.strategy.lock.map(|kind| rules.lease(kind)),
             probe: Probe::Lab(Arc::clone(&watch)),
             hold: self.shop.hold,

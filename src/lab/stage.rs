@@ -66,6 +66,13 @@ impl Stage {
         self.house.replicas.len()
     }
 
+    /// Which replica a lesson means: they count from the last one on. What happens to a replica
+    /// should not happen to the one whose pages the visitor is likely to look at, the first.
+    pub(super) fn replica(&self, replica: usize) -> usize {
+        let replicas = self.house.replicas.len();
+        replicas - 1 - replica % replicas
+    }
+
     /// Tells the visitor what is being done.
     pub async fn say(&self, words: impl Into<String>) {
         self.progress().said.push(words.into());
@@ -110,19 +117,12 @@ impl Stage {
     ) -> Asking {
         let id = Uuid::now_v7();
         let request = self.request(token, path, body, id, key, wish);
-        let replica = self.counted_back(replica);
+        let replica = self.replica(replica);
         let target = self.house.replicas[replica];
         let answer = tokio::spawn(async move { load::ask(target, &request).await });
         let outside = Vec::new();
         let label = label.to_owned();
         Asking { id, label, replica, sent_us: monotonic_us(), answer, outside }
-    }
-
-    /// Counted from the last one: what happens to a replica should not happen to the one whose
-    /// pages the visitor is likely to look at, which is the first.
-    pub(super) fn counted_back(&self, replica: usize) -> usize {
-        let last = self.house.replicas.len() - 1;
-        last - replica % self.house.replicas.len()
     }
 
     pub(super) fn request(
@@ -200,7 +200,7 @@ impl Stage {
 
     /// Who is held at a replica.
     pub(super) async fn held(&self, replica: usize) -> anyhow::Result<Vec<HeldThere>> {
-        let (status, body) = self.ask(replica, "GET", "/api/lab/holds").await?;
+        let (status, body) = self.ask(&self.house.admin, replica, "GET", "/api/lab/holds").await?;
         if status != 200 {
             bail!("a replica does not say who is held: {status}");
         }
@@ -221,7 +221,8 @@ impl Stage {
     /// # Errors
     /// When it is not held.
     pub async fn let_go_at(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
-        match self.ask(replica, "POST", &format!("/api/lab/holds/{request_id}")).await? {
+        let path = format!("/api/lab/holds/{request_id}");
+        match self.ask(&self.house.admin, replica, "POST", &path).await? {
             (204, _) => Ok(()),
             (status, _) => bail!("it could not be let go: {status}"),
         }
@@ -317,13 +318,14 @@ impl Stage {
         });
     }
 
-    async fn ask(
+    /// Asks a replica, by its place in the house, as whoever has that session.
+    pub(super) async fn ask(
         &self,
+        token: &str,
         replica: usize,
         method: &str,
         path: &str,
     ) -> std::io::Result<(u16, Vec<u8>)> {
-        let token = &self.house.admin;
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Content-Length: 0\r\n\r\n"

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::lock::Wait;
+use crate::lock::ladder::queue::PLACES;
+use crate::lock::{Kind, Manner, Priority, Wait, WhenFull};
 use crate::probe::{Board, Pause, Point, Probe, Watch};
 use crate::shop::{Conditions, Shop, Strategy};
 
@@ -18,6 +19,9 @@ pub const TTL_RANGE_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
 /// For how long an unpaid order may be held at the lab.
 pub const HOLD_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
+/// The longest wait for a place in a queue that may be asked for.
+pub const MOST_OFFER_MS: u64 = 7_000;
+
 /// What a request wishes for, as its headers say it.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
@@ -25,6 +29,12 @@ pub struct Wishes {
     pub lock: Option<String>,
     /// `Holdfast-Wait`.
     pub wait: Option<String>,
+    /// `Holdfast-Offer`.
+    pub offer: Option<String>,
+    /// `Holdfast-Places`.
+    pub places: Option<String>,
+    /// `Holdfast-Priority`.
+    pub priority: Option<String>,
     /// `Holdfast-Work-Ms`.
     pub work_ms: Option<String>,
     /// `Holdfast-Ttl-Ms`.
@@ -45,8 +55,11 @@ impl Wishes {
     /// Whether anything is wished for at all.
     #[must_use]
     pub fn any(&self) -> bool {
-        let Self { lock, wait, work_ms, ttl_ms, trace, pause, hold_ms } = self;
-        [lock, wait, work_ms, ttl_ms, trace, pause, hold_ms].iter().any(|wish| wish.is_some())
+        let Self { lock, wait, offer, places, priority, work_ms, ttl_ms, trace, pause, hold_ms } =
+            self;
+        [lock, wait, offer, places, priority, work_ms, ttl_ms, trace, pause, hold_ms]
+            .iter()
+            .any(|wish| wish.is_some())
     }
 
     /// The conditions that were wished for.
@@ -70,6 +83,7 @@ impl Wishes {
             }
         }
         conditions.wait = self.wait(conditions.strategy)?;
+        conditions.manner = self.manner(&conditions)?;
         conditions.ttl = number("Holdfast-Ttl-Ms", self.ttl_ms.as_deref(), &TTL_RANGE_MS)?
             .map(Duration::from_millis);
         if let Some(hold) = number("Holdfast-Hold-Ms", self.hold_ms.as_deref(), &HOLD_RANGE_MS)? {
@@ -90,6 +104,37 @@ impl Wishes {
         } else {
             Err(Ungrantable(HEADER, format!("{} has no waiting mode {name}", strategy.name)))
         }
+    }
+
+    /// How it joins the queue of its strategy, which must have one.
+    fn manner(&self, conditions: &Conditions) -> Result<Manner, Ungrantable> {
+        const OFFER: &str = "Holdfast-Offer";
+        let wished = [
+            (OFFER, &self.offer),
+            ("Holdfast-Places", &self.places),
+            ("Holdfast-Priority", &self.priority),
+        ];
+        let strategy = conditions.strategy;
+        if strategy.lock != Some(Kind::Queue)
+            && let Some((header, _)) = wished.iter().find(|(_, wish)| wish.is_some())
+        {
+            return Err(Ungrantable(header, format!("{} has no queue", strategy.name)));
+        }
+        if conditions.wait == Some(Wait::Try) && self.offer.is_some() {
+            let why = "with Holdfast-Wait: try nothing is offered to the queue";
+            return Err(Ungrantable(OFFER, why.to_owned()));
+        }
+        let priority = |name: &String| {
+            let why = || Ungrantable("Holdfast-Priority", "high or normal".to_owned());
+            Priority::named(name).ok_or_else(why)
+        };
+        let range = 1..=PLACES as u64;
+        let places = number("Holdfast-Places", self.places.as_deref(), &range)?;
+        Ok(Manner {
+            when_full: self.offer.as_deref().map(when_full).transpose()?.unwrap_or_default(),
+            priority: self.priority.as_ref().map(priority).transpose()?,
+            places: places.and_then(|places| usize::try_from(places).ok()),
+        })
     }
 
     fn probe(
@@ -121,6 +166,23 @@ impl Wishes {
             released: AtomicBool::new(false),
             events: Mutex::default(),
         })))
+    }
+}
+
+/// `add`, `offer`, `put`, `offer-for` (as long as anybody waits for a lock) or `offer-for:300` (so
+/// many milliseconds at most): the names of Java's `BlockingQueue`.
+fn when_full(wish: &str) -> Result<WhenFull, Ungrantable> {
+    const HEADER: &str = "Holdfast-Offer";
+    match wish.split_once(':').unwrap_or((wish, "")) {
+        ("add", "") => Ok(WhenFull::Fail),
+        ("offer", "") => Ok(WhenFull::Refuse),
+        ("put", "") => Ok(WhenFull::Wait),
+        ("offer-for", "") => Ok(WhenFull::WaitFor(None)),
+        ("offer-for", ms) => {
+            let ms = number(HEADER, Some(ms), &(0..=MOST_OFFER_MS))?;
+            Ok(WhenFull::WaitFor(ms.map(Duration::from_millis)))
+        }
+        _ => Err(Ungrantable(HEADER, "one of add, offer, put, offer-for".to_owned())),
     }
 }
 

@@ -60,7 +60,7 @@ impl Stage {
         replica: usize,
         point: &str,
     ) -> anyhow::Result<HeldWorker> {
-        let replica = self.counted_back(replica);
+        let replica = self.replica(replica);
         let end = Instant::now() + PATIENCE;
         loop {
             let held = self.held(replica).await?.into_iter().find(|held| held.point == point);
@@ -123,7 +123,7 @@ impl Stage {
     }
 
     async fn wish_of_worker(&self, replica: usize, wish: &str) -> anyhow::Result<()> {
-        let replica = self.house.replicas[self.counted_back(replica)];
+        let replica = self.house.replicas[self.replica(replica)];
         let request = format!(
             "POST /api/lab/worker HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{wish}",

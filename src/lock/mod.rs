@@ -30,6 +30,8 @@ use tokio::time::Instant;
 use fenced::FencedLocks;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
+pub use ladder::priority::Priority;
+pub use ladder::queue::{Manner, WhenFull};
 use ladder::quorum::Quorum;
 use ladder::rung::{self, Rung};
 use ladder::watchdog::Renewed;
@@ -131,7 +133,7 @@ impl Kind {
     pub fn waits(self) -> &'static [Wait] {
         match self {
             Kind::Local => &[Wait::Notify, Wait::Try],
-            Kind::Queue => &[Wait::Notify],
+            Kind::Queue => &[Wait::Notify, Wait::Try],
             Kind::Rung(_) | Kind::Owner | Kind::Watchdog | Kind::Quorum => {
                 &[Wait::Retry, Wait::Try]
             }
@@ -296,6 +298,20 @@ impl Locks {
     /// # Errors
     /// As [`Locks::acquire`], and as safe to drop.
     pub async fn acquire_watched(&self, ask: Ask<'_>, probe: &Probe) -> Result<Outcome, Error> {
+        self.acquire_in_line(ask, &Manner::default(), probe).await
+    }
+
+    /// The same for somebody who says how they join the line, where there is one
+    /// ([`Kind::Queue`]); elsewhere the manner means nothing.
+    ///
+    /// # Errors
+    /// As [`Locks::acquire`], and as safe to drop. [`Error::Full`] with [`WhenFull::Fail`] only.
+    pub async fn acquire_in_line(
+        &self,
+        ask: Ask<'_>,
+        manner: &Manner,
+        probe: &Probe,
+    ) -> Result<Outcome, Error> {
         let started = Instant::now();
         let until = ask.deadline.min(started + self.settings.timeout);
         let mut keys = ask.keys.to_vec();
@@ -304,16 +320,21 @@ impl Locks {
 
         let mut guards = Guards::default();
         for key in keys {
-            match self.acquire_one(key, &ask, probe, until).await? {
-                Ok(guard) => guards.push(guard),
-                Err(holder) => {
-                    guards.release().await;
-                    return Ok(match ask.wait {
-                        Wait::Try => Outcome::Busy(holder),
-                        _ => Outcome::TimedOut { waited: started.elapsed(), holder },
-                    });
+            let queue = (ask.kind == Kind::Queue).then(|| key.clone());
+            let no = match self.acquire_one(key, &ask, manner, probe, until).await {
+                Ok(Ok(guard)) => {
+                    guards.push(guard);
+                    continue;
                 }
-            }
+                Ok(Err(holder)) if ask.wait == Wait::Try => Outcome::Busy(holder),
+                Ok(Err(holder)) => Outcome::TimedOut { waited: started.elapsed(), holder },
+                Err(Error::Full) if manner.when_full == WhenFull::Refuse => {
+                    Outcome::Busy(queue.map_or_else(Holder::default, |key| self.served_here(&key)))
+                }
+                Err(error) => return Err(error),
+            };
+            guards.release().await;
+            return Ok(no);
         }
         Ok(Outcome::Acquired(guards))
     }
@@ -322,6 +343,7 @@ impl Locks {
         &self,
         key: LockKey,
         ask: &Ask<'_>,
+        manner: &Manner,
         probe: &Probe,
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
@@ -332,8 +354,9 @@ impl Locks {
                 Ok(guard.ok_or(self.held_here()))
             }
             Kind::Queue => {
-                let guard = self.queues.acquire(key, until).await?;
-                Ok(guard.ok_or(self.held_here()))
+                let limits = manner.limits(ask.deadline, until);
+                let guard = self.queues.acquire(key.clone(), ask.wait, manner, limits).await?;
+                Ok(guard.ok_or_else(|| self.served_here(&key)))
             }
             Kind::Rung(rung) => {
                 let asking = rung::Asking {
@@ -378,6 +401,17 @@ impl Locks {
             }
             Kind::Fenced => self.fenced.acquire(key, redis_key, ask.wait, ask.ttl, until).await,
         }
+    }
+
+    /// How the queues of this process stand ([`Kind::Queue`]), by key.
+    #[must_use]
+    pub fn queues(&self) -> Vec<queue::Look> {
+        self.queues.look()
+    }
+
+    /// What is known of whoever has their turn in this process.
+    fn served_here(&self, key: &LockKey) -> Holder {
+        Holder { since_ms: self.queues.served_since_ms(key), ..self.held_here() }
     }
 
     /// All that is known of whoever holds a lock in this process.

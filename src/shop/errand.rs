@@ -26,7 +26,7 @@ use super::stock::{self, Exclusion, Isolation, Release, Strategy};
 use super::taken::{self, Taken};
 use super::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop};
 use crate::db::Transaction;
-use crate::lock::{Guards, LockKey, TokenGuard};
+use crate::lock::{Guards, LockKey, Priority, TokenGuard};
 use crate::probe::{Point, Probe, Seen};
 
 /// How often a row's fence is taught to Redis before a request gives up.
@@ -47,6 +47,12 @@ pub trait Errand: Send + Sync + 'static {
     /// The key under which it is done once; none for those whose compare-and-set already sees to
     /// it.
     fn claim(&self) -> Option<&Claim>;
+
+    /// Who goes first, under a strategy that has a queue: what puts units or money back, for those
+    /// who are in line for them.
+    fn priority(&self) -> Priority {
+        Priority::Normal
+    }
 
     /// Whether it may be done under these conditions at all. Asked after a finished key was looked
     /// up and before anything is locked.

@@ -36,7 +36,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::db::{Pool, Transaction};
-use crate::lock::{Locks, Wait};
+use crate::lock::{Locks, Manner, Wait};
 use crate::probe::Probe;
 
 pub use ids::{Cents, Key, OrderId, Sku, UserId};
@@ -98,6 +98,8 @@ pub struct Conditions {
     pub strategy: &'static Strategy,
     /// What it does when its lock is taken, if it says so.
     pub wait: Option<Wait>,
+    /// How it joins a queue, where its strategy has one.
+    pub manner: Manner,
     /// The lease's time, if it says so.
     pub ttl: Option<Duration>,
     /// What happens at the named points.
@@ -117,6 +119,7 @@ impl Conditions {
         Self {
             strategy: shop.strategy,
             wait: None,
+            manner: Manner::default(),
             ttl: None,
             probe: Probe::Off,
             hold: shop.hold,

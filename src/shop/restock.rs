@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use super::errand::{self, Errand, Held};
 use super::idempotency::Claim;
 use super::stock::{self, Origin};
-use super::{Answer, Conditions, Error, LARGEST, Outcome, Refusal, Shop, Sku, ledger};
-use crate::lock::LockKey;
+use super::{Answer, Conditions, Error, LARGEST, Outcome, Refusal, Shop, Sku, catalog, ledger};
+use crate::lock::{LockKey, Priority};
 use crate::probe::{Point, Seen};
 
 /// Words that the ledger uses for what the shop itself does.
@@ -65,6 +65,20 @@ impl Errand for Restock {
 
     fn claim(&self) -> Option<&Claim> {
         None
+    }
+
+    /// At the end of a line of buyers it would come too late for all of them. Taking units off has
+    /// no hurry.
+    fn priority(&self) -> Priority {
+        if self.delta > 0 { Priority::High } else { Priority::Normal }
+    }
+
+    async fn admit(
+        &self,
+        shop: &Shop,
+        conditions: &Conditions,
+    ) -> Result<Result<(), Refusal>, Error> {
+        catalog::admit_to_lab(shop, conditions, std::slice::from_ref(&self.sku)).await
     }
 
     async fn perform(

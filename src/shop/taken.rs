@@ -5,7 +5,7 @@ use super::errand::Errand;
 use super::figures::{Holding, Waiting};
 use super::stock::{On, early_release, wrong_key};
 use super::{Conditions, Error, Refusal, Shop};
-use crate::lock::{self, Ask, Guards, LockKey};
+use crate::lock::{self, Ask, Guards, LockKey, Manner};
 use crate::probe::{Point, Seen};
 
 /// Locks that were taken, and how long they are held.
@@ -36,8 +36,10 @@ pub(super) async fn take<E: Errand>(
     let Some(kind) = strategy.lock else { return Ok(Ok(taken)) };
     let wait = conditions.wait.unwrap_or(kind.waits()[0]);
     let ask = Ask { kind, wait, ttl, deadline, keys: &taken.keys };
+    let priority = conditions.manner.priority.unwrap_or(errand.priority());
+    let manner = Manner { priority: Some(priority), ..conditions.manner };
     let waiting = Waiting::begin(strategy);
-    let outcome = shop.locks.acquire_watched(ask, probe).await?;
+    let outcome = shop.locks.acquire_in_line(ask, &manner, probe).await?;
     waiting.answered();
     match outcome {
         lock::Outcome::Acquired(guards) => {

@@ -77,6 +77,9 @@ fn wishes(headers: &HeaderMap) -> Result<Wishes, Problem> {
     Ok(Wishes {
         lock: text(headers, "Holdfast-Lock")?,
         wait: text(headers, "Holdfast-Wait")?,
+        offer: text(headers, "Holdfast-Offer")?,
+        places: text(headers, "Holdfast-Places")?,
+        priority: text(headers, "Holdfast-Priority")?,
         work_ms: text(headers, "Holdfast-Work-Ms")?,
         ttl_ms: text(headers, "Holdfast-Ttl-Ms")?,
         trace: text(headers, "Holdfast-Trace")?,

@@ -48,6 +48,7 @@ async fn every_address_of_the_contract_is_described() {
         "GET /api/lab/holds",
         "POST /api/lab/holds/{id}",
         "POST /api/lab/worker",
+        "GET /api/lab/queues",
         "GET /healthz",
         "GET /readyz",
         "GET /metrics",

@@ -13,6 +13,7 @@ mod batched_deaths;
 mod batched_early;
 mod batched_faults;
 mod batched_money;
+mod bounded;
 mod cancelled;
 mod description;
 mod elsewhere;

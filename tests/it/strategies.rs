@@ -310,7 +310,7 @@ async fn what_the_lab_may_not_do_is_refused() {
             .fold(order, |order: RequestBuilder, (name, value)| order.header(*name, *value))
     };
     type Headers = &'static [(&'static str, &'static str)];
-    let refused: [(&str, Headers, u16, &str); 16] = [
+    let refused: [(&str, Headers, u16, &str); 22] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
@@ -319,7 +319,13 @@ async fn what_the_lab_may_not_do_is_refused() {
         (&sku, &[("Holdfast-Lock", "wishful")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "owner"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "row-lock"), ("Holdfast-Wait", "try")], 422, "invalid-request"),
-        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Wait", "try")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Wait", "retry")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Offer", "beg")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Offer", "put:9")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Places", "0")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Priority", "1")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "local"), ("Holdfast-Offer", "put")], 422, "invalid-request"),
+        (&sku, &[("Holdfast-Lock", "fenced"), ("Holdfast-Places", "2")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "setnx"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Wait", "perhaps")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Work-Ms", "5001")], 422, "invalid-request"),
@@ -350,6 +356,9 @@ async fn a_lab_that_is_off_is_off() {
     for header in [
         "Holdfast-Lock",
         "Holdfast-Wait",
+        "Holdfast-Offer",
+        "Holdfast-Places",
+        "Holdfast-Priority",
         "Holdfast-Work-Ms",
         "Holdfast-Ttl-Ms",
         "Holdfast-Trace",

@@ -16,6 +16,7 @@ mod no_rollback;
 mod one_replica;
 mod outlived;
 mod pipeline;
+mod queue;
 mod redlock;
 mod reentrant;
 mod two_items;
@@ -69,7 +70,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 23] = [
+pub static LESSONS: [&Lesson; 24] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -87,6 +88,7 @@ pub static LESSONS: [&Lesson; 23] = [
     &double_submit::LESSON,
     &machine_gun::LESSON,
     &unpaid::LESSON,
+    &queue::LESSON,
     &no_rollback::LESSON,
     &pipeline::LESSON,
     &early_release::LESSON,

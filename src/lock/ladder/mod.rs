@@ -3,12 +3,15 @@
 //!
 //! In teaching order: [`local`]; then leases in Redis that are nearly right, of which [`rung`] has
 //! what they share ([`setnx`], [`setnx_expire`], [`ttl`], [`check_then_del`], [`expire_only`]);
-//! [`owner`], [`watchdog`] and [`quorum`]; and the [`queue`], which has no lock at all.
+//! [`owner`], [`watchdog`] and [`quorum`]; and the [`queue`], which has no lock at all, with its
+//! [`priority`].
 
 pub mod check_then_del;
 pub mod expire_only;
+mod line;
 pub mod local;
 pub mod owner;
+pub mod priority;
 pub mod queue;
 pub mod quorum;
 pub mod rung;

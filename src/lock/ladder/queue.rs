@@ -1,14 +1,28 @@
 //! `queue`: a bounded queue in this process, and one consumer per key.
 //!
 //! # Guarantee
-//! Of all requests that *this process* serves, one at a time has its turn with a key, in the order
-//! in which they came. At most [`PLACES`] wait; who comes then is told so at once, instead of
-//! waiting for a turn that comes too late. Nothing is locked: there is simply nobody else who
-//! works.
+//! Of all requests that *this process* serves, one at a time has its turn with a key: what puts
+//! something back first ([`super::priority`]), the others in the order in which they came. The
+//! house is bounded: [`PLACES`] wait for a key, and who comes then is told so, or waits for a place
+//! outside. Who has gone leaves at once, and their place is somebody else's. Nothing is locked:
+//! there is simply nobody else who works.
+//!
+//! # Four ways to offer to a full house
+//! | | Java's `BlockingQueue` | tokio's `mpsc` | here |
+//! |---|---|---|---|
+//! | an error | `add(e)` throws | `try_send(e)?` | [`WhenFull::Fail`] |
+//! | a value | `offer(e)` says `false` | `try_send(e).is_ok()` | [`WhenFull::Refuse`] |
+//! | wait | `put(e)` | `send(e).await` | [`WhenFull::Wait`] |
+//! | wait for so long | `offer(e, time)` | `send_timeout(e, time)` | [`WhenFull::WaitFor`] |
+//!
+//! And one that needs no place at all, because nothing is ever stored: a *rendezvous* (Java's
+//! `SynchronousQueue`, a channel of capacity 0), which hands over to a consumer that stands there
+//! with empty hands, or not at all. It is what [`Wait::Try`] asks for.
 //!
 //! # Breaks when
 //! There is a second replica. Each has its own consumer, and two consumers are two writers. (It
-//! would hold if each item were always sent to the same replica, and none ever moved.)
+//! would hold if each item were always sent to the same replica, and none ever moved.) And what
+//! waits in memory dies with the process: nobody answers those in the house any more.
 //!
 //! # Seen in the wild
 //! Actors, `GenServer`s, a goroutine with a channel, “just put it in a queue” with a consumer group
@@ -16,41 +30,139 @@
 //! during a roll-out.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::mpsc::{self, Receiver, Sender, WeakSender};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use crate::lock::{Error, Guard, LockKey};
+use super::line::{Done, Line, Ticket};
+use super::priority::Priority;
+use crate::lock::redis::unix_ms;
+use crate::lock::{Error, Guard, LockKey, Wait};
 
-/// How many may wait for one key.
+/// How many of one priority may wait for one key. (What puts something back has places of its own:
+/// a house full of buyers must not keep out what they wait for.)
 pub const PLACES: usize = 1_024;
 
-/// A waiter, to be told that it is its turn.
-type Ticket = oneshot::Sender<Done>;
-/// Dropped by whoever has had its turn.
-type Done = oneshot::Sender<()>;
-type Map = Mutex<HashMap<LockKey, WeakSender<Ticket>>>;
+/// What becomes of an offer to a house that is full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// `add`: it fails, with [`Error::Full`].
+    #[default]
+    Fail,
+    /// `offer`: it is refused, with a value: [`crate::lock::Outcome::Busy`].
+    Refuse,
+    /// `put`: it waits for a place, for as long as the caller lives.
+    Wait,
+    /// `offer` with a time: it waits for a place for so long; without a time, for as long as
+    /// anybody waits for any lock ([`crate::lock::Settings::timeout`]).
+    WaitFor(Option<Duration>),
+}
+
+/// How one joins a queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manner {
+    /// What to do when it is full.
+    pub when_full: WhenFull,
+    /// Who goes first; [`Priority::Normal`] if not said.
+    pub priority: Option<Priority>,
+    /// How many places the house has, if not [`PLACES`]: the word of whoever comes to a key that
+    /// nobody wants; a house that stands is not rebuilt.
+    pub places: Option<usize>,
+}
+
+impl Manner {
+    /// Until when one waits who may wait for a lock until `until`, and lives until `deadline`.
+    #[must_use]
+    pub fn limits(&self, deadline: Instant, until: Instant) -> Limits {
+        let place = match self.when_full {
+            WhenFull::Wait => deadline,
+            WhenFull::WaitFor(Some(time)) => deadline.min(Instant::now() + time),
+            WhenFull::WaitFor(None) | WhenFull::Fail | WhenFull::Refuse => until,
+        };
+        Limits { place, turn: until.max(place) }
+    }
+}
+
+/// Until when one waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// For a place.
+    pub place: Instant,
+    /// For one's turn.
+    pub turn: Instant,
+}
+
+/// How one line stands, at this moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// What they wait for.
+    pub key: LockKey,
+    /// Since when somebody has their turn, in milliseconds of Unix time.
+    pub served_since_ms: Option<i64>,
+    /// How many wait for their turn.
+    pub inside: usize,
+    /// How many wait for a place.
+    pub outside: usize,
+}
 
 /// One after the other, for as long as anybody comes.
-async fn consumer(mut queue: Receiver<Ticket>) {
-    while let Some(ticket) = queue.recv().await {
+async fn consumer(line: Arc<Line>, door: flume::Receiver<Ticket>) {
+    loop {
+        // At the door first: whoever is there saw that nobody waits.
+        let ticket = tokio::select! {
+            biased;
+            handed = door.recv_async() => match handed {
+                Ok(ticket) => ticket,
+                Err(flume::RecvError::Disconnected) => return,
+            },
+            ticket = line.next() => ticket,
+        };
+        line.serving.send_replace(Some(unix_ms()));
         let (done, is_done) = oneshot::channel();
         // Who has gone meanwhile is passed over.
         if ticket.send(done).is_ok() {
             let _ = is_done.await;
         }
+        line.serving.send_replace(None);
     }
 }
+
+/// A line, and the door to its consumer, which ends when the last one has gone.
+#[derive(Debug)]
+struct House {
+    line: Arc<Line>,
+    door: flume::Sender<Ticket>,
+}
+
+impl House {
+    /// The rendezvous: hands the ticket over to a consumer that has nothing else to do. `false`,
+    /// at once, when somebody is being served or waits to be.
+    ///
+    /// # Cancel safety
+    /// Safe: what was not taken is not sent, and whoever took it sees that the waiter has gone.
+    async fn hand_over(&self, ticket: Ticket, until: Instant) -> bool {
+        if self.line.waiting() > 0 {
+            return false;
+        }
+        let mut serving = self.line.serving.subscribe();
+        tokio::select! {
+            biased;
+            // A consumer that was made just now is on its way to the door.
+            taken = timeout_at(until, self.door.send_async(ticket)) => matches!(taken, Ok(Ok(()))),
+            _ = serving.wait_for(Option::is_some) => false,
+        }
+    }
+}
+
+type Map = Mutex<HashMap<LockKey, Weak<House>>>;
 
 /// The queues of this process. Only keys that somebody waits for have one.
 #[derive(Debug, Clone)]
 pub struct Queues {
     map: Arc<Map>,
-    places: usize,
     runtime: Handle,
 }
 
@@ -58,119 +170,119 @@ impl Queues {
     /// No queues yet. Consumers will live on that runtime.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
-        Self { map: Arc::default(), places: PLACES, runtime }
+        Self { map: Arc::default(), runtime }
     }
 
-    /// Waits in line until `until`; `None` when it is still somebody else's turn then.
+    /// Waits in line for its turn; `None` when it was somebody else's for too long. With
+    /// [`Wait::Try`] there is no waiting: it is handed over, or not.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no place in the queue.
+    /// [`Error::Full`] when there is no place, and the caller would not wait for one.
     ///
     /// # Cancel safety
-    /// Safe: a waiter that is dropped is passed over.
-    pub async fn acquire(&self, key: LockKey, until: Instant) -> Result<Option<Guard>, Error> {
+    /// Safe: a waiter that is dropped leaves the line, and its place is free at once.
+    pub async fn acquire(
+        &self,
+        key: LockKey,
+        wait: Wait,
+        manner: &Manner,
+        limits: Limits,
+    ) -> Result<Option<Guard>, Error> {
         let (ticket, my_turn) = oneshot::channel();
-        let place = self.place(&key);
-        match place.queue.as_ref().map(|queue| queue.try_send(ticket)) {
-            Some(Err(TrySendError::Full(_))) => return Err(Error::Full),
-            // The runtime is ending.
-            None | Some(Err(TrySendError::Closed(_))) => return Ok(None),
-            Some(Ok(())) => {}
-        }
-        match timeout_at(until, my_turn).await {
-            Ok(Ok(done)) => Ok(Some(Guard::queue(key, Turn { _done: done, _place: place }))),
+        let guest = self.guest(&key, manner.places.unwrap_or(PLACES));
+        let Some(house) = guest.house.as_ref() else { return Ok(None) };
+        let standing = match wait {
+            Wait::Try => {
+                if !house.hand_over(ticket, limits.turn).await {
+                    return Ok(None);
+                }
+                None
+            }
+            Wait::Retry | Wait::Notify => {
+                let Some(place) = house.line.a_place(manner, limits.place).await? else {
+                    return Ok(None);
+                };
+                Some(house.line.join(manner.priority.unwrap_or_default(), ticket, place))
+            }
+        };
+        let turn = timeout_at(limits.turn, my_turn).await;
+        drop(standing);
+        match turn {
+            Ok(Ok(done)) => Ok(Some(Guard::queue(key, Turn { _done: done, _guest: guest }))),
             _ => Ok(None),
         }
     }
 
-    /// The key's queue, with a consumer if it has none.
-    fn place(&self, key: &LockKey) -> Place {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let queue = map.get(key).and_then(WeakSender::upgrade).unwrap_or_else(|| {
-            let (sender, queue) = mpsc::channel(self.places);
-            self.runtime.spawn(consumer(queue));
-            map.insert(key.clone(), sender.downgrade());
-            sender
+    /// Since when somebody has their turn with a key, in milliseconds of Unix time.
+    #[must_use]
+    pub fn served_since_ms(&self, key: &LockKey) -> Option<i64> {
+        let map = self.map();
+        *map.get(key)?.upgrade()?.line.serving.borrow()
+    }
+
+    /// How all lines stand, by key.
+    #[must_use]
+    pub fn look(&self) -> Vec<Look> {
+        let look = |(key, house): (&LockKey, &Weak<House>)| {
+            let house = house.upgrade()?;
+            Some(Look {
+                key: key.clone(),
+                served_since_ms: *house.line.serving.borrow(),
+                inside: house.line.waiting(),
+                outside: house.line.outside(),
+            })
+        };
+        // Under the map's lock, so that nobody finds their house in our hands when they go.
+        let mut looks: Vec<Look> = self.map().iter().filter_map(look).collect();
+        looks.sort_by(|one, other| one.key.cmp(&other.key));
+        looks
+    }
+
+    /// The key's house, built if there is none, with a consumer in it.
+    fn guest(&self, key: &LockKey, places: usize) -> Guest {
+        let mut map = self.map();
+        let house = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let (door, at_door) = flume::bounded(0);
+            let house = Arc::new(House { line: Arc::new(Line::new(places)), door });
+            self.runtime.spawn(consumer(house.line.clone(), at_door));
+            map.insert(key.clone(), Arc::downgrade(&house));
+            house
         });
-        Place { map: self.map.clone(), key: key.clone(), queue: Some(queue) }
+        Guest { map: self.map.clone(), key: key.clone(), house: Some(house) }
+    }
+
+    fn map(&self) -> MutexGuard<'_, HashMap<LockKey, Weak<House>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One's turn, until it is dropped.
+/// One's turn, until it is dropped. The fields' order matters: the turn is over before the guest
+/// looks whether it was the last one.
 #[derive(Debug)]
 pub struct Turn {
     _done: Done,
-    _place: Place,
+    _guest: Guest,
 }
 
-/// Standing in line, or having one's turn; the last one out takes the key off the map, and the
-/// consumer ends.
+/// Being in the house, or before it; the last one out takes the key off the map, and the consumer
+/// ends.
 #[derive(Debug)]
-struct Place {
+struct Guest {
     map: Arc<Map>,
     key: LockKey,
-    queue: Option<Sender<Ticket>>,
+    house: Option<Arc<House>>,
 }
 
-impl Drop for Place {
+impl Drop for Guest {
     fn drop(&mut self) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.queue.take());
-        if map.get(&self.key).is_some_and(|queue| queue.strong_count() == 0) {
+        drop(self.house.take());
+        if map.get(&self.key).is_some_and(|house| house.strong_count() == 0) {
             map.remove(&self.key);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn queues(places: usize) -> (Queues, LockKey, Instant) {
-        let queues = Queues { places, ..Queues::new(Handle::current()) };
-        let soon = Instant::now() + Duration::from_secs(5);
-        (queues, LockKey::new("{sku:tea}").unwrap(), soon)
-    }
-
-    #[tokio::test]
-    async fn turns_are_had_in_the_order_they_came_and_who_has_gone_is_passed_over() {
-        let (queues, key, soon) = queues(8);
-        let held = queues.acquire(key.clone(), soon).await.unwrap().unwrap();
-        let mut waiting: Vec<_> =
-            (0..3).map(|_| Box::pin(queues.acquire(key.clone(), soon))).collect();
-        for waiter in &mut waiting {
-            assert!(futures_util::poll!(waiter).is_pending());
-        }
-        drop(waiting.remove(1));
-        drop(held);
-        let last = waiting.pop().unwrap();
-        let first = waiting.pop().unwrap().await.unwrap().unwrap();
-        let mut last = Box::pin(last);
-        assert!(futures_util::poll!(&mut last).is_pending(), "it is not its turn");
-        drop(first);
-        drop(last.await.unwrap().unwrap());
-        assert!(queues.map.lock().unwrap().is_empty(), "a key nobody wants takes no memory");
-    }
-
-    #[tokio::test]
-    async fn a_full_queue_says_so_at_once() {
-        let (queues, key, soon) = queues(1);
-        let held = queues.acquire(key.clone(), soon).await.unwrap().unwrap();
-        let mut waits = Box::pin(queues.acquire(key.clone(), soon));
-        assert!(futures_util::poll!(&mut waits).is_pending());
-        assert!(matches!(queues.acquire(key, soon).await, Err(Error::Full)));
-        drop(held);
-        assert!(waits.await.unwrap().is_some());
-    }
-
-    #[tokio::test]
-    async fn who_waited_in_vain_leaves_the_line() {
-        let (queues, key, soon) = queues(4);
-        let held = queues.acquire(key.clone(), soon).await.unwrap().unwrap();
-        assert!(queues.acquire(key.clone(), Instant::now()).await.unwrap().is_none());
-        drop(held);
-        assert!(queues.acquire(key, soon).await.unwrap().is_some());
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

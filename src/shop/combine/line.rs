@@ -182,6 +182,7 @@ mod tests {
         let conditions = Conditions {
             strategy: &BATCHED,
             wait: None,
+            manner: crate::lock::Manner::default(),
             ttl: None,
             probe: Probe::Off,
             hold: USUAL_HOLD,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use sqlx::PgConnection;
 
 use super::{Change, Order, Returned, find, no_such_order, unpaid};
-use crate::lock::LockKey;
+use crate::lock::{LockKey, Priority};
 use crate::probe::{Point, Seen};
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::Claim;
@@ -46,6 +46,10 @@ impl Errand for Cancel {
 
     fn claim(&self) -> Option<&Claim> {
         None
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::High
     }
 
     async fn perform(

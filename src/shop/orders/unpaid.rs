@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::moves;
-use crate::lock::LockKey;
+use crate::lock::{LockKey, Priority};
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::Claim;
 use crate::shop::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, catalog};
@@ -148,6 +148,11 @@ impl Errand for GiveBack {
 
     fn claim(&self) -> Option<&Claim> {
         None
+    }
+
+    /// It brings units back that others wait for.
+    fn priority(&self) -> Priority {
+        Priority::High
     }
 
     async fn perform(

@@ -24,7 +24,7 @@ use super::{
     Answer, Conditions, Error, Key, LARGEST, OrderId, Outcome, Refusal, Shop, Sku, UserId, catalog,
     ledger,
 };
-use crate::lock::LockKey;
+use crate::lock::{LockKey, Priority};
 use crate::probe::{Point, Seen};
 
 /// The path of top-ups.
@@ -166,6 +166,10 @@ impl Errand for Refund {
         None
     }
 
+    fn priority(&self) -> Priority {
+        Priority::High
+    }
+
     async fn perform(
         &self,
         tx: &mut PgConnection,
@@ -226,6 +230,10 @@ impl Errand for TopUp {
 
     fn claim(&self) -> Option<&Claim> {
         Some(&self.claim)
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::High
     }
 
     async fn perform(

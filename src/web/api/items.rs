@@ -2,6 +2,7 @@
 
 use actix_web::{HttpResponse, web};
 
+use super::orders::traced;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::catalog::{self, Item, ItemKind};
@@ -9,7 +10,7 @@ use crate::shop::ledger::{self, Entry};
 use crate::shop::restock::{self, Restocking};
 use crate::web::auth::Admin;
 use crate::web::body::{self, Json, Page};
-use crate::web::conditions::Usual;
+use crate::web::conditions::{Usual, Wished};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{Site, answer};
@@ -77,13 +78,15 @@ pub struct NewItem {
 pub async fn restock(
     site: web::Data<Site>,
     _: Admin,
-    Usual(conditions): Usual,
+    conditions: Wished,
     sku: web::Path<String>,
     what: Json<Restocking>,
 ) -> Result<HttpResponse, Problem> {
+    let conditions = conditions.read()?;
     let what = what.read()?;
     let sku = body::sku(sku.into_inner())?;
-    answer(restock::restock(&site.shop, &conditions, sku, what).await?)
+    let restocked = restock::restock(&site.shop, &conditions, sku, what).await;
+    traced(restocked, &conditions.probe)
 }
 
 /// An item's ledger, oldest first.

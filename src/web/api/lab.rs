@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -155,6 +156,36 @@ fn wished(wish: WorkerWish) -> Result<Option<Wish>, Problem> {
         }
         (None, None) => Ok(None),
     }
+}
+
+/// A line of those who wait under the strategy `queue`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct QueueThere {
+    /// What they wait for.
+    #[schema(example = "{sku:lamp}")]
+    pub key: String,
+    /// Since when somebody has their turn; null between two turns.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub served_since: Option<OffsetDateTime>,
+    /// How many wait for their turn.
+    pub inside: usize,
+    /// How many wait for a place.
+    pub outside: usize,
+}
+
+/// The queues of this replica (`Holdfast-Lock: queue`), and how many stand in them (admin).
+#[utoipa::path(get, path = "/api/lab/queues", tag = "lab", security(("session" = [])),
+    responses((status = 200, body = [QueueThere]), Refusals))]
+pub async fn queues(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+    lab_is_on(&site)?;
+    let at = |ms: i64| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok();
+    let queues = site.shop.locks.queues().into_iter().map(|queue| QueueThere {
+        key: queue.key.to_string(),
+        served_since: queue.served_since_ms.and_then(at),
+        inside: queue.inside,
+        outside: queue.outside,
+    });
+    Ok(HttpResponse::Ok().json(queues.collect::<Vec<_>>()))
 }
 
 /// Lets a held request go on (admin).

@@ -52,6 +52,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/lab/worker", "POST").route(web::post().to(lab::worker)))
         .service(resource("/api/lab/holds", "GET").route(web::get().to(lab::holds)))
         .service(resource("/api/lab/holds/{id}", "POST").route(web::post().to(lab::let_go)))
+        .service(resource("/api/lab/queues", "GET").route(web::get().to(lab::queues)))
         .service(
             resource("/api/lab/runs", "GET, POST")
                 .route(web::get().to(lab_runs::list))

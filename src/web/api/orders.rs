@@ -141,7 +141,10 @@ pub async fn refund(
 }
 
 /// The answer with its trace, where one was asked for; a refusal has one too.
-fn traced(outcome: Result<Outcome, Error>, probe: &Probe) -> Result<HttpResponse, Problem> {
+pub(super) fn traced(
+    outcome: Result<Outcome, Error>,
+    probe: &Probe,
+) -> Result<HttpResponse, Problem> {
     let answered = outcome
         .map_err(Problem::from)
         .and_then(|outcome| with_trace(outcome, probe))

@@ -1,0 +1,255 @@
+//! # Queue
+//!
+//! A house with two places is filled and offered to in four ways; a restock joins a line of buyers;
+//! a replica is killed with a line in its memory; then a crowd at one replica, and at all of them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::time::{Instant, sleep};
+
+use super::{Lesson, Shown};
+use crate::lab::crowd::Crowd;
+use crate::lab::runner;
+use crate::lab::stage::{Answer, Asking, Stage, Wish};
+use crate::shop::Sku;
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 19,
+    name: "queue",
+    claim: "A bounded queue with one consumer per item is exact on one replica and oversells on \
+            two. When it is full, an offer can fail, be refused, wait, or wait for so long; and \
+            what stands in it dies with its process.",
+    question: "Two orders wait in a replica's queue for their turn, and the replica is killed. What \
+               becomes of them?",
+    guesses: &[
+        "the other replica takes them over",
+        "they are served when it is started again",
+        "nobody answers them, and nothing says that they were there",
+    ],
+    right: 2,
+    shows: &["queue"],
+    takeaway: [
+        "One consumer needs no lock, because nobody else works; a second replica is a second \
+         consumer.",
+        "A bound shows overload while something can still be done about it: fail, refuse, wait, or \
+         wait for so long; and what ends the shortage goes first.",
+        "Memory is the place for what may die with its process: a turn in line, the timer of a \
+         renewal, but not an order, nor the time when it is due; a rendezvous stores nothing, so \
+         whoever offers knows whether it was taken.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+/// Places in the house.
+const PLACES: u16 = 2;
+/// How long one offers for: `offer-for:250`.
+const FOR_MS: u64 = 250;
+/// Buyers in line when the restock comes.
+const LINE: usize = 3;
+/// A lease that a replica renews as long as it lives.
+const LEASE_MS: u64 = 300;
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    let (four_ways, told) = full_house(stage).await?;
+    stage.say("One unit is left, A is about to have it, and three wait; then three come in.").await;
+    let as_it_came = sold_out_in_line(stage, Some("normal")).await?;
+    stage.say(format!("A restock that waits its turn: {as_it_came} of {LINE} are refused.")).await;
+    let first = sold_out_in_line(stage, None).await?;
+    stage.say(format!("A restock that goes first: {first} of {LINE} are refused.")).await;
+    let killed = a_killed_house(stage).await?;
+    stage.restore().await?;
+
+    stage.say("The same crowd twice: at one replica, then at all of them.").await;
+    let crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5 };
+    let mut specs = crowd.under(stage, &["queue", "queue"]);
+    specs[0].replicas = 1;
+    runner::arms(stage, &specs).await?;
+    let outcome = stage.outcome();
+    ensure!(outcome.arms.len() == 2, "an arm is missing");
+    let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
+    let crowds = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
+    let lines = as_it_came == LINE && first == 0;
+    Ok(Shown::that(
+        four_ways && lines && killed.as_claimed() && crowds,
+        format!(
+            "{told} · restock at the end of the line: {as_it_came} of {LINE} refused, before it: \
+             {first} · killed: {} in line never answered, a rendezvous {} · one replica: {} sold of \
+             {}, {} forks · {} replicas: {} sold of {}, {} forks",
+            killed.unanswered,
+            if killed.knew { "knew" } else { "did not know" },
+            one.sold,
+            one.stock_opening,
+            one.forks,
+            specs[1].replicas,
+            two.sold,
+            two.stock_opening,
+            two.forks,
+        ),
+    ))
+}
+
+/// Whoever has their turn, held in the middle of it, and so many in line behind them.
+async fn line_of(
+    stage: &Stage,
+    sku: &Sku,
+    wish: Wish,
+    behind: &[&str],
+) -> anyhow::Result<(Asking, Vec<Asking>)> {
+    let served = stage.order("A, served", 0, sku, &Wish { pause: Some("read"), ..wish });
+    stage.until_held(&served).await?;
+    let mut line = Vec::new();
+    for label in behind {
+        line.push(stage.order(label, 0, sku, &wish));
+        stage.until_in_line(&served, sku, (line.len(), 0)).await?;
+    }
+    Ok((served, line))
+}
+
+/// Whether each of the four ways ended as it should; and in words.
+async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
+    let sku = stage.item(10).await?;
+    let guest = Wish { places: Some(PLACES), ..Wish::under("queue") };
+    stage
+        .say(format!("A house with {PLACES} places: A has the turn and is held, B and C wait."))
+        .await;
+    let (served, line) = line_of(stage, &sku, guest, &["B, inside", "C, inside"]).await?;
+
+    let offers = |offer| Wish { offer: Some(offer), ..guest };
+    let (add, add_ms) = timed(stage, "D, add", &sku, offers("add")).await?;
+    let (offer, offer_ms) = timed(stage, "E, offer", &sku, offers("offer")).await?;
+    let (so_long, so_long_ms) = timed(stage, "F, offer for", &sku, offers("offer-for:250")).await?;
+    let put = stage.order("G, put", 0, &sku, &offers("put"));
+    stage.until_in_line(&served, &sku, (line.len(), 1)).await?;
+    let no = |answer: &Answer| answer.problem().unwrap_or("nothing").to_owned();
+    let told = format!(
+        "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {FOR_MS} ms {} \
+         ({so_long_ms} ms), put waits",
+        no(&add),
+        no(&offer),
+        no(&so_long),
+    );
+    stage
+        .say(format!(
+            "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {FOR_MS} ms: {}. G \
+             puts, and stands outside.",
+            no(&add),
+            no(&offer),
+            no(&so_long),
+        ))
+        .await;
+
+    let mut all_served = stage.finish(served).await?.is_done();
+    for waits in line.into_iter().chain([put]) {
+        all_served &= stage.answer(waits).await?.is_done();
+    }
+    stage.say("A goes on. B, C and G are served one after the other.").await;
+    let audit = stage.audit(&sku).await?;
+    let as_claimed = all_served
+        && (no(&add), no(&offer), no(&so_long))
+            == ("overloaded".into(), "lock-busy".into(), "lock-timeout".into())
+        && so_long_ms >= FOR_MS
+        && (audit.sold, audit.ok) == (4, true);
+    Ok((as_claimed, told))
+}
+
+/// An answer, and after how many milliseconds it came.
+async fn timed(stage: &Stage, label: &str, sku: &Sku, wish: Wish) -> anyhow::Result<(Answer, u64)> {
+    let began = Instant::now();
+    let answer = stage.answer(stage.order(label, 0, sku, &wish)).await?;
+    Ok((answer, u64::try_from(began.elapsed().as_millis())?))
+}
+
+/// A restock joins a line that is longer than the stock; how many of the line are refused.
+async fn sold_out_in_line(stage: &Stage, priority: Option<&'static str>) -> anyhow::Result<usize> {
+    let sku = stage.item(1).await?;
+    let wish = Wish::under("queue");
+    let labels = ["B, in line", "C, in line", "D, in line"];
+    let (served, line) = line_of(stage, &sku, wish, &labels).await?;
+    let more = format!("{{\"delta\":{LINE},\"reason\":\"restock\"}}");
+    let (path, wish) = (format!("/api/items/{sku}/stock"), Wish { priority, ..wish });
+    let restock = stage.post_as(&stage.house.admin, "restock", 0, &path, &more, &wish);
+    stage.until_in_line(&served, &sku, (line.len() + 1, 0)).await?;
+    ensure!(stage.finish(served).await?.is_done(), "the last unit was not sold");
+    ensure!(stage.answer(restock).await?.is_done(), "nothing came in");
+    let mut refused = 0;
+    for waits in line {
+        refused += usize::from(stage.answer(waits).await?.problem() == Some("sold-out"));
+    }
+    Ok(refused)
+}
+
+/// What is left of a replica's memory.
+struct Killed {
+    /// So many waited in line, and were never answered.
+    unanswered: usize,
+    /// Who tried a rendezvous knew that it was not taken, and was served elsewhere, alone.
+    knew: bool,
+    /// Nobody renewed its lease any more, so it ended.
+    forgot: bool,
+    /// An order's due time is as it was.
+    kept: bool,
+}
+
+impl Killed {
+    fn as_claimed(&self) -> bool {
+        self.unanswered == 2 && self.knew && self.forgot && self.kept
+    }
+}
+
+/// Kills a replica with a line in its memory, and a timer, and an order that is to be paid.
+async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
+    let (leased, sku) = (stage.item(10).await?, stage.item(10).await?);
+    let unpaid = stage.answer(stage.order("unpaid", 0, &leased, &Wish::under("queue"))).await?;
+    let due = due_at(&unpaid.body).context("the order is due at no time")?;
+    let lease = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
+    let renewed = stage.order("L, under a lease", 0, &leased, &lease);
+    stage.until_held(&renewed).await?;
+    let holder = stage.holder(&leased).await?;
+    // Two leases: without its timer, it would have ended.
+    sleep(Duration::from_millis(2 * LEASE_MS)).await;
+    let timer_ran = holder.is_some() && stage.holder(&leased).await? == holder;
+    stage
+        .say(format!(
+            "A replica has a timer in memory that renews a lease of {LEASE_MS} ms, and in its \
+             queue two who wait behind A."
+        ))
+        .await;
+    let (served, line) =
+        line_of(stage, &sku, Wish::under("queue"), &["B, in line", "C, in line"]).await?;
+    let trying = Wish { wait: Some("try"), ..Wish::under("queue") };
+    let told = stage.answer(stage.order("D, rendezvous", 0, &sku, &trying)).await?;
+    stage
+        .say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.")
+        .await;
+
+    stage.kill(served).await?;
+    let mut unanswered = 0;
+    for waits in line {
+        unanswered += usize::from(stage.answer(waits).await?.status.is_none());
+    }
+    stage.answer(renewed).await?;
+    let elsewhere = stage.answer(stage.order("D, other replica", 1, &sku, &trying)).await?;
+    stage.until_free(&leased).await?;
+    let id = unpaid.order().context("the order has no id")?;
+    let kept = stage.order_as_read(1, id).await?;
+    let audit = stage.audit(&sku).await?;
+    stage
+        .say(
+            "The replica is killed. B and C are never answered. D knew that it was not taken, and \
+             is served by the other replica. The timer is gone and so the lease ends, as it should; \
+             the time when an unpaid order is due is kept in Postgres, and is still there.",
+        )
+        .await;
+    Ok(Killed {
+        unanswered,
+        knew: told.problem() == Some("lock-busy") && elsewhere.is_done() && audit.sold == 1,
+        forgot: timer_ran,
+        kept: due_at(&kept) == Some(due),
+    })
+}
+
+fn due_at(order: &serde_json::Value) -> Option<String> {
+    order.get("expires_at")?.as_str().map(ToOwned::to_owned)
+}
