@@ -24,6 +24,7 @@ mod idempotency;
 mod journey;
 mod ladder;
 mod observer;
+mod per_customer;
 mod queue;
 mod refusals;
 mod scheduler;
