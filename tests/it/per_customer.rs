@@ -63,10 +63,21 @@ impl Shop {
 
     /// Sends an order and waits until it stands where it has read.
     async fn has_read(&self, admin: &User, at: usize, order: RequestBuilder) -> (Uuid, Sent) {
+        self.held_at(admin, at, order, "read").await
+    }
+
+    /// The same at that point.
+    async fn held_at(
+        &self,
+        admin: &User,
+        at: usize,
+        order: RequestBuilder,
+        point: &str,
+    ) -> (Uuid, Sent) {
         let id = Uuid::new_v4();
-        let order = order.header("X-Request-Id", id.to_string()).header("Holdfast-Pause", "read");
-        let sent = send(order);
-        until("the order has read", async || {
+        let sent =
+            send(order.header("X-Request-Id", id.to_string()).header("Holdfast-Pause", point));
+        until("the order is held", async || {
             let holds = self.request(admin, Method::GET, at, "/api/lab/holds");
             let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
             holds.as_array().unwrap().iter().any(|held| held["request_id"] == json!(id))
@@ -198,13 +209,17 @@ async fn without_a_lock_the_limit_holds_and_the_stock_does_not() {
     let admin = shop.sign_in("admin").await;
     let sku = shop.limited(true, 10, 1).await;
     let order = |who, at| under("none")(shop.order(who, at, &sku, 1));
-    // All three have read the same stock, and that nobody has anything.
-    let first = shop.has_read(&admin, 0, order(&alice, 0)).await;
-    let second = shop.has_read(&admin, 1, order(&alice, 1)).await;
+    // All three have read the same stock before anything was committed.
     let third = shop.has_read(&admin, 1, order(&bob, 1)).await;
+    let first = shop.held_at(&admin, 0, order(&alice, 0), "write").await;
+    let second = send(order(&alice, 1));
+    // It waits to write the row that the first has written, and has not counted yet.
+    let waiting = "select count(*) from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock'";
+    until("the second waits for the row", async || shop.number(waiting).await == 1).await;
     assert_eq!(shop.let_go(&admin, 0, first).await.0, 201);
-    let (status, refused) = shop.let_go(&admin, 1, second).await;
-    assert_eq!((status, &refused["type"]), (409, &json!("/problems/limit-reached")), "{refused}");
+    let (status, kind, refused) = told(answer(second).await).await;
+    assert_eq!((status, kind.as_str()), (409, LIMIT), "{refused}");
     assert_eq!(refused["already"], 1);
     assert_eq!(shop.let_go(&admin, 1, third).await.0, 201);
     let audit = shop.item_audit(&sku).await;

@@ -46,7 +46,7 @@ async fn the_admin_sets_a_limit_and_the_shop_shows_it() {
     set_limit(&shop, "deadbolt", "").await;
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
     let stranger = visitor.post("/items/deadbolt/limit", "limit_per_user=1").await;
-    assert_ne!(stranger.status, 303);
+    assert_eq!(stranger.place, "/sign-in?next=/items/deadbolt");
     assert_eq!(shop.number("select count(*) from items where limit_per_user is not null").await, 0);
 }
 

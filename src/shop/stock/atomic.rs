@@ -8,9 +8,10 @@
 //! order.
 //!
 //! # Breaks when
-//! Never for one number. It can't express a decision that needs more than the row itself (what a
-//! customer has already is counted in a statement of its own, behind this one, whose lock on the row
-//! makes it safe: [`crate::shop::customer_limit`]), and the row stays locked until the transaction ends, so a hot item still sells one order at a time.
+//! Never for one number. It can't express a decision that needs more than the row itself: what a
+//! customer has already is counted in a statement of its own, behind this one, whose lock on the
+//! row makes it safe ([`crate::shop::customer_limit`]). And the row stays locked until the
+//! transaction ends, so a hot item still sells one order at a time.
 //!
 //! # Seen in the wild
 //! `update … set stock = stock - 1 where stock > 0`: what a review usually asks for.
