@@ -90,8 +90,8 @@ pub async fn restock(
     answer(restock::restock(&site.shop, &conditions, sku, what).await?)
 }
 
-/// Says how many of an item one customer may have (admin). It counts what is in their orders by now,
-/// and takes nothing away from anybody.
+/// Says how many of an item one customer may have (admin). What is in their orders by now counts,
+/// and nothing is taken away from anybody.
 #[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items", params(("sku" = String, Path)),
     request_body = NewLimit, security(("session" = [])),
     responses((status = 200, body = Item), Refusals))]
