@@ -23,6 +23,7 @@ mod holders;
 mod idempotency;
 mod journey;
 mod ladder;
+mod limit_changes;
 mod observer;
 mod per_customer;
 mod queue;

@@ -11,9 +11,12 @@ use uuid::Uuid;
 use crate::common::{PATIENCE, Shop, User, body, problem, until};
 use crate::queue::{Barrier, Sent, answer, fresh_key, is_replayed, keyed, send, told};
 
+/// The name of the refusal.
+pub const LIMIT: &str = "limit-reached";
+
 impl Shop {
     /// An item, of the lab or of the shop, of which one customer may have so many.
-    async fn limited(&self, lab: bool, stock: i64, limit: i64) -> String {
+    pub async fn limited(&self, lab: bool, stock: i64, limit: i64) -> String {
         let admin = self.sign_in("admin").await;
         let (path, item) = if lab {
             ("/api/lab/items", json!({ "stock": stock, "limit_per_user": limit }))
@@ -29,12 +32,14 @@ impl Shop {
         made["sku"].as_str().unwrap().to_owned()
     }
 
-    fn limit(&self, admin: &User, at: usize, sku: &str, limit: &Value) -> RequestBuilder {
+    /// A limit for an item, not set yet.
+    pub fn limit(&self, admin: &User, at: usize, sku: &str, limit: &Value) -> RequestBuilder {
         self.request(admin, Method::PUT, at, &format!("/api/items/{sku}/limit"))
             .json(&json!({ "limit_per_user": limit }))
     }
 
-    async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
+    /// Sets it; the item as it is then.
+    pub async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
         let admin = self.sign_in("admin").await;
         let set = self.limit(&admin, 0, sku, &limit.into()).send().await.unwrap();
         body(set, StatusCode::OK).await
@@ -62,7 +67,7 @@ impl Shop {
     }
 
     /// Sends an order and waits until it stands where it has read.
-    async fn has_read(&self, admin: &User, at: usize, order: RequestBuilder) -> (Uuid, Sent) {
+    pub async fn has_read(&self, admin: &User, at: usize, order: RequestBuilder) -> (Uuid, Sent) {
         self.held_at(admin, at, order, "read").await
     }
 
@@ -87,7 +92,7 @@ impl Shop {
     }
 
     /// Lets it go on, and again when it begins again.
-    async fn let_go(&self, admin: &User, at: usize, (id, sent): (Uuid, Sent)) -> (u16, Value) {
+    pub async fn let_go(&self, admin: &User, at: usize, (id, sent): (Uuid, Sent)) -> (u16, Value) {
         until("the order is answered", async || {
             let go = self.request(admin, Method::POST, at, &format!("/api/lab/holds/{id}"));
             go.send().await.unwrap();
@@ -135,7 +140,7 @@ async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
 }
 
 /// Under `expire-only` each order costs a whole lease: a short one, and few orders.
-fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilder + Copy {
+pub fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilder + Copy {
     move |order| match strategy {
         "expire-only" => order.header("Holdfast-Lock", strategy).header("Holdfast-Ttl-Ms", "100"),
         _ => order.header("Holdfast-Lock", strategy),
@@ -333,113 +338,6 @@ async fn an_order_beyond_a_limit_changes_nothing_of_any_item() {
     }
     assert_eq!(shop.number("select count(*) from order_lines").await, 0);
     shop.assert_sound().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_changed_counts_from_then_on_for_what_was_sold_before() {
-    let shop = Shop::start(1).await;
-    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
-    let sku = shop.shop_item(50, 100).await;
-    let shown = shop.read(&alice, &format!("/api/items/{sku}")).await;
-    assert_eq!(shown.as_object().unwrap().len(), 4, "no limit is not shown: {shown}");
-    shop.placed(&alice, &sku, 4).await;
-    let set = shop.set_limit(&sku, 3).await;
-    assert_eq!(set["limit_per_user"], 3);
-    assert_eq!(shop.read(&alice, &format!("/api/items/{sku}")).await, set);
-    let all = shop.read(&alice, "/api/items").await;
-    assert!(all.as_array().unwrap().contains(&set), "{all}");
-    let refused = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
-    let (status, kind, body) = told(refused).await;
-    assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
-    shop.placed(&bob, &sku, 3).await;
-    // Nothing is taken from anybody, and the books know by which limit each line was sold.
-    shop.set_limit(&sku, 1).await;
-    shop.assert_sound().await;
-    shop.set_limit(&sku, 5).await;
-    shop.placed(&alice, &sku, 1).await;
-    assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
-    let lifted = shop.set_limit(&sku, Value::Null).await;
-    assert_eq!(lifted.as_object().unwrap().len(), 4, "{lifted}");
-    shop.placed(&alice, &sku, 9).await;
-    shop.assert_sound().await;
-}
-
-const LIMIT: &str = "limit-reached";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_has_read_an_older_limit_does_not_order_by_it() {
-    let shop = Shop::start(2).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    for strategy in ["version", "atomic"] {
-        for old in [Value::Null, json!(9)] {
-            let sku = shop.shop_item(50, 100).await;
-            shop.set_limit(&sku, old).await;
-            shop.placed(&alice, &sku, 2).await;
-            let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
-            let held = shop.has_read(&admin, 1, order).await;
-            shop.set_limit(&sku, 2).await;
-            let (status, refused) = shop.let_go(&admin, 1, held).await;
-            assert_eq!(status, 409, "{strategy}: {refused}");
-            assert_eq!(refused["type"], "/problems/limit-reached", "{strategy}: {refused}");
-        }
-    }
-    // Where an order keeps others out from its read on, the change waits for it.
-    for strategy in ["batched", "fenced", "row-lock"] {
-        let sku = shop.shop_item(50, 100).await;
-        let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
-        let held = shop.has_read(&admin, 1, order).await;
-        let set = send(shop.limit(&admin, 0, &sku, &json!(1)));
-        assert_eq!(shop.let_go(&admin, 1, held).await.0, 201, "{strategy}");
-        body(answer(set).await, StatusCode::OK).await;
-        assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
-    }
-    shop.assert_sound().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_none_is_refused_with_the_range() {
-    let shop = Shop::start(1).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    for (bad, field) in [
-        (json!(0), "limit_per_user"),
-        (json!(-1), "limit_per_user"),
-        (json!(1_001), "limit_per_user"),
-        (json!(i64::MAX), "limit_per_user"),
-        (json!(1.5), "limit_per_user"),
-        (json!("2"), "limit_per_user"),
-    ] {
-        let item = json!({ "sku": "new", "name": "New", "price_cents": 1, "stock": 1,
-                           "limit_per_user": bad });
-        let lab = json!({ "stock": 1, "limit_per_user": bad });
-        let post = |path: &str, json: &Value| {
-            shop.request(&admin, Method::POST, 0, path).json(json).send()
-        };
-        for response in [
-            post("/api/items", &item).await.unwrap(),
-            post("/api/lab/items", &lab).await.unwrap(),
-            shop.limit(&admin, 0, "deadbolt", &bad).send().await.unwrap(),
-        ] {
-            let refused = body(response, StatusCode::UNPROCESSABLE_ENTITY).await;
-            assert_eq!(refused["errors"][0]["field"], field, "{refused}");
-            if bad.is_i64() {
-                let detail = refused["errors"][0]["detail"].as_str().unwrap();
-                assert!(detail.contains("1 to 1000"), "{refused}");
-            }
-        }
-    }
-    let put = |path: &str, json: Value| {
-        shop.request(&admin, Method::PUT, 0, &format!("/api/items/{path}/limit")).json(&json).send()
-    };
-    // It is not lifted by a word that was forgotten.
-    assert_eq!(problem(put("deadbolt", json!({})).await.unwrap(), 422).await, "invalid-request");
-    let unknown = put("nothing", json!({ "limit_per_user": 1 })).await.unwrap();
-    assert_eq!(problem(unknown, 404).await, "not-found");
-    let not_the_admin = shop.limit(&alice, 0, "deadbolt", &json!(1)).send().await.unwrap();
-    assert_eq!(problem(not_the_admin, 403).await, "forbidden");
-    let nobody = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
-    let nobody = nobody.json(&json!({ "limit_per_user": 1 })).send().await.unwrap();
-    assert_eq!(problem(nobody, 401).await, "unauthenticated");
-    assert_eq!(shop.number("select count(*) from items where limit_per_user is not null").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
