@@ -179,6 +179,7 @@ impl Scheduler {
             name: "The last units".to_owned(),
             price_cents: 100,
             stock,
+            limit_per_user: None,
         };
         let sku = item.sku.clone();
         if let Outcome::Refused(refusal) =

@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Answer, Conditions, Error, LARGEST, Outcome, Refusal, Shop, Sku};
+use super::{Answer, Conditions, Error, LARGEST, Outcome, Refusal, Shop, Sku, customer_limit};
 use crate::db;
 
 /// An item as the shop shows it.
@@ -21,6 +21,11 @@ pub struct Item {
     pub price_cents: i64,
     /// How many are on the shelf.
     pub stock: i64,
+    /// How many of it one customer may have, in orders that are pending or paid; not there when
+    /// there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub limit_per_user: Option<i64>,
 }
 
 /// For whom an item is.
@@ -41,25 +46,39 @@ impl ItemKind {
     }
 }
 
+/// An item as the database has it.
+pub(super) struct ItemRow {
+    pub(super) sku: String,
+    pub(super) name: String,
+    pub(super) price_cents: i64,
+    pub(super) stock: i64,
+    pub(super) limit_per_user: Option<i64>,
+}
+
+impl TryFrom<ItemRow> for Item {
+    type Error = Error;
+
+    fn try_from(row: ItemRow) -> Result<Self, Error> {
+        let ItemRow { sku, name, price_cents, stock, limit_per_user } = row;
+        Ok(Self { sku: known(sku)?, name, price_cents, stock, limit_per_user })
+    }
+}
+
 /// The shop's items by sku, after `after`; lab items are not shown.
 ///
 /// # Errors
 /// Postgres's.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
-    let rows = sqlx::query!(
-        "select sku, name, price_cents, stock from items
+    let rows = sqlx::query_as!(
+        ItemRow,
+        "select sku, name, price_cents, stock, limit_per_user from items
           where kind = 'shop' and sku > $1 order by sku limit $2",
         after.map_or("", Sku::as_str),
         limit,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            let sku = known(row.sku)?;
-            Ok(Item { sku, name: row.name, price_cents: row.price_cents, stock: row.stock })
-        })
-        .collect()
+    rows.into_iter().map(Item::try_from).collect()
 }
 
 /// One item, of whatever kind.
@@ -67,16 +86,7 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
 /// # Errors
 /// Postgres's.
 pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
-    let row =
-        sqlx::query!("select name, price_cents, stock from items where sku = $1", sku.as_str())
-            .fetch_optional(&mut *shop.connection().await?)
-            .await?;
-    Ok(row.map(|row| Item {
-        sku: sku.clone(),
-        name: row.name,
-        price_cents: row.price_cents,
-        stock: row.stock,
-    }))
+    Ok(items_of(shop, std::slice::from_ref(sku)).await?.pop())
 }
 
 /// Those of `skus` that are there, of whatever kind, by sku.
@@ -85,18 +95,15 @@ pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
 /// Postgres's.
 pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
-    let rows = sqlx::query!(
-        "select sku, name, price_cents, stock from items where sku = any($1) order by sku",
+    let rows = sqlx::query_as!(
+        ItemRow,
+        "select sku, name, price_cents, stock, limit_per_user from items
+          where sku = any($1) order by sku",
         &names,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            let sku = known(row.sku)?;
-            Ok(Item { sku, name: row.name, price_cents: row.price_cents, stock: row.stock })
-        })
-        .collect()
+    rows.into_iter().map(Item::try_from).collect()
 }
 
 /// Keeps conditions under which sales or money may be lost to lab items. A sku that is not there is
@@ -165,12 +172,14 @@ pub async fn open(
     request_id: Uuid,
 ) -> Result<bool, Error> {
     let inserted = sqlx::query!(
-        "insert into items (sku, name, price_cents, stock, kind) values ($1, $2, $3, $4, $5)",
+        "insert into items (sku, name, price_cents, stock, kind, limit_per_user)
+         values ($1, $2, $3, $4, $5, $6)",
         item.sku.as_str(),
         item.name,
         item.price_cents,
         item.stock,
         kind.name(),
+        item.limit_per_user,
     )
     .execute(&mut *tx)
     .await;
@@ -205,7 +214,7 @@ fn impossible(item: &Item) -> Option<Refusal> {
     if !range(item.stock) {
         return Some(Refusal::Invalid("stock", format!("0 to {LARGEST}")));
     }
-    None
+    customer_limit::impossible(item.limit_per_user)
 }
 
 /// A sku as the database has it.

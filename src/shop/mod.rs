@@ -7,6 +7,7 @@ pub mod ids;
 pub mod outcome;
 
 pub mod catalog;
+pub mod customer_limit;
 pub mod users;
 
 pub mod stock;

@@ -78,6 +78,17 @@ pub enum Refusal {
         /// How many there were when it was judged.
         available: i64,
     },
+    /// There are enough, and not for this customer: they may have no more of it.
+    LimitReached {
+        /// The first item of which it would be too many.
+        sku: Sku,
+        /// How many one customer may have.
+        limit: i64,
+        /// How many they have, in orders that are pending or paid.
+        already: i64,
+        /// How many more were asked for.
+        requested: i64,
+    },
     /// Not enough on the account.
     InsufficientFunds {
         /// What was to be paid.

@@ -62,7 +62,7 @@ pub async fn seed(pool: &Pool) -> Result<bool, Error> {
     }
     for (sku, name, price_cents, stock) in ITEMS {
         let sku = catalog::known(sku.to_owned())?;
-        let item = Item { sku, name: name.to_owned(), price_cents, stock };
+        let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user: None };
         catalog::open(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
     tx.commit().await?;

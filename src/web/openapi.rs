@@ -26,7 +26,7 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'
     paths(
         api::users::create, api::users::sign_in, api::users::sign_out,
         api::items::list, api::items::read, api::items::create, api::items::restock,
-        api::items::ledger, api::items::audit,
+        api::items::limit, api::items::ledger, api::items::audit,
         api::orders::mint_token, api::orders::place, api::orders::list, api::orders::read,
         api::orders::pay, api::orders::cancel, api::orders::refund,
         api::me::read, api::me::ledger, api::me::top_up,

@@ -40,7 +40,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 31] = [
+const FORGERIES: [Forgery; 34] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -145,6 +145,23 @@ const FORGERIES: [Forgery; 31] = [
         caught_by: &["stock-entries", "order-totals"],
     },
     Forgery {
+        what: "a line counts for somebody else",
+        sql: "update order_lines l set counts_for = (select id from users where name = 'carol')
+                from orders o where o.id = l.order_id and o.status = 'paid'",
+        caught_by: &["lines-counted"],
+    },
+    Forgery {
+        what: "a paid line counts for nobody, so its buyer may have as many again",
+        sql: "update order_lines l set counts_for = null
+                from orders o where o.id = l.order_id and o.status = 'paid'",
+        caught_by: &["lines-counted"],
+    },
+    Forgery {
+        what: "a line was sold under a limit that its buyer had gone beyond",
+        sql: "update order_lines set limit_per_user = 5 where sku = 'key-ring'",
+        caught_by: &["customer-limits"],
+    },
+    Forgery {
         what: "units of an item that there is not",
         sql: "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
               values ('no-such-item', 0, 5, 5, 1, 'found', gen_random_uuid())",
@@ -158,7 +175,7 @@ const FORGERIES: [Forgery; 31] = [
     Forgery {
         what: "a cancelled order is pending again",
         sql: "update orders set status = 'pending' where status = 'cancelled'",
-        caught_by: &["order-lines"],
+        caught_by: &["order-lines", "lines-counted"],
     },
     Forgery {
         what: "a pending order was paid without money",
@@ -319,7 +336,7 @@ async fn the_audit_is_the_admins_and_tells_every_check() {
     assert_eq!(problem(denied, 403).await, "forbidden");
     let audit = shop.read(&admin, "/api/audit").await;
     assert_eq!(audit["ok"], true);
-    assert_eq!(audit["checks"].as_array().unwrap().len(), 18);
+    assert_eq!(audit["checks"].as_array().unwrap().len(), 20);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::{Shop, User, body, problem, until};
+use crate::holds::held;
 use crate::queue::{Sent, answer, send, told};
 
 /// One replica and one item.
@@ -55,14 +56,9 @@ impl House {
 
     /// Sends it, and waits until it is held in its turn.
     async fn served(&self, request: RequestBuilder) -> Served {
-        let id = Uuid::new_v4();
-        let request = request.header("Holdfast-Pause", "held");
-        let sent = send(request.header("X-Request-Id", id.to_string()));
-        until("somebody has their turn", async || {
-            let holds = self.look("/api/lab/holds").await;
-            holds.as_array().unwrap().iter().any(|held| held["request_id"] == json!(id))
-        })
-        .await;
+        let (id, request) = held(request, "held");
+        let sent = send(request);
+        self.shop.until_held(&self.admin, 0, id, "held").await;
         Served { id, sent }
     }
 
@@ -97,9 +93,7 @@ impl House {
     }
 
     async fn goes_on(&self, served: Served) -> reqwest::Response {
-        let path = format!("/api/lab/holds/{}", served.id);
-        let go = self.shop.request(&self.admin, Method::POST, 0, &path).send().await.unwrap();
-        assert_eq!(go.status(), StatusCode::NO_CONTENT);
+        assert!(self.shop.let_go(&self.admin, 0, &served.id.to_string()).await);
         answer(served.sent).await
     }
 }

@@ -25,6 +25,7 @@ async fn every_address_of_the_contract_is_described() {
         "POST /api/items",
         "GET /api/items/{sku}",
         "POST /api/items/{sku}/stock",
+        "PUT /api/items/{sku}/limit",
         "GET /api/items/{sku}/ledger",
         "GET /api/items/{sku}/audit",
         "POST /api/order-tokens",

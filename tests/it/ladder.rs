@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::common::{Shop, User, body, options, problem, services, until};
+use crate::holds::held;
 use crate::topology;
 
 /// Units in the item.
@@ -51,16 +52,9 @@ impl Lab {
 
     /// Sends a request and waits until it stands at that point.
     async fn held_at(&self, replica: usize, request: RequestBuilder, point: &str) -> Held {
-        let id = Uuid::new_v4();
-        let request = request.header("X-Request-Id", id.to_string());
-        let sent = tokio::spawn(request.header("Holdfast-Pause", point).send());
-        until("the request is held", async || {
-            let holds = self.shop.request(&self.admin, Method::GET, replica, "/api/lab/holds");
-            let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
-            let holds = holds.as_array().unwrap();
-            holds.iter().any(|held| held["request_id"] == json!(id) && held["point"] == point)
-        })
-        .await;
+        let (id, request) = held(request, point);
+        let sent = tokio::spawn(request.send());
+        self.shop.until_held(&self.admin, replica, id, point).await;
         Held { id, replica, sent }
     }
 
@@ -71,10 +65,8 @@ impl Lab {
 
     /// Lets it go on, at its point and at the same one when it begins again; its answer.
     async fn goes_on(&self, held: Held, status: StatusCode) -> Value {
-        let path = format!("/api/lab/holds/{}", held.id);
         until("the request is answered", async || {
-            let go = self.shop.request(&self.admin, Method::POST, held.replica, &path);
-            go.send().await.unwrap();
+            self.shop.let_go(&self.admin, held.replica, &held.id.to_string()).await;
             held.sent.is_finished()
         })
         .await;

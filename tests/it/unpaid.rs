@@ -36,25 +36,21 @@ impl Shop {
     }
 
     /// Who is held at that point of that replica, when somebody is.
-    async fn held_at(&self, replica: usize, point: &str) -> String {
+    async fn worker_held(&self, replica: usize, point: &str) -> String {
         let admin = self.sign_in("admin").await;
         let mut held = None;
         until(&format!("somebody is held at {point}"), async || {
-            let holds = self.request(&admin, Method::GET, replica, "/api/lab/holds");
-            let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
-            let there = holds.as_array().unwrap().iter().find(|held| held["point"] == point);
-            held = there.map(|held| held["request_id"].as_str().unwrap().to_owned());
+            let holds = self.holds(&admin, replica).await;
+            held = holds.into_iter().find(|held| held.point == point);
             held.is_some()
         })
         .await;
-        held.unwrap()
+        held.unwrap().request
     }
 
-    async fn let_go(&self, replica: usize, request: &str) {
+    async fn lets_go(&self, replica: usize, request: &str) {
         let admin = self.sign_in("admin").await;
-        let path = format!("/api/lab/holds/{request}");
-        let go = self.request(&admin, Method::POST, replica, &path);
-        assert_eq!(go.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+        assert!(self.let_go(&admin, replica, request).await);
     }
 
     async fn until_none_is_unpaid(&self) {
@@ -110,7 +106,7 @@ async fn a_worker_is_killed_at(point: &str) {
     shop.tell_worker(0, json!({ "rest_ms": 30_000 })).await;
     shop.tell_worker(1, json!({ "pause": point })).await;
     let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
-    shop.held_at(1, point).await;
+    shop.worker_held(1, point).await;
     shop.replicas[1].kill();
     shop.tell_worker(0, json!({ "rest_ms": 0 })).await;
     let status = format!("/api/orders/{order}");
@@ -149,7 +145,7 @@ async fn money_that_is_on_its_way_wins_over_the_worker() {
             .header("Idempotency-Key", fresh_key())
             .header("Holdfast-Pause", "commit");
         let pay = tokio::spawn(pay.send());
-        let paying = shop.held_at(0, "commit").await;
+        let paying = shop.worker_held(0, "commit").await;
         until("its time is over", async || {
             shop.number("select count(*) from orders where expires_at < now()").await == 1
         })
@@ -157,12 +153,12 @@ async fn money_that_is_on_its_way_wins_over_the_worker() {
         // Others go back past it: the worker does not stand and wait for a row.
         shop.placed_for(&alice, 0, "deadbolt", 1).await;
         until("another order has gone back", async || shop.given_back().await == 1).await;
-        shop.let_go(0, &paying).await;
+        shop.lets_go(0, &paying).await;
         body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
         shop.tell_worker(0, json!({ "pause": "claimed" })).await;
         shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        let round = shop.held_at(0, "claimed").await;
-        shop.let_go(0, &round).await;
+        let round = shop.worker_held(0, "claimed").await;
+        shop.lets_go(0, &round).await;
         shop.until_none_is_unpaid().await;
         let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
         assert_eq!(status["status"], "paid", "{strategy}");
@@ -179,7 +175,7 @@ async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
         let alice = shop.sign_in("alice").await;
         shop.tell_worker(0, json!({ "pause": "commit" })).await;
         let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        let worker = shop.held_at(0, "commit").await;
+        let worker = shop.worker_held(0, "commit").await;
         let path = format!("/api/orders/{order}/pay");
         let pay =
             shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", fresh_key());
@@ -190,7 +186,7 @@ async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
             shop.number(waiting).await == 1
         })
         .await;
-        shop.let_go(0, &worker).await;
+        shop.lets_go(0, &worker).await;
         assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
         assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
         assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
@@ -292,11 +288,8 @@ async fn a_clock_that_was_set_gives_nothing_back_too_early_or_never() {
         until("a worker has taken it and let it be", async || {
             let admin = shop.sign_in("admin").await;
             for replica in 0..2 {
-                let holds = shop.request(&admin, Method::GET, replica, "/api/lab/holds");
-                let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
-                if let Some(held) = holds.as_array().unwrap().first() {
-                    shop.let_go(replica, held["request_id"].as_str().unwrap()).await;
-                    return true;
+                if let Some(held) = shop.holds(&admin, replica).await.first() {
+                    return shop.let_go(&admin, replica, &held.request).await;
                 }
             }
             false

@@ -7,6 +7,7 @@ mod common;
 
 mod browser;
 mod lab;
+mod limit;
 mod once;
 mod purchase;
 mod reading;

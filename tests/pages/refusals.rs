@@ -8,7 +8,7 @@ use crate::common::{Shop, options, services, until};
 use crate::visitor::{Page, Visitor};
 
 /// Every form of the shop that changes something.
-const FORMS: [(&str, &str); 11] = [
+const FORMS: [(&str, &str); 12] = [
     ("/basket/lines", "sku=deadbolt&quantity=1"),
     ("/basket", "sku=deadbolt&quantity=1"),
     ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
@@ -17,6 +17,7 @@ const FORMS: [(&str, &str); 11] = [
     ("ORDER/refund", ""),
     ("/account/top-ups", "amount=5&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/items/deadbolt/stock", "delta=5&reason=restock"),
+    ("/items/deadbolt/limit", "limit_per_user=1"),
     ("/lab/runs", "strategies=none"),
     ("/lab/lessons/lost-update/runs", "guess=0"),
     ("/sign-out", ""),

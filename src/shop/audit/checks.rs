@@ -19,7 +19,7 @@ struct Rule {
     culprits: &'static str,
 }
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 19] = [
     Rule {
         name: "stock-drift",
         holds: "every shelf holds what its ledger adds up to",
@@ -88,6 +88,38 @@ const RULES: [Rule; 17] = [
                    <> case when o.status in ('cancelled', 'refunded') then 1 else 0 end
                 or count(e.seq) <> case when o.status in ('cancelled', 'refunded') then 2 else 1 end
              order by 1",
+    },
+    Rule {
+        name: "lines-counted",
+        holds: "every line counts for its buyer, for as long as its order is pending or paid",
+        culprits: "
+            select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
+                          case when l.counts_for is null then 'nobody'
+                               when l.counts_for = o.user_id then 'its buyer'
+                               else 'somebody else' end)
+              from order_lines l
+              join orders o on o.id = l.order_id
+              join items i on i.sku = l.sku and i.kind = 'shop'
+             where l.counts_for is distinct from
+                   case when o.status in ('pending', 'paid') then o.user_id end
+             order by 1",
+    },
+    // The ledger remembers in which order things were taken and came back, so each line is held
+    // against what its buyer had when it was sold, and against the limit of that moment.
+    Rule {
+        name: "customer-limits",
+        holds: "nobody had more of an item than the limit under which it was sold",
+        culprits: "
+            select format('order %s, %s: it made %s for its buyer, and the limit was %s', order_id,
+                          sku, held, limit_per_user) from (
+                select l.order_id, l.sku, l.limit_per_user, e.reason,
+                       -sum(e.delta) over (partition by l.sku, o.user_id order by e.seq) as held
+                  from order_lines l
+                  join orders o on o.id = l.order_id
+                  join items i on i.sku = l.sku and i.kind = 'shop'
+                  join stock_ledger e on e.order_id = l.order_id and e.sku = l.sku
+                 where l.sku in (select sku from order_lines where limit_per_user is not null)) sold
+             where reason = 'order' and held > limit_per_user order by 1",
     },
     Rule {
         name: "stock-entries",

@@ -20,7 +20,7 @@ use crate::shop::idempotency::{self, Claim, ORDERS_PATH};
 use crate::shop::stock::{self, Origin};
 use crate::shop::{
     Answer, Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, Sku, USUAL_HOLD, UserId,
-    catalog,
+    catalog, customer_limit,
 };
 
 /// Places an order: once per key, whatever happens.
@@ -185,6 +185,11 @@ impl Errand for Place {
                 }));
             }
         };
+        // Sold out is told first: that is so for everybody, and is known without counting.
+        let user = self.claim.user;
+        if let Some(refusal) = customer_limit::exceeded(tx, user, &readings, &deltas).await? {
+            return Ok(Err(refusal));
+        }
         let lines: Vec<Line> = readings
             .iter()
             .zip(self.lines.values())
@@ -222,6 +227,8 @@ impl Place {
     ) -> Result<Result<(OffsetDateTime, OffsetDateTime), Refusal>, Error> {
         let quantities: Vec<i64> = self.lines.values().copied().collect();
         let prices: Vec<i64> = readings.iter().map(|reading| reading.price_cents).collect();
+        let limits: Vec<Option<i64>> =
+            readings.iter().map(|reading| reading.limit_per_user).collect();
         // The token is unique for ever, its answer is kept for a day: an order without an answer is
         // an old one. (A conflict does not kill the transaction; a violation would.)
         let row = sqlx::query!(
@@ -232,10 +239,11 @@ impl Place {
                 on conflict on constraint orders_token_key do nothing
                 returning id, created_at, expires_at
             ), lined as (
-                insert into order_lines (order_id, sku, quantity, unit_price_cents)
-                select placed.id, new.sku, new.quantity, new.price
-                  from placed, unnest($6::text[], $7::bigint[], $8::bigint[])
-                               as new (sku, quantity, price)
+                insert into order_lines
+                    (order_id, sku, quantity, unit_price_cents, counts_for, limit_per_user)
+                select placed.id, new.sku, new.quantity, new.price, $2, new.most
+                  from placed, unnest($6::text[], $7::bigint[], $8::bigint[], $9::bigint[])
+                               as new (sku, quantity, price, most)
             )
             select created_at as "created_at!", expires_at as "expires_at!" from placed"#,
             self.order.0,
@@ -246,6 +254,7 @@ impl Place {
             skus,
             &quantities,
             &prices,
+            &limits as &[Option<i64>],
         )
         .fetch_optional(&mut *tx)
         .await?;

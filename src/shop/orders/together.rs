@@ -1,5 +1,6 @@
 //! Placing many orders for one item together: what [`super::place`] does, for a whole batch.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use sqlx::PgConnection;
@@ -13,7 +14,8 @@ use crate::shop::idempotency::{Claim, ClaimRow, Stored};
 use crate::shop::stock::Exclusion;
 use crate::shop::stock::batched::{self, Sale, Shelf};
 use crate::shop::{
-    Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, errand::Errand as _,
+    Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, UserId, customer_limit,
+    errand::Errand as _,
 };
 
 /// Places an order for one item, with whoever else wants it now.
@@ -97,7 +99,11 @@ impl Work for Place {
             let no_such = || Refusal::NotFound(format!("there is no item {sku}"));
             return Ok(members.iter().map(|_| Err(no_such())).collect());
         };
-        let judged = judge(&sku, shelf, &members);
+        let held = match shelf.limit_per_user {
+            Some(_) => customer_limit::held_by_each(tx, &sku, buyers(shelf, &members)).await?,
+            None => HashMap::new(),
+        };
+        let judged = judge(&sku, shelf, held, &members);
         let read = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.before);
         pass(members.iter().copied(), Point::Read, read).await;
 
@@ -176,8 +182,20 @@ impl Wanted {
     }
 }
 
-/// Each order in its turn: what was on the shelf before it, or why it can't have its units.
-fn judge(sku: &Sku, shelf: Shelf, members: &[&Member<Place>]) -> Vec<Result<Wanted, Refusal>> {
+/// Whoever may get something: nobody counts what those have who find too little on the shelf.
+fn buyers(shelf: Shelf, members: &[&Member<Place>]) -> BTreeSet<UserId> {
+    let places = members.iter().map(|member| &member.work);
+    places.filter(|it| it.quantity() <= shelf.stock).map(|it| it.claim.user).collect()
+}
+
+/// Each order in its turn: what was on the shelf before it, or why it can't have its units. Of
+/// several orders of one customer the later ones find the earlier ones among what is `held`.
+fn judge(
+    sku: &Sku,
+    shelf: Shelf,
+    mut held: HashMap<UserId, i64>,
+    members: &[&Member<Place>],
+) -> Vec<Result<Wanted, Refusal>> {
     let mut left = shelf.stock;
     let judged = members.iter().map(|member| {
         let place = &member.work;
@@ -187,6 +205,13 @@ fn judge(sku: &Sku, shelf: Shelf, members: &[&Member<Place>]) -> Vec<Result<Want
         };
         if quantity > left {
             return Err(sold_out(sku, quantity, left));
+        }
+        if let Some(limit) = shelf.limit_per_user {
+            let already = held.entry(place.claim.user).or_default();
+            if *already + quantity > limit {
+                return Err(customer_limit::reached(sku, limit, *already, quantity));
+            }
+            *already += quantity;
         }
         let before = left;
         left -= quantity;

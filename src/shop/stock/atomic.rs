@@ -3,11 +3,15 @@
 //! # Guarantee
 //! `set stock = stock + delta where stock + delta >= 0` reads and writes the newest row under
 //! Postgres's own lock; there is no moment between. What was read before (price, what was shown) is
-//! not what the change is computed from. Several items are changed in sorted order.
+//! not what the change is computed from; but the item's limit per customer must be the one that was
+//! read, because the order is written down and judged with it. Several items are changed in sorted
+//! order.
 //!
 //! # Breaks when
-//! Never for one number. It can't express a decision that needs more than the row itself, and the
-//! row stays locked until the transaction ends, so a hot item still sells one order at a time.
+//! Never for one number. It can't express a decision that needs more than the row itself: what a
+//! customer has already is counted in a statement of its own, behind this one, whose lock on the
+//! row makes it safe ([`crate::shop::customer_limit`]). And the row stays locked until the
+//! transaction ends, so a hot item still sells one order at a time.
 //!
 //! # Seen in the wild
 //! `update … set stock = stock - 1 where stock > 0`: what a review usually asks for.
@@ -29,7 +33,9 @@ pub(super) async fn write_stock(
         // The trigger has raised the version by one: the one that was read is one less.
         let row = sqlx::query!(
             "with moved as (
-                 update items set stock = stock + $2 where sku = $1 and stock + $2 >= 0
+                 update items set stock = stock + $2
+                  where sku = $1 and stock + $2 >= 0
+                    and limit_per_user is not distinct from $6
                  returning stock, version
              )
              insert into stock_ledger
@@ -41,6 +47,7 @@ pub(super) async fn write_stock(
             origin.reason,
             origin.order.map(|order| order.0),
             origin.request_id,
+            reading.limit_per_user,
         )
         .fetch_optional(&mut *tx)
         .await?;
@@ -111,11 +118,12 @@ pub(super) async fn write_balance(
     }
 }
 
-/// How much there was is read a moment after the change was refused. If by then somebody has put
-/// enough back, nobody is told *sold out*, with enough on the shelf: it is tried again.
+/// How much there was is read a moment after the change was refused. If by then there is enough
+/// (somebody has put some back, or it was the item's limit that is another), nobody is told *sold
+/// out*, with enough on the shelf: it is tried again.
 fn short(at: usize, available: i64, delta: i64) -> Result<Short, Error> {
     if available.saturating_add(delta) >= 0 {
-        return Err(Error::Conflict("it was put back in this moment".to_owned()));
+        return Err(Error::Conflict("the row moved in this moment".to_owned()));
     }
     Ok(Short { at, available })
 }

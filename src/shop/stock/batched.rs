@@ -31,6 +31,8 @@ pub struct Shelf {
     pub price_cents: i64,
     /// What is there.
     pub stock: i64,
+    /// How many of it one customer may have.
+    pub limit_per_user: Option<i64>,
     /// When it was read, by Postgres's clock.
     pub now: OffsetDateTime,
     version: i64,
@@ -112,8 +114,9 @@ pub async fn lock_shelf(
     exclusion.check(&sku.lock_key())?;
     let fence = exclusion.fence(&sku.lock_key())?;
     let row = sqlx::query!(
-        r#"select price_cents, stock, version, fence, clock_timestamp() as "now!" from items
-            where sku = $1 for no key update"#,
+        r#"select price_cents, stock, limit_per_user, version, fence,
+                  clock_timestamp() as "now!"
+             from items where sku = $1 for no key update"#,
         sku.as_str(),
     )
     .fetch_optional(tx)
@@ -123,6 +126,7 @@ pub async fn lock_shelf(
         Some(row) => Ok(Some(Shelf {
             price_cents: row.price_cents,
             stock: row.stock,
+            limit_per_user: row.limit_per_user,
             now: row.now,
             version: row.version,
             fence,
@@ -131,7 +135,8 @@ pub async fn lock_shelf(
     }
 }
 
-/// Places the orders, which must not take more than there is: them and their lines, what is left
+/// Places the orders, which must not take more than there is, nor give anybody more than the item's
+/// limit: them and their lines, what is left
 /// on the shelf, a ledger entry for each, in their order, and their answers.
 ///
 /// All in one statement: the item is locked, everybody waits for it, and each round trip to
@@ -160,9 +165,10 @@ pub async fn sell(
                from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $7::timestamptz[])
                     as new (id, user_id, total_cents, token, expires_at)),
          lines as (
-             insert into order_lines (order_id, sku, quantity, unit_price_cents)
-             select id, $8, quantity, $9
-               from unnest($1::uuid[], $5::bigint[]) as new (id, quantity)),
+             insert into order_lines
+                 (order_id, sku, quantity, unit_price_cents, counts_for, limit_per_user)
+             select id, $8, quantity, $9, user_id, $20::bigint
+               from unnest($1::uuid[], $2::uuid[], $5::bigint[]) as new (id, user_id, quantity)),
          shelf as (
              update items set stock = $10, version = $11, fence = $12 where sku = $8 returning sku),
          entered as (
@@ -201,6 +207,7 @@ pub async fn sell(
         &stored.claims,
         &stored.statuses,
         &stored.bodies as &[&[u8]],
+        shelf.limit_per_user,
     )
     .fetch_one(tx)
     .await

@@ -78,6 +78,8 @@ pub struct StockReading {
     pub price_cents: i64,
     /// What was on the shelf.
     pub stock: i64,
+    /// How many of it one customer may have.
+    pub limit_per_user: Option<i64>,
     /// The row's version at that moment.
     pub version: i64,
 }

@@ -22,24 +22,34 @@ pub(super) async fn read_stock(
     tx: &mut PgConnection,
     skus: &[String],
 ) -> Result<Vec<StockReading>, Error> {
-    let rows = sqlx::query!(
-        "select sku, price_cents, stock, version from items where sku = any($1) order by sku",
+    let rows = sqlx::query_as!(
+        Row,
+        "select sku, price_cents, stock, limit_per_user, version from items
+          where sku = any($1) order by sku",
         skus,
     )
     .fetch_all(tx)
     .await?;
-    rows.into_iter().map(|row| reading(row.sku, row.price_cents, row.stock, row.version)).collect()
+    rows.into_iter().map(StockReading::try_from).collect()
 }
 
-/// A row as a reading.
-pub(super) fn reading(
-    sku: String,
-    price_cents: i64,
-    stock: i64,
-    version: i64,
-) -> Result<StockReading, Error> {
-    let sku = Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))?;
-    Ok(StockReading { sku, price_cents, stock, version })
+/// What is read of an item.
+pub(super) struct Row {
+    pub(super) sku: String,
+    pub(super) price_cents: i64,
+    pub(super) stock: i64,
+    pub(super) limit_per_user: Option<i64>,
+    pub(super) version: i64,
+}
+
+impl TryFrom<Row> for StockReading {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        let Row { sku, price_cents, stock, limit_per_user, version } = row;
+        let sku = Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))?;
+        Ok(Self { sku, price_cents, stock, limit_per_user, version })
+    }
 }
 
 /// What each item will have afterwards, or which of them falls short.

@@ -17,7 +17,7 @@
 
 use sqlx::PgConnection;
 
-use super::{BalanceReading, StockReading, read_then_update::reading};
+use super::{BalanceReading, StockReading, read_then_update::Row};
 use crate::shop::{Error, UserId};
 
 /// Reads and locks the items, in the order of their skus.
@@ -25,14 +25,15 @@ pub(super) async fn read_stock(
     tx: &mut PgConnection,
     skus: &[String],
 ) -> Result<Vec<StockReading>, Error> {
-    let rows = sqlx::query!(
-        "select sku, price_cents, stock, version from items
+    let rows = sqlx::query_as!(
+        Row,
+        "select sku, price_cents, stock, limit_per_user, version from items
           where sku = any($1) order by sku for no key update",
         skus,
     )
     .fetch_all(tx)
     .await?;
-    rows.into_iter().map(|row| reading(row.sku, row.price_cents, row.stock, row.version)).collect()
+    rows.into_iter().map(StockReading::try_from).collect()
 }
 
 /// Reads and locks an account.

@@ -1,13 +1,14 @@
 //! Items, their ledgers and their audits.
 
 use actix_web::{HttpResponse, web};
+use serde::Deserialize;
 
 use super::orders::traced;
-use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::catalog::{self, Item, ItemKind};
 use crate::shop::ledger::{self, Entry};
 use crate::shop::restock::{self, Restocking};
+use crate::shop::{Sku, customer_limit};
 use crate::web::auth::Admin;
 use crate::web::body::{self, Json, Page};
 use crate::web::conditions::{Usual, Wished};
@@ -50,15 +51,14 @@ pub async fn create(
     Usual(conditions): Usual,
     new: Json<NewItem>,
 ) -> Result<HttpResponse, Problem> {
-    let new = new.read()?;
-    let item =
-        Item { sku: new.sku, name: new.name, price_cents: new.price_cents, stock: new.stock };
+    let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
+    let item = Item { sku, name, price_cents, stock, limit_per_user };
     let made = catalog::create(&site.shop, item, ItemKind::Shop, conditions.request_id).await?;
     answer(made)
 }
 
 /// A new item.
-#[derive(Debug, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewItem {
     /// 1 to 64 of `a-z0-9-`.
@@ -69,6 +69,10 @@ pub struct NewItem {
     price_cents: i64,
     /// 0 to 10⁹.
     stock: i64,
+    /// How many of it one customer may have, 1 to 1,000; no limit if not said.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 1000)]
+    limit_per_user: Option<i64>,
 }
 
 /// Changes an item's stock by hand (admin); answers the ledger entry.
@@ -87,6 +91,34 @@ pub async fn restock(
     let sku = body::sku(sku.into_inner())?;
     let restocked = restock::restock(&site.shop, &conditions, sku, what).await;
     traced(restocked, &conditions.probe)
+}
+
+/// Says how many of an item one customer may have (admin). What is in their orders by now counts,
+/// and nothing is taken away from anybody.
+#[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items", params(("sku" = String, Path)),
+    request_body = NewLimit, security(("session" = [])),
+    responses((status = 200, body = Item), Refusals))]
+pub async fn limit(
+    site: web::Data<Site>,
+    _: Admin,
+    Usual(conditions): Usual,
+    sku: web::Path<String>,
+    new: Json<NewLimit>,
+) -> Result<HttpResponse, Problem> {
+    let new = new.read()?;
+    let sku = body::sku(sku.into_inner())?;
+    answer(customer_limit::set(&site.shop, &conditions, sku, new.limit_per_user).await?)
+}
+
+/// How many of an item one customer may have.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewLimit {
+    /// 1 to 1,000; null: as many as there are. It has to be said: a limit is not lifted by a word
+    /// that was forgotten.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required, minimum = 1, maximum = 1000)]
+    limit_per_user: Option<i64>,
 }
 
 /// An item's ledger, oldest first.

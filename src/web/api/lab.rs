@@ -35,6 +35,10 @@ pub struct NewLabItem {
     /// What one costs, in cents; 100 if not said.
     #[serde(default)]
     pub price_cents: Option<i64>,
+    /// How many of it one customer may have, 1 to 1,000; no limit if not said.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub limit_per_user: Option<i64>,
 }
 
 /// Makes a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
@@ -54,6 +58,7 @@ pub async fn create_item(
         name: "A throw-away item of the lab".to_owned(),
         price_cents: new.price_cents.unwrap_or(USUAL_PRICE_CENTS),
         stock: new.stock,
+        limit_per_user: new.limit_per_user,
         sku,
     };
     answer(catalog::create(&site.shop, item, ItemKind::Lab, conditions.request_id).await?)

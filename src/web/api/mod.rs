@@ -30,6 +30,7 @@ pub fn configure(config: &mut ServiceConfig) {
         )
         .service(resource("/api/items/{sku}", "GET").route(web::get().to(items::read)))
         .service(resource("/api/items/{sku}/stock", "POST").route(web::post().to(items::restock)))
+        .service(resource("/api/items/{sku}/limit", "PUT").route(web::put().to(items::limit)))
         .service(resource("/api/items/{sku}/ledger", "GET").route(web::get().to(items::ledger)))
         .service(resource("/api/items/{sku}/audit", "GET").route(web::get().to(items::audit)))
         .service(resource("/api/order-tokens", "POST").route(web::post().to(orders::mint_token)))

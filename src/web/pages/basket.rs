@@ -1,6 +1,6 @@
 //! The basket: what is about to be ordered, and what that would do to the account.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -13,7 +13,8 @@ use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::{door, html, see_other, storefront};
 use crate::shop::catalog::{self, Item};
-use crate::shop::{Cents, Sku, ledger};
+use crate::shop::orders::MOST_UNITS;
+use crate::shop::{Cents, Sku, customer_limit, ledger};
 use crate::web::auth::site;
 use crate::web::body;
 use crate::web::problems::{Kind, Problem};
@@ -36,6 +37,12 @@ impl BasketPage {
     fn short(&self) -> Vec<&BasketLine> {
         self.lines.iter().filter(|line| line.is_short()).collect()
     }
+
+    /// The lines of which it would be too many for one customer, and how many would not be.
+    fn beyond_limit(&self) -> Vec<(&BasketLine, i64)> {
+        let lines = self.lines.iter();
+        lines.filter_map(|line| Some((line, line.beyond_limit()?))).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -49,6 +56,10 @@ struct BasketLine {
     sum: Cents,
     /// How many are on the shelf; `None` when the shop has no such item.
     stock: Option<i64>,
+    /// How many one customer may have, if that is limited.
+    limit: Option<i64>,
+    /// How many of those this one has already, in orders; none, where nobody has signed in.
+    held: i64,
     /// What was wrong with the quantity asked for.
     wrong: Option<String>,
 }
@@ -56,6 +67,18 @@ struct BasketLine {
 impl BasketLine {
     fn is_short(&self) -> bool {
         self.stock.is_none_or(|stock| stock < self.quantity)
+    }
+
+    /// How many this customer may order, when that is fewer than are in the basket, of those that
+    /// there are.
+    fn beyond_limit(&self) -> Option<i64> {
+        let left = (self.limit? - self.held).max(0);
+        (!self.is_short() && self.quantity > left).then_some(left)
+    }
+
+    /// The most that its field takes.
+    fn most(&self) -> i64 {
+        self.limit.unwrap_or(MOST_UNITS)
     }
 }
 
@@ -152,9 +175,13 @@ pub(super) async fn page(
     let shop = &site(request)?.shop;
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
     let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };
-    let lines = lines(basket, items, wrong.as_ref());
-    let total_cents = lines.iter().map(|line| line.sum.0).sum();
     let frame = Frame { here: "/basket".to_owned(), ..Frame::of(request).await? };
+    let held = match &frame.caller {
+        Some(caller) => customer_limit::held_of(shop, caller.id, &items).await?,
+        None => HashMap::new(),
+    };
+    let lines = lines(basket, items, &held, wrong.as_ref());
+    let total_cents = lines.iter().map(|line| line.sum.0).sum();
     let balance = match &frame.caller {
         Some(caller) => ledger::balance(shop, caller.id).await?,
         None => None,
@@ -163,7 +190,7 @@ pub(super) async fn page(
         notice,
         token: basket.token(),
         total: Cents(total_cents),
-        can_be_had: !lines.iter().any(BasketLine::is_short),
+        can_be_had: !lines.iter().any(|it| it.is_short() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
         frame,
@@ -171,7 +198,12 @@ pub(super) async fn page(
     html(status, &page)
 }
 
-fn lines(basket: &Basket, items: Vec<Item>, wrong: Option<&WrongUnits>) -> Vec<BasketLine> {
+fn lines(
+    basket: &Basket,
+    items: Vec<Item>,
+    held: &HashMap<Sku, i64>,
+    wrong: Option<&WrongUnits>,
+) -> Vec<BasketLine> {
     let mut items: BTreeMap<Sku, Item> =
         items.into_iter().map(|item| (item.sku.clone(), item)).collect();
     let line = |(sku, quantity): (&Sku, &i64)| {
@@ -186,6 +218,8 @@ fn lines(basket: &Basket, items: Vec<Item>, wrong: Option<&WrongUnits>) -> Vec<B
             price: Cents(price_cents),
             // A price of at most 10⁹, at most 1,000 units, at most 50 lines: far from 2⁶³.
             sum: Cents(price_cents * quantity),
+            limit: item.as_ref().and_then(|item| item.limit_per_user),
+            held: held.get(sku).copied().unwrap_or(0),
             stock: item.map(|item| item.stock),
             wrong: wrong.map(|wrong| wrong.why.clone()),
         }

@@ -15,6 +15,7 @@ use super::words::{full_sentence, moment, rfc3339, short, signed};
 use super::{door, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::catalog::{self, Item};
+use crate::shop::customer_limit::{self, LARGEST_LIMIT};
 use crate::shop::ledger::{self, Entry};
 use crate::shop::restock::{self, Restocking};
 use crate::shop::{Cents, OrderId, Outcome, Refusal, Shop, Sku, orders};
@@ -26,6 +27,8 @@ use crate::web::problems::{Kind, Problem};
 
 /// How many entries one page shows.
 const ON_ONE_PAGE: usize = 50;
+/// The field of the limit per customer.
+const LIMIT: &str = "limit_per_user";
 
 #[derive(Debug, Template)]
 #[template(path = "item.html")]
@@ -34,11 +37,12 @@ struct ItemPage {
     notice: Option<Notice>,
     item: Item,
     price: Cents,
+    limit_typed: String,
     audit: ItemAudit,
     entries: Vec<Row>,
     older: Option<i64>,
     is_newest: bool,
-    form: Restock,
+    form: Typed,
 }
 
 #[derive(Debug)]
@@ -64,13 +68,15 @@ struct Row {
 
 /// What the admin typed, and what was wrong with it.
 #[derive(Debug, Default)]
-struct Restock {
+struct Typed {
     delta: String,
     reason: String,
+    /// What was typed for the limit and is wrong.
+    limit: Option<String>,
     wrong: Option<(&'static str, String)>,
 }
 
-impl Restock {
+impl Typed {
     fn wrong_with(&self, field: &str) -> Option<&str> {
         self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
@@ -91,6 +97,15 @@ pub struct RestockForm {
     reason: String,
 }
 
+/// What the button *Set the limit* sends.
+#[derive(Debug, Deserialize)]
+pub struct LimitForm {
+    #[serde(default)]
+    csrf: String,
+    #[serde(rename = "limit_per_user")]
+    limit: String,
+}
+
 /// The page.
 ///
 /// # Errors
@@ -101,7 +116,7 @@ pub async fn show(
     listing: web::Query<Listing>,
 ) -> Result<HttpResponse, Problem> {
     let sku = body::sku(sku.into_inner())?;
-    page(&request, &sku, listing.before, Restock::default(), None).await
+    page(&request, &sku, listing.before, Typed::default(), None).await
 }
 
 /// Changes the stock by hand.
@@ -133,14 +148,59 @@ pub async fn restock(
     };
     match refusal {
         Refusal::Invalid(field, why) => {
-            let form = Restock { delta, reason, wrong: Some((field, full_sentence(&why))) };
+            let wrong = Some((field, full_sentence(&why)));
+            let form = Typed { delta, reason, wrong, ..Typed::default() };
             page(&request, &sku, None, form, None).await
         }
         Refusal::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
         other => {
-            let form = Restock { delta, reason, wrong: None };
+            let form = Typed { delta, reason, ..Typed::default() };
             page(&request, &sku, None, form, Some(other.into())).await
         }
+    }
+}
+
+/// Says how many of the item one customer may have; nothing typed: as many as there are.
+///
+/// # Errors
+/// As [`restock`].
+pub async fn limit(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    Usual(conditions): Usual,
+    sku: web::Path<String>,
+    form: web::Form<LimitForm>,
+) -> Result<HttpResponse, Problem> {
+    door::posted_by_admin(&request, &form.csrf).await?;
+    let sku = body::sku(sku.into_inner())?;
+    let typed = form.into_inner().limit;
+    let limit = match typed.trim() {
+        "" => Ok(None),
+        number => number.parse().map(Some),
+    };
+    let refusal = match limit {
+        Err(_) => Refusal::Invalid(LIMIT, "Type a whole number such as 2, or nothing.".to_owned()),
+        Ok(limit) => {
+            match customer_limit::set(&site.shop, &conditions, sku.clone(), limit).await? {
+                Outcome::Refused(Refusal::Invalid(..)) => {
+                    let why =
+                        format!("Type 1 to {LARGEST_LIMIT}, or nothing: then there is no limit.");
+                    Refusal::Invalid(LIMIT, why)
+                }
+                Outcome::Refused(refusal) => refusal,
+                Outcome::Done(_) | Outcome::Replayed(_) => {
+                    return Ok(see_other(&format!("/items/{sku}")));
+                }
+            }
+        }
+    };
+    let form = Typed { limit: Some(typed), ..Typed::default() };
+    match refusal {
+        Refusal::Invalid(field, why) => {
+            page(&request, &sku, None, Typed { wrong: Some((field, why)), ..form }, None).await
+        }
+        Refusal::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
+        other => page(&request, &sku, None, form, Some(other.into())).await,
     }
 }
 
@@ -148,7 +208,7 @@ async fn page(
     request: &HttpRequest,
     sku: &Sku,
     before: Option<i64>,
-    form: Restock,
+    form: Typed,
     refused: Option<Problem>,
 ) -> Result<HttpResponse, Problem> {
     let shop = &site(request)?.shop;
@@ -170,6 +230,9 @@ async fn page(
         older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
         entries: rows(sku, &entries, &audit, &own),
         is_newest: before.is_none(),
+        limit_typed: form.limit.clone().unwrap_or_else(|| {
+            item.limit_per_user.map_or_else(String::new, |limit| limit.to_string())
+        }),
         item,
         audit,
         form,

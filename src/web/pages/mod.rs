@@ -63,6 +63,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/orders/{id}/refund", "POST").route(web::post().to(order::refund)))
         .service(resource("/items/{sku}", "GET").route(web::get().to(item::show)))
         .service(resource("/items/{sku}/stock", "POST").route(web::post().to(item::restock)))
+        .service(resource("/items/{sku}/limit", "POST").route(web::post().to(item::limit)))
         .service(resource("/account", "GET").route(web::get().to(account::show)))
         .service(resource("/account/top-ups", "POST").route(web::post().to(account::top_up)))
         .service(resource("/audit", "GET").route(web::get().to(audit::show)))

@@ -77,6 +77,9 @@ fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
             "Go back, reload the page and try again; or sign in as somebody who may."
         }
         Kind::SoldOut => "Lower the quantity, or take the item out of the basket.",
+        Kind::LimitReached => {
+            "Lower the quantity or take the item out of the basket; or cancel an order that has it."
+        }
         Kind::InsufficientFunds => "Top your account up, then pay again.",
         Kind::OrderState => "The order is shown below as it stands now.",
         Kind::IdempotencyKeyInFlight => {
@@ -98,6 +101,7 @@ fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
 
 fn way(kind: Kind) -> Option<(&'static str, &'static str)> {
     match kind {
+        Kind::LimitReached => Some(("/orders", "Look at your orders")),
         Kind::InsufficientFunds => Some(("/account", "Top up")),
         Kind::OrderExpired | Kind::NotFound => Some(("/", "Go to the shop")),
         Kind::Forbidden | Kind::Unauthenticated => Some(("/sign-in", "Sign in")),

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::basket::WrongUnits;
 use super::frame::Frame;
 use super::html;
+use crate::shop::orders::MOST_UNITS;
 use crate::shop::{Cents, Sku, catalog, ledger};
 use crate::web::auth::site;
 use crate::web::problems::Problem;
@@ -29,6 +30,10 @@ struct Card {
     name: String,
     price: Cents,
     stock: i64,
+    /// How many one customer may have, if that is limited.
+    limit: Option<i64>,
+    /// The most that can be put in the basket at once.
+    most: i64,
     /// How full the shelf is, of all that was ever put on it: 0 to 100.
     percent: i64,
     /// What the field says: one, or what was typed and is wrong.
@@ -82,6 +87,8 @@ pub(super) async fn page(
                 name: item.name,
                 price: Cents(item.price_cents),
                 stock: item.stock,
+                limit: item.limit_per_user,
+                most: item.limit_per_user.unwrap_or(MOST_UNITS),
             }
         })
         .collect();

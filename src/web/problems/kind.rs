@@ -12,6 +12,7 @@ pub enum Kind {
     NotFound,
     Exists,
     SoldOut,
+    LimitReached,
     InsufficientFunds,
     OrderState,
     OrderExpired,
@@ -34,13 +35,14 @@ type Words = (&'static str, u16, &'static str, &'static str, &'static str);
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 22] = [
         Kind::InvalidRequest,
         Kind::Unauthenticated,
         Kind::Forbidden,
         Kind::NotFound,
         Kind::Exists,
         Kind::SoldOut,
+        Kind::LimitReached,
         Kind::InsufficientFunds,
         Kind::OrderState,
         Kind::OrderExpired,
@@ -138,6 +140,16 @@ impl Kind {
                 "Not enough on the shelf",
                 "Fewer are left than were asked for. Nothing was ordered, not even the other lines.",
                 "Order fewer, or wait for a restock. The same key may try again.",
+            ),
+            Kind::LimitReached => (
+                "limit-reached",
+                409,
+                "You may have no more of this item",
+                "There are enough of it, and only so many for one customer. What is in your orders \
+                 counts, as long as they are pending or paid. Nothing was ordered, not even the \
+                 other lines.",
+                "Order `limit` − `already` at most, or cancel an order that has it. The same key may \
+                 try again.",
             ),
             Kind::InsufficientFunds => (
                 "insufficient-funds",

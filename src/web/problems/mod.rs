@@ -160,6 +160,17 @@ impl From<Refusal> for Problem {
                     .with("requested", requested)
                     .with("available", available)
             }
+            Refusal::LimitReached { sku, limit, already, requested } => {
+                let detail = format!(
+                    "at most {limit} of {sku} per customer: you have {already}, and asked for \
+                     {requested}"
+                );
+                Problem::new(Kind::LimitReached, detail)
+                    .with("sku", sku.as_str())
+                    .with("limit", limit)
+                    .with("already", already)
+                    .with("requested", requested)
+            }
             Refusal::InsufficientFunds { needed_cents, balance_cents } => {
                 let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
                 Problem::new(Kind::InsufficientFunds, detail)
