@@ -1,6 +1,7 @@
 //! The lessons: a claim, a run that shows it, and what to take away. One file each, all of one
 //! shape; a test plays each and holds it to its claim.
 
+mod big_key;
 mod check_then_delete;
 mod database;
 mod dead_holder;
@@ -68,7 +69,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 22] = [
+pub static LESSONS: [&Lesson; 23] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -85,6 +86,7 @@ pub static LESSONS: [&Lesson; 22] = [
     &fence::LESSON,
     &double_submit::LESSON,
     &machine_gun::LESSON,
+    &big_key::LESSON,
     &no_rollback::LESSON,
     &pipeline::LESSON,
     &early_release::LESSON,
