@@ -264,8 +264,8 @@ pub struct Keys {
     /// How many are listed, the largest first
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000), conflicts_with = "delete")]
     pub top: u16,
-    /// Which are the largest: those that take the most memory, or have the most elements (of a
-    /// string: bytes, which weigh as much less as more of them are needed to be big)
+    /// Which are the largest. By elements, a string's bytes count in the proportion of what is
+    /// big: 10,240 of them are as much as 5,000 elements
     #[arg(long, value_name = "WHAT", default_value = "memory", conflicts_with = "delete")]
     pub by: By,
     /// A string of more bytes than this counts as big

@@ -221,7 +221,8 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
         big: keys::Big { string_bytes: options.big_string, elements: options.big_elements },
         delete,
         with: if options.with == With::Unlink { keys::With::Unlink } else { keys::With::Batches },
-        prefix: (!options.force).then_some(options.redis_prefix),
+        prefix: options.redis_prefix,
+        force: options.force,
         json: options.json,
     };
     let done = keys::terminal::run(app::locks(&url)?.redis(), &asked).await?;

@@ -22,6 +22,8 @@ mod history;
 mod holders;
 mod idempotency;
 mod journey;
+mod keys;
+mod keys_command;
 mod ladder;
 mod observer;
 mod queue;

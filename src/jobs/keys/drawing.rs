@@ -48,18 +48,16 @@ pub(super) fn table(found: &Found, big: Big) -> String {
         count(big.string_bytes),
         count(big.elements),
     );
+    if !found.types.is_empty() {
+        let _ = writeln!(text, "\n{:>11} {:>14}    {:<8} big", "memory", "keys", "type");
+    }
     for (kind, total) in &found.types {
         let memory = match found.no_memory {
-            None => format!("{:>11} ", size(total.memory_bytes)),
-            Some(_) => String::new(),
+            None => size(total.memory_bytes),
+            Some(_) => "?".to_owned(),
         };
-        let _ = writeln!(
-            text,
-            "{memory}{:>14}    {:<8} {} big",
-            format!("{} keys", count(total.keys)),
-            cut(kind, SHORT),
-            count(total.big)
-        );
+        let (keys, big) = (count(total.keys), count(total.big));
+        let _ = writeln!(text, "{memory:>11} {keys:>14}    {:<8} {big}", cut(kind, SHORT));
     }
     text.push_str(&notes(found));
     text
@@ -67,18 +65,18 @@ pub(super) fn table(found: &Found, big: Big) -> String {
 
 fn notes(found: &Found) -> String {
     let mut text = String::new();
-    let mut note = |many: u64, words: &str| {
+    let mut note = |words: &str, many: u64| {
         if many > 0 {
-            let _ = writeln!(text, "{} {words}", count(many));
+            let _ = writeln!(text, "{words}: {}", count(many));
         }
     };
     let listed = u64::try_from(found.top.iter().filter(|entry| entry.big).count()).unwrap_or(0);
     let more = found.big.saturating_sub(listed).saturating_sub(found.left_out);
-    note(more, "more are big than the list has room for: --top");
-    note(found.left_out, "big ones belong to the shop itself and stay");
-    note(found.gone, "had gone before they could be looked at");
-    note(found.closed, "may not be looked at by this user of Redis");
-    text
+    note("big, but the list has no room for them (--top)", more);
+    note("big, but the shop's own, which stay", found.left_out);
+    note("gone before they could be looked at", found.gone);
+    note("closed to this user of Redis", found.closed);
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 /// What was removed.

@@ -5,8 +5,9 @@
 //! asked for and not counted, and what is removed is removed piece by piece, or in the background.
 //!
 //! Guarantees: looking changes nothing, and holds no more than it was asked to list, however many
-//! keys there are. Between two steps as much time is left to others as the step took, so that at
-//! most half of one server's time goes into this. A removal ends, also when the key grows
+//! keys there are. Between two steps of a search as much time is left to others as the step took,
+//! so that at most half of one server's time goes into it; of a removal, for which somebody waits,
+//! half as much. A removal ends, also when the key grows
 //! meanwhile, and then says what is left.
 //!
 //! Does not guarantee a snapshot. A key that came while it was looked at may be missing, one that

@@ -35,8 +35,10 @@ pub struct Asked {
     pub delete: Delete,
     /// How.
     pub with: With,
-    /// The shop's own keys begin like this, and stay; none when they may go, too.
-    pub prefix: Option<String>,
+    /// What the shop's own keys begin with.
+    pub prefix: String,
+    /// Whether those may go, too.
+    pub force: bool,
     /// Print JSON, and nothing else, on stdout.
     pub json: bool,
 }
@@ -118,7 +120,7 @@ async fn look(redis: &Redis, asked: &Asked, only_big: bool) -> anyhow::Result<Fo
         by_memory: asked.by_memory,
         big: asked.big,
         only_big,
-        leave: asked.prefix.clone().filter(|_| only_big),
+        leave: (only_big && !asked.force).then(|| asked.prefix.clone()),
     };
     let mut line = Line::new();
     let found = find(redis, &search, |far| line.draw(|| drawing::far(far))).await;
@@ -138,13 +140,13 @@ async fn named(redis: &Redis, asked: &Asked, names: &[String]) -> anyhow::Result
     let mut entries: Vec<Entry> = Vec::with_capacity(names.len());
     for text in names {
         let bytes = name::read(text).map_err(anyhow::Error::msg)?;
-        let shops = asked.prefix.as_ref().filter(|prefix| bytes.starts_with(prefix.as_bytes()));
-        if let Some(prefix) = shops {
+        if is_the_shops(asked, &bytes) && !asked.force {
             bail!(
-                "{text} begins with {prefix} and so belongs to the shop: a lock that is removed \
-                 may be held twice, a token sent twice. Nothing was removed. If that is meant, say \
+                "{text} begins with {} and so belongs to the shop: a lock that is removed may be \
+                 held twice, a token sent twice. Nothing was removed. If that is meant, say \
                  --force; if it is another shop's, say what this one's keys begin with: \
-                 --redis-prefix"
+                 --redis-prefix",
+                asked.prefix
             );
         }
         match look_at(redis, &bytes, asked.big).await? {
@@ -157,6 +159,10 @@ async fn named(redis: &Redis, asked: &Asked, names: &[String]) -> anyhow::Result
         }
     }
     Ok(entries)
+}
+
+fn is_the_shops(asked: &Asked, name: &[u8]) -> bool {
+    name.starts_with(asked.prefix.as_bytes())
 }
 
 /// Asks for the word. The table is on stderr here: it is part of the question.
@@ -192,6 +198,9 @@ async fn delete(
                 deleted.push(Deleted { entry, removal: None });
                 continue;
             }
+        }
+        if is_the_shops(asked, &entry.name) {
+            eprintln!("holdfast: {shown} belongs to the shop; it goes because of --force");
         }
         let (length, done) = (entry.length.unwrap_or(1), deleted.len());
         let drawn = |gone| drawing::going(&shown, gone, length);
