@@ -1,5 +1,5 @@
-//! `holdfast keys` as somebody uses it: what it prints, what it refuses, and that it removes nothing
-//! that it was not told to.
+//! `holdfast keys` as somebody uses it: what it prints, what it refuses, and that it removes only
+//! what it was told to.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
