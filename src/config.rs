@@ -35,6 +35,8 @@ pub enum Command {
     Lesson(Lesson),
     /// What each strategy costs on this machine: a price list, in about a minute
     Bench(Bench),
+    /// Find the largest keys in Redis without stalling it; remove those that are named
+    Keys(Keys),
 }
 
 /// Options of `holdfast up`.
@@ -243,6 +245,83 @@ pub struct Bench {
     /// alone
     #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
     pub lock_json: Option<PathBuf>,
+}
+
+/// Options of `holdfast keys`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Looking changes nothing. It asks Redis for names a hundred at a time and leaves \
+    as much time to others as it takes; of a Cluster it looks at every primary. `*` marks what \
+    counts as big; memory is Redis' own estimate.\n\n\
+    Nothing is removed unless --delete names it, or --delete-big is confirmed. Names are printed, \
+    and read by --delete, with what can't be printed as \\xNN and a backslash as \\\\. Interrupted \
+    in between, a key is left with fewer elements; the same command goes on with it.\n\n\
+    Exit code 0: done. 1: not, or not all of it; stderr says why."
+)]
+pub struct Keys {
+    /// Where Redis is, as for `serve` [default: the running `holdfast up` of --data]
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: Option<String>,
+    /// Folder of a running `holdfast up`, asked when no REDIS_URL is given
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
+    /// Look only at names like this: `*` any letters, `?` one, `[ab]` one of these
+    #[arg(long, default_value = "*", conflicts_with = "delete")]
+    pub pattern: String,
+    /// How many are listed, the largest first
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000), conflicts_with = "delete")]
+    pub top: u16,
+    /// Which are the largest. By elements, a string's bytes count in the proportion of what is
+    /// big: 10,240 of them are as much as 5,000 elements
+    #[arg(long, value_name = "WHAT", default_value = "memory", conflicts_with = "delete")]
+    pub by: By,
+    /// A string of more bytes than this counts as big
+    #[arg(long, value_name = "BYTES", default_value_t = 10_240)]
+    pub big_string: u64,
+    /// Anything else of more elements than this counts as big
+    #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
+    pub big_elements: u64,
+    /// Remove these keys, now
+    #[arg(long, value_name = "KEY", num_args = 1.., conflicts_with = "delete_big")]
+    pub delete: Vec<String>,
+    /// Remove the big keys that are listed, after asking
+    #[arg(long)]
+    pub delete_big: bool,
+    /// How they are removed: `unlink` at once, their memory given back in the background, or in
+    /// `batches` of 500 elements, where Redis has no UNLINK
+    #[arg(long, value_name = "HOW", default_value = "unlink")]
+    pub with: With,
+    /// Don't ask before --delete-big
+    #[arg(long, short, requires = "delete_big")]
+    pub yes: bool,
+    /// Also remove what belongs to the shop: its locks, tokens and queues. Two may hold a lock that
+    /// is removed
+    #[arg(long)]
+    pub force: bool,
+    /// What the shop's own keys begin with
+    #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
+    pub redis_prefix: String,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which keys are the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Those that take the most memory.
+    Memory,
+    /// Those with the most elements.
+    Elements,
+}
+
+/// How a big key is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum With {
+    /// At once, the memory in the background.
+    Unlink,
+    /// Piece by piece.
+    Batches,
 }
 
 /// A span of time in seconds.

@@ -9,10 +9,11 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    Audit, Bench, Cli, Command, Lesson, Migrate, Serve, Switch, Up, User, UserAdd,
+    Audit, Bench, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd, With,
 };
 use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
+use holdfast::jobs::keys;
 use holdfast::lab;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Outcome, Refusal, audit, seed, users};
@@ -60,6 +61,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Audit(options) => return audit_books(options).await,
         Command::Lesson(options) => return lesson(options).await,
         Command::Bench(options) => price_list(options).await?,
+        Command::Keys(options) => return big_keys(options).await,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -195,6 +197,36 @@ async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
     };
     let shown = lab::terminal::play(&asked).await?;
     Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
+    let url = match (options.redis_url, embedded::read_env(&options.data)) {
+        (Some(url), _) => url,
+        (None, Some(running)) => running.redis_url,
+        (None, None) => bail!(
+            "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
+             --data, or say where Redis is with --redis-url or REDIS_URL",
+            options.data.display()
+        ),
+    };
+    let delete = match (options.delete_big, options.delete) {
+        (true, _) => keys::terminal::Delete::Big { unasked: options.yes },
+        (false, names) if names.is_empty() => keys::terminal::Delete::Nothing,
+        (false, names) => keys::terminal::Delete::Named(names),
+    };
+    let asked = keys::terminal::Asked {
+        pattern: options.pattern,
+        top: usize::from(options.top),
+        by_memory: options.by == By::Memory,
+        big: keys::Big { string_bytes: options.big_string, elements: options.big_elements },
+        delete,
+        with: if options.with == With::Unlink { keys::With::Unlink } else { keys::With::Batches },
+        prefix: options.redis_prefix,
+        force: options.force,
+        json: options.json,
+    };
+    let done = keys::terminal::run(app::locks(&url)?.redis(), &asked).await?;
+    Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The addresses given, or those of the `holdfast up` that runs on that folder.

@@ -2,4 +2,5 @@
 //!
 //! Every replica does all of it; a lock, a row or a status sees to it that each thing is done once.
 
+pub mod keys;
 pub mod unpaid;

@@ -24,6 +24,8 @@ mod holders;
 mod holds;
 mod idempotency;
 mod journey;
+mod keys;
+mod keys_command;
 mod ladder;
 mod limit_changes;
 mod observer;

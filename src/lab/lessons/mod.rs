@@ -1,6 +1,7 @@
 //! The lessons: a claim, a run that shows it, and what to take away. One file each, all of one
 //! shape; a test plays each and holds it to its claim.
 
+mod big_key;
 mod check_then_delete;
 mod database;
 mod dead_holder;
@@ -70,7 +71,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 24] = [
+pub static LESSONS: [&Lesson; 25] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -89,6 +90,7 @@ pub static LESSONS: [&Lesson; 24] = [
     &machine_gun::LESSON,
     &unpaid::LESSON,
     &queue::LESSON,
+    &big_key::LESSON,
     &no_rollback::LESSON,
     &pipeline::LESSON,
     &early_release::LESSON,

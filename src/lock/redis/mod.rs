@@ -171,8 +171,15 @@ impl Redis {
         self.runtime.spawn(work).await.map_err(ended)?
     }
 
-    /// Each server that keeps keys: the one, or all primaries of a Cluster.
-    async fn each(&self) -> Result<Vec<Self>, RedisError> {
+    /// Each server that keeps keys: the one, the primary that the sentinels name, or all primaries
+    /// of a Cluster.
+    ///
+    /// What is said to one of a Cluster's primaries stays with it: for a key that is elsewhere, or
+    /// has moved meanwhile, it answers with `MOVED` or `ASK`, and that is an error here.
+    ///
+    /// # Errors
+    /// When no node of a Cluster says who its primaries are.
+    pub async fn each(&self) -> Result<Vec<Self>, RedisError> {
         let Connection::Cluster(routed) = self.connection.clone() else {
             return Ok(vec![self.clone()]);
         };

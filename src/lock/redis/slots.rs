@@ -72,7 +72,9 @@ pub(super) fn of(words: Words<'_>) -> Result<Option<u16>, RedisError> {
 /// The key that says where a command belongs. The commands of this crate, not all of Redis's.
 fn key_of(command: &Cmd) -> Option<&[u8]> {
     let at = match word(command, 0)?.to_ascii_uppercase().as_slice() {
-        b"PING" | b"CONFIG" | b"SCAN" | b"SCRIPT" => return None,
+        b"PING" | b"CONFIG" | b"SCAN" | b"SCRIPT" | b"DBSIZE" => return None,
+        // MEMORY USAGE key
+        b"MEMORY" => 2,
         b"EVAL" | b"EVALSHA" if word(command, 2)? == b"0" => return None,
         b"EVAL" | b"EVALSHA" => 3,
         _ => 1,
@@ -133,6 +135,8 @@ mod tests {
         assert_eq!(of(Words::Command(&get)).unwrap(), Some(12_182));
         let ping = redis::cmd("PING");
         assert_eq!(of(Words::Command(&ping)).unwrap(), None);
+        let memory = redis::cmd("MEMORY").arg("USAGE").arg("foo").to_owned();
+        assert_eq!(of(Words::Command(&memory)).unwrap(), Some(12_182));
         let mut script = redis::cmd("evalsha");
         script.arg(Script::new("return 1").get_hash()).arg(2).arg("foo").arg("{foo}:x");
         assert_eq!(of(Words::Command(&script)).unwrap(), Some(12_182));

@@ -1,0 +1,168 @@
+//! Keys as text for a terminal.
+
+use std::fmt::Write as _;
+
+use super::terminal::Deleted;
+use super::{Big, Entry, Found, Kind, Progress, With, name};
+
+/// Letters of a name that are shown on the line that changes, and in a table.
+const SHORT: usize = 40;
+const LONG: usize = 120;
+
+/// How far a search is.
+pub(super) fn far(far: &Progress) -> String {
+    let Progress { seen, all, big } = *far;
+    format!("{} of {} keys looked at, {} big", count(seen), count(all), count(big))
+}
+
+/// How far a removal is.
+pub(super) fn going(shown: &str, gone: u64, of: u64) -> String {
+    format!("{}: {} of {} removed", cut(shown, SHORT), count(gone), count(of))
+}
+
+/// The largest, and how many there are.
+pub(super) fn table(found: &Found, big: Big) -> String {
+    let mut text = String::new();
+    if !found.top.is_empty() {
+        let _ = writeln!(text, "{:>11} {:>14}    {:<8} key", "memory", "length", "type");
+    }
+    for entry in &found.top {
+        let memory = entry.memory_bytes.map_or("?".to_owned(), size);
+        let mark = if entry.big { '*' } else { ' ' };
+        let (length, kind) = (length(entry), cut(entry.kind.word(), SHORT));
+        let shown = cut(&name::shown(&entry.name), LONG);
+        let _ = writeln!(text, "{memory:>11} {length:>14}  {mark} {kind:<8} {shown}");
+    }
+    let servers = match found.servers {
+        1 => String::new(),
+        servers => format!(" on {servers} primaries"),
+    };
+    let _ = writeln!(
+        text,
+        "\n{} of {} keys looked at{servers} in {:.1} s: {} big (* a string of more than {} bytes, \
+         or more than {} elements)",
+        count(found.seen),
+        count(found.all),
+        found.took.as_secs_f64(),
+        count(found.big),
+        count(big.string_bytes),
+        count(big.elements),
+    );
+    if !found.types.is_empty() {
+        let _ = writeln!(text, "\n{:>11} {:>14}    {:<8} big", "memory", "keys", "type");
+    }
+    for (kind, total) in &found.types {
+        let memory = match found.no_memory {
+            None => size(total.memory_bytes),
+            Some(_) => "?".to_owned(),
+        };
+        let (keys, big) = (count(total.keys), count(total.big));
+        let _ = writeln!(text, "{memory:>11} {keys:>14}    {:<8} {big}", cut(kind, SHORT));
+    }
+    text.push_str(&notes(found));
+    text
+}
+
+fn notes(found: &Found) -> String {
+    let mut text = String::new();
+    let mut note = |words: &str, many: u64| {
+        if many > 0 {
+            let _ = writeln!(text, "{words}: {}", count(many));
+        }
+    };
+    let listed = u64::try_from(found.top.iter().filter(|entry| entry.big).count()).unwrap_or(0);
+    let more = found.big.saturating_sub(listed).saturating_sub(found.left_out);
+    note("big, but the list has no room for them (--top)", more);
+    note("big, but the shop's own, which stay", found.left_out);
+    note("gone before they could be looked at", found.gone);
+    note("closed to this user of Redis", found.closed);
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+/// What was removed.
+pub(super) fn deleted(deleted: &[Deleted]) -> String {
+    let mut text = String::new();
+    for Deleted { entry, removal } in deleted {
+        let shown = cut(&name::shown(&entry.name), LONG);
+        let _ = match removal {
+            None => writeln!(text, "not removed  {shown}"),
+            Some(removal) => {
+                let how = match removal.with {
+                    With::Unlink => "UNLINK".to_owned(),
+                    With::Batches => format!("{} commands", count(removal.commands)),
+                };
+                let left = match removal.left {
+                    0 => String::new(),
+                    left => format!(", {} left", count(left)),
+                };
+                writeln!(
+                    text,
+                    "removed      {shown} ({}, {}): {how} in {:.1} s, the longest {:.1} ms{left}",
+                    entry.kind.word(),
+                    length(entry),
+                    removal.took.as_secs_f64(),
+                    removal.longest.as_secs_f64() * 1e3
+                )
+            }
+        };
+    }
+    text
+}
+
+fn length(entry: &Entry) -> String {
+    match (&entry.kind, entry.length) {
+        (_, None) => "?".to_owned(),
+        (Kind::String, Some(bytes)) => format!("{} bytes", count(bytes)),
+        (_, Some(elements)) => count(elements),
+    }
+}
+
+/// 1234567 as 1,234,567.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes for people, a KB being 1,024 of them.
+fn size(bytes: u64) -> String {
+    let units = ["KB", "MB", "GB", "TB"];
+    let mut scaled = bytes as f64;
+    let mut unit = "B";
+    for next in units {
+        if scaled < 1_024.0 {
+            break;
+        }
+        scaled /= 1_024.0;
+        unit = next;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{scaled:.1} {unit}") }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{count, cut, size};
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0, 1_023, 1_024, 10_240, 5 << 20, 3 << 30].map(size),
+            ["0 B", "1023 B", "1.0 KB", "10.0 KB", "5.0 MB", "3.0 GB"]
+        );
+        assert_eq!((cut("абвг", 4), cut("абвг", 3)), ("абвг".to_owned(), "абв…".to_owned()));
+    }
+}

@@ -1,0 +1,111 @@
+//! Names of keys as text: any bytes, on one line, and back again.
+//!
+//! Guarantees that what is shown can be read again as the same bytes, and that nothing in a key's
+//! name can move the cursor of the terminal it is shown on.
+
+use std::fmt::Write as _;
+
+/// The name as text: what can be printed as it is, a backslash as `\\`, all else as `\n`, `\r`,
+/// `\t` or `\xNN`, byte by byte.
+#[must_use]
+pub fn shown(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    let bytes = |text: &mut String, bytes: &[u8]| {
+        for byte in bytes {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    };
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\'' | '"' => text.push(letter),
+                // More than one: it can't be seen, or changes what stands beside it.
+                _ if letter.escape_debug().len() > 1 => {
+                    bytes(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                _ => text.push(letter),
+            }
+        }
+        bytes(&mut text, chunk.invalid());
+    }
+    text
+}
+
+/// The name that is shown like that.
+///
+/// # Errors
+/// A backslash that begins nothing, for people.
+pub fn read(text: &str) -> Result<Vec<u8>, String> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first != b'\\' {
+            name.push(*first);
+            continue;
+        }
+        let (byte, length) = match rest {
+            [b'\\', ..] => (b'\\', 1),
+            [b'n', ..] => (b'\n', 1),
+            [b'r', ..] => (b'\r', 1),
+            [b't', ..] => (b'\t', 1),
+            [b'x', high, low, ..] => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => (high * 16 + low, 3),
+                _ => return Err(complaint(text)),
+            },
+            _ => return Err(complaint(text)),
+        };
+        name.push(byte);
+        rest = &rest[length..];
+    }
+    Ok(name)
+}
+
+fn complaint(text: &str) -> String {
+    format!(
+        "in “{text}” a backslash begins nothing that is known; a backslash of the key itself is \
+         written \\\\, any other byte \\xNN"
+    )
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// For JSON, whose strings can't be any bytes.
+pub(super) fn serialize<S: serde::Serializer>(name: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&shown(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read, shown};
+
+    #[test]
+    fn every_name_is_shown_on_one_line_and_read_again() {
+        let mut names: Vec<Vec<u8>> = (0..=255).map(|byte| vec![b'a', byte, b'b']).collect();
+        names.push((0..=255).collect());
+        for text in ["", "tea", "a\\b", "\\x41", "ключ", "\u{202e}txt", "e\u{301}", "🫖", "a b'\""]
+        {
+            names.push(text.as_bytes().to_vec());
+        }
+        for name in names {
+            let text = shown(&name);
+            assert_eq!(read(&text).unwrap(), name, "{text}");
+            assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
+        }
+        assert_eq!(shown("ключ:🫖".as_bytes()), "ключ:🫖");
+        assert_eq!(shown(b"a\x00\xff\n\x1b[2J"), "a\\x00\\xff\\n\\x1b[2J");
+    }
+
+    #[test]
+    fn a_backslash_that_begins_nothing_is_refused() {
+        for text in ["\\", "a\\q", "\\x4", "\\xg0", "\\x"] {
+            assert!(read(text).unwrap_err().contains("\\\\"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! `holdfast keys`: what is largest, and what is removed when somebody says so.
+//!
+//! Guarantees: nothing is removed that was not named, or confirmed by a word typed at a terminal
+//! (or by `--yes`); of several names, nothing if one of them can't be removed. The shop's own keys
+//! stay unless that was asked for in so many words. A key that was found to be big is looked at
+//! once more before it goes. The result is on stdout, all else on stderr.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Big, Entry, Found, Removal, Search, With, drawing, find, look_at, name, remove};
+use crate::lock::Redis;
+
+/// How often progress is drawn.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+/// What has to be typed.
+const WORD: &str = "delete";
+
+/// What was asked for at the command line.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Only names like this.
+    pub pattern: String,
+    /// How many are listed.
+    pub top: usize,
+    /// By memory, or by elements.
+    pub by_memory: bool,
+    /// What counts as big.
+    pub big: Big,
+    /// What is to be removed.
+    pub delete: Delete,
+    /// How.
+    pub with: With,
+    /// What the shop's own keys begin with.
+    pub prefix: String,
+    /// Whether those may go, too.
+    pub force: bool,
+    /// Print JSON, and nothing else, on stdout.
+    pub json: bool,
+}
+
+/// What is to be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delete {
+    /// Nothing: look.
+    Nothing,
+    /// These, as [`name::shown`] writes them.
+    Named(Vec<String>),
+    /// The big ones that are listed; `unasked`: without a confirmation.
+    Big {
+        /// Whether nobody is asked.
+        unasked: bool,
+    },
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    found: Option<&'a Found>,
+    big_is_more_than: Big,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<&'a [Deleted]>,
+}
+
+/// A key that was to go.
+#[derive(Debug, Serialize)]
+pub(super) struct Deleted {
+    #[serde(flatten)]
+    pub(super) entry: Entry,
+    /// None when it was not there any more, or not big any more.
+    #[serde(flatten)]
+    pub(super) removal: Option<Removal>,
+}
+
+/// Looks, or removes; whether all that was to go has gone.
+///
+/// # Errors
+/// What kept it from being done.
+pub async fn run(redis: &Redis, asked: &Asked) -> anyhow::Result<bool> {
+    match &asked.delete {
+        Delete::Nothing => {
+            let found = look(redis, asked, false).await?;
+            report(asked, Some(&found), None)?;
+            Ok(true)
+        }
+        Delete::Named(names) => {
+            let entries = named(redis, asked, names).await?;
+            let deleted = delete(redis, asked, entries, false).await?;
+            report(asked, None, Some(&deleted))?;
+            Ok(is_all_gone(&deleted))
+        }
+        Delete::Big { unasked } => {
+            ensure!(
+                *unasked || std::io::stdin().is_terminal(),
+                "there is no terminal to ask on before the big keys are removed, so nothing was \
+                 done; --yes says that nobody needs to be asked"
+            );
+            let found = look(redis, asked, true).await?;
+            let confirmed = found.top.is_empty() || *unasked || confirm(asked, &found)?;
+            let entries = if confirmed { found.top.clone() } else { Vec::new() };
+            let deleted = delete(redis, asked, entries, true).await?;
+            report(asked, Some(&found), Some(&deleted))?;
+            if !confirmed {
+                eprintln!("Nothing was removed.");
+            }
+            Ok(confirmed && is_all_gone(&deleted))
+        }
+    }
+}
+
+async fn look(redis: &Redis, asked: &Asked, only_big: bool) -> anyhow::Result<Found> {
+    let search = Search {
+        pattern: asked.pattern.clone(),
+        top: asked.top,
+        by_memory: asked.by_memory,
+        big: asked.big,
+        only_big,
+        leave: (only_big && !asked.force).then(|| asked.prefix.clone()),
+    };
+    let mut line = Line::new();
+    let found = find(redis, &search, |far| line.draw(|| drawing::far(far))).await;
+    line.wipe();
+    let found = found.context("can't look at the keys")?;
+    if let Some(why) = found.no_memory.as_ref().filter(|_| asked.by_memory) {
+        eprintln!(
+            "holdfast: this Redis does not tell how much memory a key takes ({why}); the largest \
+             by elements are listed instead"
+        );
+    }
+    Ok(found)
+}
+
+/// The keys of those names, all of which are there and may be removed.
+async fn named(redis: &Redis, asked: &Asked, names: &[String]) -> anyhow::Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::with_capacity(names.len());
+    for text in names {
+        let bytes = name::read(text).map_err(anyhow::Error::msg)?;
+        if is_the_shops(asked, &bytes) && !asked.force {
+            bail!(
+                "{text} begins with {} and so belongs to the shop: a lock that is removed may be \
+                 held twice, a token sent twice. Nothing was removed. If that is meant, say \
+                 --force; if it is another shop's, say what this one's keys begin with: \
+                 --redis-prefix",
+                asked.prefix
+            );
+        }
+        match look_at(redis, &bytes, asked.big).await? {
+            Some(entry) if entries.iter().any(|other| other.name == entry.name) => {}
+            Some(entry) => entries.push(entry),
+            None => bail!(
+                "there is no key {text} (a name is given whole, and as `holdfast keys` prints it). \
+                 Nothing was removed"
+            ),
+        }
+    }
+    Ok(entries)
+}
+
+fn is_the_shops(asked: &Asked, name: &[u8]) -> bool {
+    name.starts_with(asked.prefix.as_bytes())
+}
+
+/// Asks for the word. The table is on stderr here: it is part of the question.
+fn confirm(asked: &Asked, found: &Found) -> anyhow::Result<bool> {
+    let count = found.top.len();
+    eprint!("{}", drawing::table(found, asked.big));
+    eprint!(
+        "\nRemove {}, for good? Type `{WORD}`, anything else leaves {}: ",
+        if count == 1 { "this key".to_owned() } else { format!("these {count} keys") },
+        if count == 1 { "it" } else { "them" },
+    );
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).context("can't read the answer")?;
+    Ok(answer.trim() == WORD)
+}
+
+/// Removes them, one after the other; `still_big`: only what still is.
+async fn delete(
+    redis: &Redis,
+    asked: &Asked,
+    entries: Vec<Entry>,
+    still_big: bool,
+) -> anyhow::Result<Vec<Deleted>> {
+    let mut deleted = Vec::with_capacity(entries.len());
+    let mut line = Line::new();
+    for entry in entries {
+        let shown = name::shown(&entry.name);
+        if still_big {
+            let now = look_at(redis, &entry.name, asked.big).await?;
+            if now.is_none_or(|now| !now.big || now.kind != entry.kind) {
+                eprintln!("holdfast: {shown} is no longer what it was, and was left alone");
+                deleted.push(Deleted { entry, removal: None });
+                continue;
+            }
+        }
+        if is_the_shops(asked, &entry.name) {
+            eprintln!("holdfast: {shown} belongs to the shop; it goes because of --force");
+        }
+        let (length, done) = (entry.length.unwrap_or(1), deleted.len());
+        let drawn = |gone| drawing::going(&shown, gone, length);
+        let removal = remove(redis, &entry.name, asked.with, |gone| line.draw(|| drawn(gone)));
+        let removal = removal.await;
+        line.wipe();
+        let removal =
+            removal.with_context(|| format!("{done} removed, then stopped at {shown}"))?;
+        if let Some(removal) = &removal {
+            complain(&shown, removal);
+        }
+        deleted.push(Deleted { entry, removal });
+    }
+    Ok(deleted)
+}
+
+fn complain(shown: &str, removal: &Removal) {
+    if removal.unlink_refused {
+        eprintln!("holdfast: this Redis refuses UNLINK; {shown} was removed in batches");
+    }
+    if removal.left > 0 {
+        eprintln!(
+            "holdfast: {shown} still has {}: it grows while it is removed. Stop whoever writes to \
+             it, or remove it at once, --with unlink",
+            drawing::count(removal.left)
+        );
+    }
+}
+
+/// Nothing is left of what was there; what had gone by itself has gone.
+fn is_all_gone(deleted: &[Deleted]) -> bool {
+    deleted.iter().all(|one| one.removal.as_ref().is_none_or(|removal| removal.left == 0))
+}
+
+fn report(asked: &Asked, found: Option<&Found>, deleted: Option<&[Deleted]>) -> anyhow::Result<()> {
+    let text = if asked.json {
+        let report = Report { found, big_is_more_than: asked.big, deleted };
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        let found = found.map(|found| drawing::table(found, asked.big)).unwrap_or_default();
+        let deleted = deleted.map(drawing::deleted).unwrap_or_default();
+        match (found.is_empty(), deleted.is_empty()) {
+            (false, false) => format!("{found}\n{deleted}"),
+            _ => found + &deleted,
+        }
+    };
+    // Whoever closed the pipe has read enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// One line on stderr that changes, where somebody looks at it.
+struct Line {
+    lively: bool,
+    drawn: Option<Instant>,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self { lively: std::io::stderr().is_terminal(), drawn: None }
+    }
+
+    fn draw(&mut self, text: impl FnOnce() -> String) {
+        if self.lively && self.drawn.is_none_or(|drawn| drawn.elapsed() > DRAW_EVERY) {
+            self.drawn = Some(Instant::now());
+            eprint!("\r\x1b[K{}", text());
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn wipe(&mut self) {
+        if self.drawn.take().is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Big keys: exactly those are found, and what is removed is gone while its neighbours stay; on one
+//! Redis, one Valkey, a Cluster, and a primary with sentinels.
+
+use std::collections::BTreeSet;
+
+use holdfast::jobs::keys::{BATCH, Big, Error, Found, Kind, Search, With, find, look_at, remove};
+use holdfast::lock::Redis;
+use redis::{Cmd, FromRedisValue, RedisResult, cmd};
+
+use crate::topology::{self, Running, Topology, ask};
+
+const EVERYWHERE: [Topology; 4] =
+    [Topology::Redis, Topology::Valkey, Topology::Cluster, Topology::Sentinel];
+const TYPES: [&str; 5] = ["hash", "set", "zset", "list", "stream"];
+
+/// Redis in some shape, with nothing in it.
+pub struct Keep {
+    running: Running,
+    redis: Redis,
+}
+
+impl Keep {
+    /// `None` when there is no such program here, which is said.
+    pub fn start(topology: Topology) -> Option<Self> {
+        let running = topology::start(topology)?;
+        let redis = Redis::open(&running.url).unwrap();
+        Some(Self { running, redis })
+    }
+
+    pub fn one() -> Self {
+        Self::start(Topology::Redis).unwrap()
+    }
+
+    pub fn url(&self) -> &str {
+        &self.running.url
+    }
+
+    pub async fn says<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> T {
+        self.redis.query(command.clone()).await.unwrap()
+    }
+
+    /// A key of that type with so many elements (or bytes).
+    pub async fn put(&self, kind: &str, key: &[u8], length: u64) {
+        self.redis.query::<redis::Value>(more(kind, key, 0, length)).await.unwrap();
+    }
+
+    pub async fn has(&self, key: &[u8]) -> bool {
+        self.says(cmd("EXISTS").arg(key)).await
+    }
+
+    /// How many keys there are.
+    pub async fn count(&self) -> u64 {
+        let mut count = 0;
+        for server in self.redis.each().await.unwrap() {
+            count += server.query::<u64>(cmd("DBSIZE")).await.unwrap();
+        }
+        count
+    }
+
+    async fn find(&self, search: &Search) -> Found {
+        find(&self.redis, search, |_| {}).await.unwrap()
+    }
+
+    /// Calls of a command since the statistics were reset, on all servers.
+    async fn calls(&self, command: &str) -> u64 {
+        let mut calls = 0;
+        for server in self.redis.each().await.unwrap() {
+            let info = cmd("INFO").arg("commandstats").to_owned();
+            let info: String = server.query(info).await.unwrap();
+            let line = format!("cmdstat_{command}:calls=");
+            let found = info.lines().find_map(|said| said.strip_prefix(&line));
+            calls += found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
+        }
+        calls
+    }
+
+    async fn forget_calls(&self) {
+        for server in self.redis.each().await.unwrap() {
+            let reset = cmd("CONFIG").arg("RESETSTAT").to_owned();
+            server.query::<()>(reset).await.unwrap();
+        }
+    }
+}
+
+/// The command that adds so many elements, numbered from `first` on.
+fn more(kind: &str, key: &[u8], first: u64, length: u64) -> Cmd {
+    let mut script = cmd("EVAL");
+    let add = match kind {
+        "string" => return cmd("SET").arg(key).arg("x".repeat(length as usize)).to_owned(),
+        "hash" => "redis.call('HSET', KEYS[1], 'field' .. i, i)",
+        "set" => "redis.call('SADD', KEYS[1], 'member' .. i)",
+        "zset" => "redis.call('ZADD', KEYS[1], i, 'member' .. i)",
+        "list" => "redis.call('RPUSH', KEYS[1], i)",
+        "stream" => "redis.call('XADD', KEYS[1], '*', 'number', i)",
+        other => panic!("{other}"),
+    };
+    script.arg(format!("for i = ARGV[1], ARGV[2] - 1 do {add} end")).arg(1).arg(key);
+    script.arg(first).arg(first + length).to_owned()
+}
+
+fn names(found: &Found) -> BTreeSet<String> {
+    found.top.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
+    for topology in EVERYWHERE {
+        let Some(keep) = Keep::start(topology) else { continue };
+        for number in 0..500 {
+            for kind in TYPES.into_iter().chain(["string"]) {
+                keep.put(kind, format!("small:{kind}:{number}").as_bytes(), 1 + number % 40).await;
+            }
+        }
+        let mut big = BTreeSet::new();
+        for kind in TYPES {
+            keep.put(kind, format!("just-not:{kind}").as_bytes(), 5_000).await;
+            keep.put(kind, format!("big:{kind}").as_bytes(), 5_001).await;
+            big.insert(format!("big:{kind}"));
+        }
+        keep.put("string", b"just-not:string", 10_240).await;
+        keep.put("string", b"big:string", 10_241).await;
+        big.insert("big:string".to_owned());
+
+        for by_memory in [true, false] {
+            let search = Search { by_memory, only_big: true, ..Search::default() };
+            let found = keep.find(&search).await;
+            assert_eq!(names(&found), big, "{topology:?}");
+            assert_eq!((found.big, found.seen, found.gone), (6, 3_012, 0), "{topology:?}");
+            assert_eq!((found.all, found.by_memory), (3_012, by_memory));
+            assert_eq!(found.servers, if topology == Topology::Cluster { 3 } else { 1 });
+            let lengths: u64 = found.top.iter().map(|entry| entry.length.unwrap()).sum();
+            assert_eq!(lengths, 5 * 5_001 + 10_241);
+            assert!(found.types.values().all(|total| total.keys == 502 && total.big == 1));
+        }
+        let search = Search { pattern: "big:[hl]*".to_owned(), ..Search::default() };
+        let found = keep.find(&search).await;
+        assert_eq!((found.seen, names(&found).len()), (2, 2), "{topology:?}");
+        // Not one of the largest six is small, and not one more is listed than was asked for.
+        let found = keep.find(&Search { top: 12, by_memory: false, ..Search::default() }).await;
+        assert!(found.top[..6].iter().all(|entry| entry.big), "{:?}", found.top);
+        assert!(names(&found).iter().all(|name| !name.starts_with("small")), "{:?}", found.top);
+        assert_eq!(found.top.len(), 12);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_weighs_most_is_not_what_has_most_elements() {
+    let keep = Keep::one();
+    keep.put("list", b"many", 6_000).await;
+    let mut heavy = cmd("HSET");
+    heavy.arg("heavy");
+    for field in 0..10 {
+        heavy.arg(field).arg("x".repeat(200_000));
+    }
+    keep.says::<()>(&heavy).await;
+    keep.put("string", b"text", 30_000).await;
+
+    let by_memory = keep.find(&Search::default()).await;
+    let order = |found: &Found| -> Vec<String> {
+        found.top.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect()
+    };
+    assert_eq!(order(&by_memory)[0], "heavy");
+    let weight = by_memory.top[0].memory_bytes.unwrap();
+    assert!((2_000_000..3_000_000).contains(&weight), "{weight}");
+    assert!(!by_memory.top[0].big, "it has ten elements");
+    // 30,000 bytes are 2.9 times what is big, 6,000 elements 1.2 times.
+    let by_elements = keep.find(&Search { by_memory: false, ..Search::default() }).await;
+    assert_eq!(order(&by_elements), ["text", "many", "heavy"]);
+    let strict = Big { string_bytes: 30_000, elements: 9 };
+    let found = keep.find(&Search { big: strict, only_big: true, ..Search::default() }).await;
+    assert_eq!(names(&found), ["heavy", "many"].map(str::to_owned).into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_sends_nothing_that_writes_or_takes_long() {
+    let keep = Keep::one();
+    for kind in TYPES.into_iter().chain(["string"]) {
+        keep.put(kind, kind.as_bytes(), 6_000).await;
+    }
+    let dirty = async || -> String {
+        let info: String = keep.says(cmd("INFO").arg("persistence")).await;
+        info.lines().find(|line| line.starts_with("rdb_changes_since")).unwrap().to_owned()
+    };
+    let before = dirty().await;
+    keep.forget_calls().await;
+    keep.find(&Search::default()).await;
+    assert_eq!(dirty().await, before);
+    let info: String = keep.says(cmd("INFO").arg("commandstats")).await;
+    let sent = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
+    let harmless = [
+        "scan",
+        "type",
+        "memory|usage",
+        "strlen",
+        "llen",
+        "scard",
+        "zcard",
+        "hlen",
+        "xlen",
+        "dbsize",
+        "info",
+        "config|resetstat",
+        "client|setinfo",
+        "hello",
+        "ping",
+        "select",
+    ];
+    for command in sent {
+        assert!(harmless.contains(&command), "{command} was sent");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_go_while_they_are_looked_at_are_skipped() {
+    let keep = Keep::one();
+    for number in 0..3_000 {
+        keep.put("set", format!("going:{number}").as_bytes(), 2).await;
+    }
+    // At each step the next ones go, and some become something else.
+    let (url, mut step) = (keep.url().to_owned(), 0);
+    let search = Search::default();
+    let found = find(&keep.redis, &search, |_| {
+        for number in step * 100..step * 100 + 50 {
+            let _: i64 = ask(&url, &format!("DEL going:{number}")).unwrap();
+            let _: String = ask(&url, &format!("SET going:{} x", number + 50)).unwrap();
+        }
+        step += 1;
+    });
+    let found = found.await.unwrap();
+    let kept: u64 = found.types.values().map(|total| total.keys).sum();
+    assert_eq!(found.seen, kept + found.gone);
+    assert!(kept >= 1_500, "half of them are there throughout: {kept}");
+    assert!(look_at(&keep.redis, b"nothing", Big::default()).await.unwrap().is_none());
+    let removed = remove(&keep.redis, b"nothing", With::Batches, |_| {}).await.unwrap();
+    assert!(removed.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_type_is_removed_and_its_neighbours_stay() {
+    const LENGTH: u64 = 3_456;
+    for topology in EVERYWHERE {
+        let Some(keep) = Keep::start(topology) else { continue };
+        for with in [With::Batches, With::Unlink] {
+            for kind in TYPES.into_iter().chain(["string"]) {
+                // With a zero byte, and no letters of any language.
+                let name = [kind.as_bytes(), b"\x00\xff{"].concat();
+                let neighbours =
+                    [name[..name.len() - 1].to_vec(), [&name[..], b"x"].concat(), b"x".to_vec()];
+                for neighbour in &neighbours {
+                    keep.put(kind, neighbour, 700).await;
+                }
+                keep.put(kind, &name, LENGTH).await;
+                keep.forget_calls().await;
+                let mut heard = Vec::new();
+                let done = remove(&keep.redis, &name, with, |gone| heard.push(gone)).await;
+                let done = done.unwrap().unwrap();
+                assert_eq!((done.removed, done.left), (LENGTH, 0), "{topology:?} {kind} {done:?}");
+                assert!(!keep.has(&name).await, "{topology:?} {kind}");
+                assert!(heard.is_sorted() && heard.last() == Some(&LENGTH), "{heard:?}");
+                let whole = keep.calls("del").await + keep.calls("unlink").await;
+                if with == With::Batches && kind != "string" {
+                    assert_eq!(done.with, With::Batches);
+                    assert!(done.commands >= LENGTH / BATCH, "{kind}: {done:?}");
+                    // An empty stream is still there, and has to be named once.
+                    assert_eq!(whole, u64::from(kind == "stream"), "{kind} was removed piecewise");
+                } else {
+                    assert_eq!((done.with, whole, done.commands), (With::Unlink, 1, 1), "{kind}");
+                }
+                for neighbour in &neighbours {
+                    let there = look_at(&keep.redis, neighbour, Big::default()).await.unwrap();
+                    assert_eq!(there.unwrap().length, Some(700), "{topology:?} {kind}");
+                    keep.says::<u64>(cmd("DEL").arg(neighbour)).await;
+                }
+            }
+        }
+        assert_eq!(keep.count().await, 0);
+    }
+}
+
+/// How a small hash or set is kept, all in one piece, does not make a batch larger.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_bounded_by_elements_and_by_bytes() {
+    let keep = Keep::one();
+    for setting in ["hash-max-listpack-entries", "set-max-intset-entries"] {
+        keep.says::<()>(cmd("CONFIG").arg("SET").arg(setting).arg(100_000)).await;
+    }
+    keep.put("hash", b"in-one-piece", 10 * BATCH).await;
+    keep.forget_calls().await;
+    remove(&keep.redis, b"in-one-piece", With::Batches, |_| {}).await.unwrap();
+    assert_eq!(keep.calls("hdel").await, 10);
+
+    for field in 0..60 {
+        keep.says::<()>(cmd("HSET").arg("heavy").arg(field).arg("x".repeat(300_000))).await;
+    }
+    keep.forget_calls().await;
+    let done = remove(&keep.redis, b"heavy", With::Batches, |_| {}).await.unwrap().unwrap();
+    assert_eq!((done.removed, done.left), (60, 0));
+    let calls = keep.calls("hdel").await;
+    assert!(calls >= 60 / 4, "at most about 1 MB at once, and it took {calls}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_left() {
+    const LENGTH: u64 = 4_000;
+    let keep = Keep::one();
+    for kind in TYPES {
+        keep.put(kind, kind.as_bytes(), LENGTH).await;
+        // For every batch that goes, two come.
+        let (url, mut next) = (keep.url().to_owned(), LENGTH);
+        let grow = |_| {
+            let _: redis::Value = say(&url, &more(kind, kind.as_bytes(), next, 2 * BATCH)).unwrap();
+            next += 2 * BATCH;
+        };
+        let done = remove(&keep.redis, kind.as_bytes(), With::Batches, grow).await;
+        let done = done.unwrap().unwrap();
+        assert!(done.removed <= 2 * (LENGTH + BATCH), "{kind}: {done:?}");
+        let there = look_at(&keep.redis, kind.as_bytes(), Big::default()).await.unwrap().unwrap();
+        assert_eq!(there.length, Some(done.left), "{kind}");
+        assert!(done.left > LENGTH, "{kind}: {done:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_added_for_a_while_is_removed_too() {
+    const LENGTH: u64 = 4_000;
+    let keep = Keep::one();
+    for kind in TYPES {
+        keep.put(kind, kind.as_bytes(), LENGTH).await;
+        let (url, mut next) = (keep.url().to_owned(), LENGTH);
+        let grow = |_| {
+            if next < LENGTH + 5 * 100 {
+                let _: redis::Value = say(&url, &more(kind, kind.as_bytes(), next, 100)).unwrap();
+                next += 100;
+            }
+        };
+        let done = remove(&keep.redis, kind.as_bytes(), With::Batches, grow).await;
+        let done = done.unwrap().unwrap();
+        assert_eq!((done.left, done.removed), (0, LENGTH + 500), "{kind}: {done:?}");
+        assert!(!keep.has(kind.as_bytes()).await, "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_become_something_else_meanwhile_is_left_alone() {
+    let keep = Keep::one();
+    for kind in TYPES {
+        keep.put(kind, kind.as_bytes(), 4_000).await;
+        let url = keep.url().to_owned();
+        let replace = |_| {
+            let _: i64 = ask(&url, &format!("DEL {kind}")).unwrap();
+            let _: String = ask(&url, &format!("SET {kind} precious")).unwrap();
+        };
+        let done = remove(&keep.redis, kind.as_bytes(), With::Batches, replace).await;
+        assert!(matches!(done, Err(Error::Changed(ref name)) if name == kind), "{kind}: {done:?}");
+        assert_eq!(keep.says::<String>(cmd("GET").arg(kind)).await, "precious", "{kind}");
+    }
+}
+
+/// As some that are run by others do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
+    let keep = Keep::one();
+    let rules = "ACL SETUSER limited on >secret ~* &* +@all -memory -unlink";
+    let _: String = ask(keep.url(), rules).unwrap();
+    keep.put("zset", b"many", 7_000).await;
+    keep.put("hash", b"few", 3).await;
+    keep.put("stream", b"stream", 600).await;
+    keep.put("string", b"text", 600).await;
+    let url = format!("{}?user=limited&pass=secret", keep.url());
+    let limited = Redis::open(&url).unwrap();
+
+    let found = find(&limited, &Search::default(), |_| {}).await.unwrap();
+    assert!(found.no_memory.as_ref().is_some_and(|why| why.contains("memory|usage")), "{found:?}");
+    assert!(!found.by_memory);
+    assert_eq!(found.top[0].name, b"many", "by elements instead");
+    assert!(found.top.iter().all(|entry| entry.memory_bytes.is_none()));
+    for (name, kind) in
+        [("many", Kind::SortedSet), ("stream", Kind::Stream), ("text", Kind::String)]
+    {
+        let there = look_at(&limited, name.as_bytes(), Big::default()).await.unwrap().unwrap();
+        assert_eq!(there.kind, kind);
+        let done = remove(&limited, name.as_bytes(), With::Unlink, |_| {}).await.unwrap().unwrap();
+        assert!(done.unlink_refused && done.with == With::Batches && done.left == 0, "{done:?}");
+        assert!(!keep.has(name.as_bytes()).await);
+    }
+    assert_eq!(keep.count().await, 1);
+}
+
+/// On a connection of its own, from within something that can't wait.
+fn say<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> {
+    command.query(&mut redis::Client::open(url)?.get_connection()?)
+}

@@ -1,0 +1,187 @@
+//! `holdfast keys` as somebody uses it: what it prints, what it refuses, and that it removes only
+//! what it was told to.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use holdfast::lock::{Ask, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
+use serde_json::Value;
+
+use crate::keys::Keep;
+use crate::topology::Topology;
+
+/// Runs it; nobody is at its terminal, because it has none.
+fn keys(url: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"HOLDFAST_") {
+            command.env_remove(name);
+        }
+    }
+    command.arg("keys").args(arguments).env("REDIS_URL", url).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What it printed, when it went well.
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout)
+}
+
+/// Why it did not.
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    text(&output.stderr)
+}
+
+/// Something big of every type, something small, and something of the shop's.
+async fn filled(topology: Topology) -> Option<Keep> {
+    let keep = Keep::start(topology)?;
+    for kind in ["hash", "set", "zset", "list", "stream"] {
+        keep.put(kind, format!("big:{kind}").as_bytes(), 5_500).await;
+        keep.put(kind, format!("small:{kind}").as_bytes(), 10).await;
+    }
+    keep.put("string", b"big:\x00\xff\n", 20_000).await;
+    keep.put("zset", b"holdfast:expiry:{1}", 6_000).await;
+    Some(keep)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_and_the_json_say_the_same() {
+    for topology in [Topology::Redis, Topology::Cluster] {
+        let Some(keep) = filled(topology).await else { continue };
+        let said: Value = serde_json::from_str(&printed(&keys(keep.url(), &["--json"]))).unwrap();
+        assert_eq!(
+            (&said["seen"], &said["all"], &said["big"]),
+            (&12.into(), &12.into(), &7.into())
+        );
+        assert_eq!(said["big_is_more_than"]["elements"], 5_000);
+        assert!(said.get("deleted").is_none(), "{said:#}");
+        let table = printed(&keys(keep.url(), &[]));
+        let lines: Vec<&str> = table.lines().collect();
+        let top = said["top"].as_array().unwrap();
+        assert_eq!(top.len(), 12);
+        for (entry, line) in top.iter().zip(&lines[1..]) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (key, kind) = (entry["key"].as_str().unwrap(), entry["type"].as_str().unwrap());
+            assert_eq!(words.contains(&"*"), entry["big"] == true, "{line}");
+            assert!(words.contains(&kind) && words.last() == Some(&key), "{line} {entry}");
+        }
+        assert!(table.contains("12 of 12 keys looked at"), "{table}");
+        assert!(table.contains("7 big (* a string of more than 10,240 bytes"), "{table}");
+        assert!(table.contains("big:\\x00\\xff\\n"), "what can't be printed: {table}");
+        let few = printed(&keys(keep.url(), &["--top", "2", "--by", "elements"]));
+        assert!(few.contains("no room for them (--top): 5"), "{few}");
+        assert_eq!(keep.count().await, 12);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_removed_without_being_told() {
+    let keep = filled(Topology::Redis).await.unwrap();
+    let why = refused(&keys(keep.url(), &["--delete-big"]));
+    assert!(why.contains("no terminal") && why.contains("--yes"), "{why}");
+    let why = refused(&keys(keep.url(), &["--delete", "big:hash", "nonesuch"]));
+    assert!(why.contains("no key nonesuch") && why.contains("Nothing was removed"), "{why}");
+    let why = refused(&keys(keep.url(), &["--delete", "big:*"]));
+    assert!(why.contains("given whole"), "a name is no pattern: {why}");
+    let why = refused(&keys(keep.url(), &["--delete", "big:\\q"]));
+    assert!(why.contains("backslash"), "{why}");
+    for arguments in [
+        &["--yes"][..],
+        &["--delete"],
+        &["--delete", "big:hash", "--delete-big"],
+        &["--delete", "big:hash", "--pattern", "*"],
+        &["--top", "0"],
+    ] {
+        let output = keys(keep.url(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+    assert_eq!(keep.count().await, 12);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_named_is_removed_and_nothing_else() {
+    let keep = filled(Topology::Redis).await.unwrap();
+    let gone = ["big:\\x00\\xff\\n", "small:list", "big:stream", "small:list"];
+    let told =
+        printed(&keys(keep.url(), &[&["--with", "batches", "--delete"], &gone[..]].concat()));
+    assert!(told.contains("removed      big:\\x00\\xff\\n (string, 20,000 bytes)"), "{told}");
+    assert_eq!(told.lines().count(), 3, "{told}");
+    for name in [&b"big:\x00\xff\n"[..], b"small:list", b"big:stream"] {
+        assert!(!keep.has(name).await, "{name:?}");
+    }
+    assert_eq!(keep.count().await, 9);
+    let told = printed(&keys(keep.url(), &["--json", "--delete", "big:hash"]));
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let one = &told["deleted"][0];
+    assert_eq!((&one["key"], &one["with"]), (&"big:hash".into(), &"unlink".into()), "{told:#}");
+    assert_eq!((&one["removed"], &one["left"]), (&5_500.into(), &0.into()), "{told:#}");
+    assert_eq!(keep.count().await, 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delete_big_removes_the_big_ones_that_are_not_the_shops() {
+    for (topology, with) in [(Topology::Redis, "batches"), (Topology::Cluster, "unlink")] {
+        let Some(keep) = filled(topology).await else { continue };
+        // It lists, and removes, at most so many at a time.
+        let some = ["--delete-big", "--yes", "--with", with, "--top", "4"];
+        let told = printed(&keys(keep.url(), &some));
+        assert_eq!(told.lines().filter(|line| line.starts_with("removed ")).count(), 4, "{told}");
+        assert!(told.contains("the shop's own, which stay: 1"), "{told}");
+        assert_eq!(keep.count().await, 8);
+        let told = printed(&keys(keep.url(), &["--delete-big", "--yes", "--json"]));
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["deleted"].as_array().map(Vec::len), Some(2), "{told:#}");
+        assert_eq!(told["left_out"], 1);
+        assert!(keep.has(b"holdfast:expiry:{1}").await);
+        assert_eq!(keep.count().await, 6, "the small ones and the shop's");
+        let told = printed(&keys(keep.url(), &["--delete-big", "--yes", "--force"]));
+        assert!(told.contains("removed      holdfast:expiry:{1}"), "{told}");
+        assert_eq!(keep.count().await, 5);
+        printed(&keys(keep.url(), &["--delete-big", "--yes"]));
+        assert_eq!(keep.count().await, 5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
+    let keep = Keep::one();
+    let locks = Locks::new(Redis::open(keep.url()).unwrap(), Settings::default());
+    let held = [LockKey::new("{sku:tea}").unwrap()];
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    let ask = Ask { kind: Kind::Owner, wait: Wait::Try, ttl: None, deadline, keys: &held };
+    let Outcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else { panic!("it is free") };
+    let name = "holdfast:lock:{sku:tea}";
+    let why = refused(&keys(keep.url(), &["--delete", name]));
+    assert!(why.contains("--force") && why.contains("held twice"), "{why}");
+    assert_eq!(locks.held().await.unwrap().len(), 1);
+    // Another shop's are nobody's business here.
+    let other = keys(keep.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
+    assert!(refused(&other).contains("other:"));
+    let forced = keys(keep.url(), &["--delete", name, "--force"]);
+    assert!(text(&forced.stderr).contains("because of --force"), "{forced:?}");
+    printed(&forced);
+    let left: BTreeSet<String> =
+        locks.held().await.unwrap().into_iter().map(|lock| lock.key).collect();
+    assert!(left.is_empty(), "{left:?}");
+    guards.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_said_and_what_to_do() {
+    let why = refused(&keys("http://127.0.0.1", &[]));
+    assert!(why.contains("redis-cluster://") && why.contains("REDIS_URL"), "{why}");
+    let why = refused(&keys("redis+unix:///nowhere/redis.sock", &[]));
+    assert!(why.contains("Redis"), "{why}");
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    nowhere.args(["keys", "--data", "/nowhere"]).env_remove("REDIS_URL").stdin(Stdio::null());
+    let why = refused(&nowhere.output().unwrap());
+    assert!(why.contains("--redis-url") && why.contains("/nowhere"), "{why}");
+}
