@@ -15,7 +15,7 @@ pub struct Source {
 }
 
 /// What is shown beside strategies.
-const FILES: [Source; 2] = [
+const FILES: [Source; 4] = [
     Source {
         name: "claim.lua",
         about: "how a worker gets what is due: put off, not taken out",
@@ -27,6 +27,18 @@ const FILES: [Source; 2] = [
         about: "how an order is given back, once",
         path: "src/shop/orders/unpaid.rs",
         text: include_str!("../shop/orders/unpaid.rs"),
+    },
+    Source {
+        name: "priority.rs",
+        about: "who goes first, and why nobody waits for ever",
+        path: "src/lock/ladder/priority.rs",
+        text: include_str!("../lock/ladder/priority.rs"),
+    },
+    Source {
+        name: "remove.rs",
+        about: "how a big key is removed without a stall",
+        path: "src/jobs/keys/remove.rs",
+        text: include_str!("../jobs/keys/remove.rs"),
     },
 ];
 

@@ -1,5 +1,8 @@
 //! The worker of one replica: claims what is due, gives it back, says that it is done.
 //!
+//! What has to wait for less than its claim lasts waits here, in a delay queue in memory: it is gone
+//! with the process, and then the claim ends as well. What has to wait longer is put off in Redis.
+//!
 //! It may be killed between any two of its steps. Before the transaction commits nothing has
 //! happened, and what was claimed is due again when [`HIDDEN`] is over; afterwards the order is no
 //! longer pending, and whoever claims it then only takes it out of the queue.
@@ -9,12 +12,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use rand::RngExt as _;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::time::DelayQueue;
 use uuid::Uuid;
 
-use super::queue::DelayQueue;
+use super::queue;
 use super::{Unpaid, failures};
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
 use crate::shop::orders::MOST_LINES;
@@ -54,6 +58,8 @@ pub(super) struct Worker {
     unpaid: Unpaid,
     replica: String,
     board: Board,
+    /// Orders whose row was taken, until they are looked at again.
+    soon: DelayQueue<OrderId>,
     /// Whether something was away the last time, so that it is said once.
     away: bool,
 }
@@ -61,7 +67,8 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(shop: &Shop, unpaid: &Unpaid, replica: &str, board: &Board) -> Self {
         let (shop, unpaid, board) = (shop.clone(), unpaid.clone(), board.clone());
-        Self { shop, unpaid, replica: replica.to_owned(), board, away: false }
+        let (replica, soon) = (replica.to_owned(), DelayQueue::new());
+        Self { shop, unpaid, replica, board, soon, away: false }
     }
 
     /// Works for ever.
@@ -87,8 +94,31 @@ impl Worker {
                     LOOK_EVERY + by_chance(LOOK_EVERY)
                 }
             };
-            sleep(pause).await;
+            let again = self.soon_within(pause).await;
+            if !again.is_empty()
+                && let Err(error) = self.settle(again).await
+            {
+                self.note(&Err(error));
+            }
         }
+    }
+
+    /// What is to be looked at again, if that is sooner than the pause is over.
+    async fn soon_within(&mut self, pause: Duration) -> Vec<OrderId> {
+        let mut again = Vec::new();
+        let first = timeout(pause, async {
+            match self.soon.next().await {
+                Some(first) => first,
+                None => std::future::pending().await,
+            }
+        });
+        if let Ok(first) = first.await {
+            again.push(first.into_inner());
+            while let Some(Some(next)) = self.soon.next().now_or_never() {
+                again.push(next.into_inner());
+            }
+        }
+        again
     }
 
     /// Claims what is due and gives it back. After what pause the queue is to be asked again.
@@ -109,7 +139,7 @@ impl Worker {
     /// Looks in Postgres for what the queue should have given us, and puts it in again: so each is
     /// given to one worker. What it has no room for, and all of it while Redis is away, is done
     /// here and now.
-    async fn look_back(&self) -> Result<(), Error> {
+    async fn look_back(&mut self) -> Result<(), Error> {
         let overdue = failures::overdue(&self.shop, OVERDUE, MOST_OVERDUE).await?;
         if overdue.is_empty() {
             return Ok(());
@@ -126,7 +156,7 @@ impl Worker {
     }
 
     /// Does with each of the orders what is to be done now.
-    async fn settle(&self, orders: Vec<OrderId>) -> Result<(), Error> {
+    async fn settle(&mut self, orders: Vec<OrderId>) -> Result<(), Error> {
         let watched = self.conditions(|point| point == Point::Claimed);
         watched
             .probe
@@ -154,59 +184,70 @@ impl Worker {
             Probe::Off => self.conditions(|point| point != Point::Claimed),
             Probe::Lab(_) => watched,
         };
+        let worker: &Self = self;
         let groups = groups(due).into_iter().enumerate();
-        futures_util::stream::iter(groups)
-            .for_each_concurrent(AT_ONCE, |(at, group)| {
-                let conditions = if at == 0 { watched.clone() } else { self.usual() };
-                self.give_back(group, conditions)
+        let taken: Vec<Vec<OrderId>> = futures_util::stream::iter(groups)
+            .map(|(at, group)| {
+                let conditions = if at == 0 { watched.clone() } else { worker.usual() };
+                worker.give_back(group, conditions)
             })
+            .buffer_unordered(AT_ONCE)
+            .collect()
             .await;
+        for order in taken.into_iter().flatten() {
+            self.soon.insert(order, ROW_TAKEN);
+        }
         Ok(())
     }
 
-    async fn give_back(&self, group: Vec<Due>, conditions: Conditions) {
+    /// Gives them back, whatever it takes. Those whose rows are taken.
+    async fn give_back(&self, group: Vec<Due>, conditions: Conditions) -> Vec<OrderId> {
         let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
+        let mut taken = Vec::new();
         match self.attempt(group.clone(), &conditions).await {
-            Ok(()) => {}
+            Ok(rows) => taken = rows,
             // One of them is bad: it shall not keep the others.
             Err(cause) if group.len() > 1 => {
                 tracing::warn!(cause, orders = group.len(), "unpaid orders, one by one");
                 for due in group {
                     let order = due.0;
-                    if let Err(cause) = self.attempt(vec![due], &self.usual()).await {
-                        self.failed(order, &cause).await;
+                    match self.attempt(vec![due], &self.usual()).await {
+                        Ok(rows) => taken.extend(rows),
+                        Err(cause) => self.failed(order, &cause).await,
                     }
                 }
             }
             Err(cause) => self.failed(orders[0], &cause).await,
         }
+        taken
     }
 
     /// Gives them back, or says what is wrong with them. That a lock was not had, or a server was
     /// away, is nothing that is wrong with an order: it is tried again soon.
-    async fn attempt(&self, group: Vec<Due>, conditions: &Conditions) -> Result<(), String> {
+    async fn attempt(
+        &self,
+        group: Vec<Due>,
+        conditions: &Conditions,
+    ) -> Result<Vec<OrderId>, String> {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
         match unpaid::give_back(&self.shop, conditions, group).await {
             Ok(Ok(given_back)) => {
                 metrics::counter!("holdfast_unpaid_given_back_total")
                     .increment(given_back.len() as u64);
                 let done: Vec<Uuid> = given_back.iter().map(|order| order.0).collect();
-                let taken: Vec<_> =
-                    ids.difference(&given_back).map(|order| (order.0, ROW_TAKEN)).collect();
                 self.forget(&done).await;
-                self.put_off(&taken).await;
-                Ok(())
+                Ok(ids.difference(&given_back).copied().collect())
             }
             Ok(Err(refusal)) => {
                 tracing::debug!(?refusal, "unpaid orders are left for later");
                 self.leave_for_later(&ids).await;
-                Ok(())
+                Ok(Vec::new())
             }
             Err(Error::Bug(cause)) => Err(cause),
             Err(error) => {
                 tracing::warn!(%error, "unpaid orders are left for later");
                 self.leave_for_later(&ids).await;
-                Ok(())
+                Ok(Vec::new())
             }
         }
     }
@@ -249,7 +290,7 @@ impl Worker {
         Conditions::usual(&self.shop, Uuid::now_v7())
     }
 
-    fn queue(&self) -> &DelayQueue {
+    fn queue(&self) -> &queue::DelayQueue {
         self.unpaid.queue()
     }
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::Crowd;
+use crate::lab::looks::until;
 use crate::lab::runner;
 use crate::lab::stage::{Answer, Asking, Stage, Wish};
 use crate::shop::Sku;
@@ -28,7 +29,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "nobody answers them, and nothing says that they were there",
     ],
     right: 2,
-    shows: &["queue"],
+    shows: &["queue", "priority.rs"],
     takeaway: [
         "One consumer needs no lock, because nobody else works; a second replica is a second \
          consumer.",
@@ -203,6 +204,9 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let (leased, sku) = (stage.item(10).await?, stage.item(10).await?);
     let unpaid = stage.answer(stage.order("unpaid", 0, &leased, &Wish::under("queue"))).await?;
     let due = due_at(&unpaid.body).context("the order is due at no time")?;
+    let id = unpaid.order().context("the order has no id")?;
+    let queue = &stage.unpaid_queue()?;
+    until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
     let lease = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
     let renewed = stage.order("L, under a lease", 0, &leased, &lease);
     stage.until_held(&renewed).await?;
@@ -232,21 +236,21 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     stage.answer(renewed).await?;
     let elsewhere = stage.answer(stage.order("D, other replica", 1, &sku, &trying)).await?;
     stage.until_free(&leased).await?;
-    let id = unpaid.order().context("the order has no id")?;
     let kept = stage.order_as_read(1, id).await?;
+    let queued = queue.has(id).await?;
     let audit = stage.audit(&sku).await?;
     stage
         .say(
             "The replica is killed. B and C are never answered. D knew that it was not taken, and \
              is served by the other replica. The timer is gone and so the lease ends, as it should; \
-             the time when an unpaid order is due is kept in Postgres, and is still there.",
+             an unpaid order is still in the delay queue in Redis, and when it is due in Postgres.",
         )
         .await;
     Ok(Killed {
         unanswered,
         knew: told.problem() == Some("lock-busy") && elsewhere.is_done() && audit.sold == 1,
         forgot: timer_ran,
-        kept: due_at(&kept) == Some(due),
+        kept: due_at(&kept) == Some(due) && queued,
     })
 }
 
