@@ -102,6 +102,10 @@ pub struct Serve {
     /// Whether the lab is on: its headers, its throw-away items, its broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
     pub lab: Switch,
+    /// Whether this replica runs scheduled jobs (the hourly audit, purging what is old). All
+    /// replicas may: each run is done by one of them
+    #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
+    pub jobs: Switch,
     /// How two changes of one value are kept apart, and for how long
     #[command(flatten)]
     pub lock: LockSettings,

@@ -21,6 +21,8 @@ mod figures;
 mod history;
 mod holders;
 mod idempotency;
+mod jobs;
+mod jobs_replicas;
 mod journey;
 mod ladder;
 mod observer;

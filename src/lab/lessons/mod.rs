@@ -18,6 +18,7 @@ mod outlived;
 mod pipeline;
 mod redlock;
 mod reentrant;
+mod run_once;
 mod two_items;
 mod waiting;
 mod watchdog;
@@ -68,7 +69,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 22] = [
+pub static LESSONS: [&Lesson; 23] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -83,6 +84,7 @@ pub static LESSONS: [&Lesson; 22] = [
     &redlock::LESSON,
     &wrong_key::LESSON,
     &fence::LESSON,
+    &run_once::LESSON,
     &double_submit::LESSON,
     &machine_gun::LESSON,
     &no_rollback::LESSON,
