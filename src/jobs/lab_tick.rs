@@ -32,7 +32,10 @@ pub(super) const JOB: Job = Job {
 /// # Errors
 /// Postgres's.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
-    let key = format!("{{job:{NAME}}}");
+    let seen = || Seen { key: format!("{{job:{NAME}}}"), value: None, fence: turn.fence };
+    if turn.fence.is_some() {
+        turn.probe.at(Point::Held, [seen()]).await;
+    }
     let once = turn.is_kept.then(|| format!("{NAME} {}", turn.due_at.unix_timestamp_nanos()));
     let made = sqlx::query!(
         "insert into lab_marks (due_at, replica, fence, once) values ($1, $2, $3, $4)
@@ -44,7 +47,7 @@ pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     )
     .execute(&mut *turn.shop.connection().await?)
     .await?;
-    turn.probe.at(Point::Write, [Seen { key, value: None, fence: turn.fence }]).await;
+    turn.probe.at(Point::Write, [seen()]).await;
     Ok(json!({ "marks": made.rows_affected() }))
 }
 

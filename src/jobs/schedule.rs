@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::store;
@@ -126,7 +126,10 @@ impl Scheduler {
     /// Looks, and begins what is to be begun, until the replica is told to end; returns at once
     /// where it is off.
     pub async fn run(self) {
-        while self.0.on {
+        if !self.0.on {
+            return;
+        }
+        loop {
             let pause = self.look().await;
             tokio::select! {
                 () = self.0.by.stop.cancelled() => return,
@@ -210,22 +213,10 @@ impl Scheduler {
     }
 
     async fn take(&self, offer: &Offer) -> Result<Came, Error> {
-        let began = Instant::now();
         let came = turn::take(&self.0.by, offer).await?;
         self.back(&self.0.redis_is_away, "Redis");
-        let (job, ms) = (offer.job.name, began.elapsed().as_millis());
-        if came.was_run() {
-            let outcome = came.word();
-            metrics::counter!("holdfast_job_runs_total", "job" => job, "outcome" => outcome)
-                .increment(1);
-        }
-        match &came {
-            Came::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
-            Came::Failed(why) => tracing::warn!(job, ms, why, "a job failed; it is tried again"),
-            Came::Parked(why) => tracing::error!(job, ms, why, "a job is parked: see /jobs"),
-            Came::Late => tracing::warn!(job, ms, "a job ended after another had followed it"),
-            Came::Already => drop(self.settled().insert(job, offer.due_at)),
-            Came::Stopped | Came::Busy(_) | Came::NotYet => {}
+        if matches!(came, Came::Already) {
+            self.settled().insert(offer.job.name, offer.due_at);
         }
         Ok(came)
     }

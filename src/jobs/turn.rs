@@ -133,12 +133,28 @@ pub(super) async fn take(by: &By, offer: &Offer) -> Result<Came, Error> {
     };
     let began = Instant::now();
     let came = under_lock(by, offer, &key, &mut guards).await;
-    if came.as_ref().is_ok_and(Came::was_run) {
+    if let Ok(came) = &came
+        && came.was_run()
+    {
+        note(offer.job, came, began.elapsed());
         keep_at_least(by, offer, &key, &guards, began).await;
     }
     guards.release().await;
     offer.probe.at(Point::Release, [Seen::key(key.as_str())]).await;
     came
+}
+
+/// Says what came of it, as soon as it is written.
+fn note(job: &Job, came: &Came, took: Duration) {
+    let (job, outcome, ms) = (job.name, came.word(), took.as_millis());
+    metrics::counter!("holdfast_job_runs_total", "job" => job, "outcome" => outcome).increment(1);
+    match came {
+        Came::Failed(why) => tracing::warn!(job, ms, why, "a job failed; it is tried again"),
+        Came::Parked(why) => tracing::error!(job, ms, why, "a job is parked: see /jobs"),
+        Came::Late => tracing::warn!(job, ms, "a job ended after another had followed it"),
+        Came::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
+        Came::Stopped | Came::Busy(_) | Came::Already | Came::NotYet => {}
+    }
 }
 
 /// Holds the lock until it was held for as long as the job wants it, unless there is a reason not
@@ -178,7 +194,6 @@ async fn under_lock(
     };
     let fence = guards.fence(key);
     let number = attempt.as_ref().map_or(1, |attempt| attempt.number);
-    offer.probe.at(Point::Held, [Seen { key: key.as_str().to_owned(), value: None, fence }]).await;
     let began = Instant::now();
     let ran = run(by, offer, number, fenced(guards, key)).await;
     metrics::histogram!("holdfast_job_seconds", "job" => offer.job.name).record(began.elapsed());

@@ -243,7 +243,6 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
     assert_eq!(shop.number("select count(*) from effects").await, 1);
 }
 
-#[expect(clippy::panic, reason = "that is what it is for")]
 static PANICS: Job = job("panics", |_| Box::pin(async { panic!("on purpose") }));
 
 #[tokio::test(flavor = "multi_thread")]
@@ -349,7 +348,6 @@ static KEPT: Job =
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
     let shop = bare().await;
-    let stop = CancellationToken::new();
     let (a, b) = (replica(&shop, "a", &KEPT), replica(&shop, "b", &KEPT));
     let first = tokio::spawn({
         let a = a.clone();
@@ -361,7 +359,6 @@ async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
     assert!(matches!(late, Came::Busy(_)), "{late:?}");
     assert!(!first.is_finished());
     first.abort();
-    stop.cancel();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -188,11 +188,11 @@ const OLD_AND_YOUNG: [&str; 4] = [
     "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
                            ended_at, result)
      select job, now() - n * interval '1 day', 'done', 5, 'x', 1, now() - n * interval '1 day',
-            now(), '{}'
+            now(), '{}'::jsonb
        from generate_series(60, 1, -1) n, unnest(array['often']) job
       union all
      select 'once', now() - interval '90 days', 'done', 5, 'x', 1, now() - interval '90 days',
-            now(), '{}'",
+            now(), '{}'::jsonb",
     "insert into lab_marks (due_at, replica, at)
      select now(), 'x', now() - n * interval '20 hours' from generate_series(0, 2) n",
 ];

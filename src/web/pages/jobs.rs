@@ -175,8 +175,8 @@ fn at(moment_of: OffsetDateTime) -> At {
 /// `12 ms`, `3.4 s`, `2 min 05 s`.
 fn span(ms: i64) -> String {
     match ms {
-        ..1_000 => format!("{ms} ms"),
-        ..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        ..=999 => format!("{ms} ms"),
+        1_000..=59_999 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
         _ => format!("{} min {:02} s", ms / 60_000, ms / 1_000 % 60),
     }
 }
