@@ -150,7 +150,8 @@ pub enum Claim {
 /// over. `parked_until` is when one is tried again that has to be parked.
 ///
 /// # Errors
-/// Postgres's. Whether it was claimed is then unknown; if it was, whoever has the lock next follows.
+/// Postgres's. Whether it was claimed is then unknown; if it was, whoever has the lock next
+/// follows.
 pub async fn claim(
     pool: &Pool,
     holder: Holder<'_>,

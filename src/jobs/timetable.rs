@@ -64,7 +64,7 @@ impl Timetable {
     /// It in words.
     #[must_use]
     pub fn words(&self) -> String {
-        self.0.describe()
+        self.0.describe().trim_end_matches('.').to_owned()
     }
 }
 

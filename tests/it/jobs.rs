@@ -65,17 +65,23 @@ async fn bare() -> Shop {
 
 /// A replica of that shop as far as jobs go, with a Redis connection and a pool of its own.
 fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
-    replica_over(shop, name, job, &services().running.redis_url)
+    replica_over(shop, name, job, &services().running.redis_url, &shop.database_url())
 }
 
-fn replica_over(shop: &Shop, name: &str, job: &'static Job, redis_url: &str) -> Scheduler {
+fn replica_over(
+    shop: &Shop,
+    name: &str,
+    job: &'static Job,
+    redis_url: &str,
+    database_url: &str,
+) -> Scheduler {
     let settings = Settings {
         prefix: shop.prefix.clone(),
         name: Some(name.to_owned()),
         ..Settings::default()
     };
     let domain = Domain {
-        pool: holdfast::db::pool(&shop.database_url(), 4).unwrap(),
+        pool: holdfast::db::pool(database_url, 4).unwrap(),
         locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
         strategy: Strategy::named("batched").unwrap(),
         runtime: Handle::current(),
@@ -364,11 +370,40 @@ async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_redis_no_job_begins_and_others_are_not_kept_from_it() {
     let shop = bare().await;
-    let nowhere = replica_over(&shop, "nowhere", &COUNTS, "redis+unix:///nowhere/redis.sock");
+    let there = "redis+unix:///nowhere/redis.sock";
+    let nowhere = replica_over(&shop, "nowhere", &COUNTS, there, &shop.database_url());
     let asked = nowhere.offer("counts", DUE, Once::LockAndRow, Probe::Off).await;
     assert!(asked.is_err(), "{asked:?}");
     nowhere.look().await;
     assert_eq!(shop.number("select count(*) from job_runs").await, 0);
     let a = replica(&shop, "a", &COUNTS);
     assert!(matches!(offer(&a, DUE).await, Came::Done(_)));
+}
+
+static DOOR: Semaphore = Semaphore::const_new(0);
+static SPEAKS: Job = job("speaks", |_| {
+    Box::pin(async {
+        DOOR.acquire().await?.forget();
+        Ok(json!({ "words": 3 }))
+    })
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_a_run_ended_is_written_when_postgres_is_back() {
+    let shop = bare().await;
+    let postgres = crate::trouble::postgres().await;
+    let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    let a = replica_over(&shop, "a", &SPEAKS, &services().running.redis_url, &url);
+    a.look().await;
+    until_is(&shop, &SPEAKS, State::Running, 1).await;
+    postgres.cut();
+    DOOR.add_permits(1);
+    // Looking in vain takes as long as the first attempt to write.
+    a.look().await;
+    assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, State::Running);
+    postgres.mend();
+    let done = until_is(&shop, &SPEAKS, State::Done, 1).await;
+    assert_eq!(done.result, Some(json!({ "words": 3 })));
+    // And the scheduler has survived it.
+    assert!(matches!(offer(&a, DUE).await, Came::Already));
 }

@@ -94,7 +94,7 @@ async fn lock(stage: &Stage) -> anyhow::Result<usize> {
         bail!("the lock was not taken: {}", early.body);
     }
     stage.finish(first).await?;
-    stage.say("A is done and gives the lock back. A third clock is a second late.").await;
+    stage.say("A is done and gives the lock back. B's clock is a second late.").await;
     let late = tick(stage, "B's tick, a second late", 1, due_at, "lock", None)?;
     stage.answer(late).await?;
     counted(stage, due_at).await
