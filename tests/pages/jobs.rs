@@ -40,7 +40,8 @@ async fn is_done(shop: &Shop) -> bool {
 async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
     let mut shop = parked().await;
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
-    assert_eq!(Visitor::new(&shop).get("/jobs").await.status, 401);
+    let stranger = Visitor::new(&shop).get("/jobs").await;
+    assert_eq!((stranger.status.as_u16(), stranger.place.as_str()), (303, "/sign-in?next=/jobs"));
     let alice = Visitor::signed_in(&shop, "alice").await;
     assert_eq!(alice.get("/jobs").await.status, 403);
     let admin = Visitor::signed_in(&shop, "admin").await;
@@ -69,7 +70,7 @@ async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
     }
     until("it is done", async || is_done(&shop).await).await;
     let words = admin.get("/jobs").await.words();
-    assert!(!words.contains("is parked"), "{words}");
+    assert!(!words.contains("purge is parked"), "{words}");
     assert!(words.contains("answers 0, sessions 0"), "{words}");
 }
 

@@ -176,6 +176,7 @@ fn at(moment_of: OffsetDateTime) -> At {
 fn span(ms: i64) -> String {
     match ms {
         ..=999 => format!("{ms} ms"),
+        1_000..=59_999 if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
         1_000..=59_999 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
         _ if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
         _ => format!("{} min {:02} s", ms / 60_000, ms / 1_000 % 60),
@@ -228,8 +229,8 @@ mod tests {
     #[test]
     fn a_span_is_as_short_as_it_can_be() {
         assert_eq!(
-            [12, 3_450, 125_000, 600_000].map(span),
-            ["12 ms", "3.4 s", "2 min 05 s", "10 min"].map(str::to_owned)
+            [12, 30_000, 3_450, 125_000, 600_000].map(span),
+            ["12 ms", "30 s", "3.4 s", "2 min 05 s", "10 min"].map(str::to_owned)
         );
     }
 }
