@@ -77,8 +77,13 @@ async fn nothing(stage: &Stage) -> anyhow::Result<usize> {
     stage.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
     let first = tick(stage, "A's tick, no lock", 0, due_at, "nothing", None)?;
     let second = tick(stage, "B's tick, no lock", 1, due_at, "nothing", None)?;
-    stage.answer(first).await?;
-    stage.answer(second).await?;
+    for ticked in [first, second] {
+        let ticked = stage.answer(ticked).await?;
+        if ticked.status != Some(200) {
+            let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no answer");
+            bail!("a tick can't be given: {why}");
+        }
+    }
     counted(stage, due_at).await
 }
 
