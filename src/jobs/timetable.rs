@@ -5,6 +5,10 @@
 //! all are Postgres's: every replica reads the same clock, and its own decides nothing but how long
 //! it sleeps.
 //!
+//! The expressions are read by `croner`: it counts weekdays as crontab does (`cron` begins with
+//! Sunday as 1), searches backwards too, which is what a missed tick needs, works on this crate's
+//! own type of time, and is kept.
+//!
 //! What moving that clock does:
 //! - **ahead**: the ticks in between count as missed. However many there were, the latest one is
 //!   run, once;
