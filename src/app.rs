@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Serve, Switch};
 use crate::db;
-use crate::jobs::unpaid::Unpaid;
+use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Scheduler;
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
@@ -65,12 +65,15 @@ impl Replica {
         let stop = CancellationToken::new();
         let unpaid = Unpaid::of(&shop);
         unpaid.listen(&shop, unpaid_heard, &stop);
-        if options.jobs == Switch::On {
+        let jobs_on = options.jobs == Switch::On;
+        if jobs_on {
             unpaid.work(&shop, &replica, &board, &stop);
         }
+        let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on)?;
         let site = Site {
             shop,
             unpaid,
+            jobs,
             replica,
             lab: options.lab == Switch::On,
             board,
@@ -99,6 +102,7 @@ impl Replica {
         let running = site.shop.running.clone();
         let metrics = site.metrics.clone();
         let ending = site.clone();
+        running.spawn(site.jobs.clone().run());
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(UPKEEP);
             loop {
@@ -233,6 +237,7 @@ fn describe_metrics() {
     for (name, help) in [
         ("holdfast_http_request_seconds", "From a request's arrival to its answer"),
         ("holdfast_lock_wait_seconds", "From asking for locks to getting them, or to a no"),
+        ("holdfast_job_seconds", "One attempt at a scheduled job, by job"),
         ("holdfast_lock_hold_seconds", "From getting locks to having given them back"),
         ("holdfast_batch_requests", "batched: how many requests were carried out together"),
         ("holdfast_lock_line_requests", "fenced: how many of this process were in line before"),
@@ -253,6 +258,10 @@ fn describe_metrics() {
         (
             "holdfast_lock_handoffs_total",
             "fenced: how it was had: free, from here (local), told (remote) or found out (polled)",
+        ),
+        (
+            "holdfast_job_runs_total",
+            "Attempts at scheduled jobs by outcome: done, failed (tried again), parked, late, stopped",
         ),
         ("holdfast_lock_renewals_total", "fenced: leases that were given their full time again"),
         ("holdfast_lock_lost_total", "fenced: leases that were gone while somebody held them"),

@@ -105,7 +105,8 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
     pub lab: Switch,
     /// Whether this replica does what is to be done when nobody is asking: gives back what was not
-    /// paid for, and runs the scheduled jobs
+    /// paid for, and runs the scheduled jobs (the hourly audit, purging what is old). All replicas
+    /// may: each thing is done once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
     pub jobs: Switch,
     /// How long an unpaid order keeps its units, in seconds

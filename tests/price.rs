@@ -131,7 +131,8 @@ impl Price {
 /// several loads have their chance. How often Redis is asked per batch does not depend on that.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
-    let (shop, redis) = Shop::with_its_own_redis().await;
+    // With all that a shop does beside it.
+    let (shop, redis) = Shop::with_its_own_redis_and(&[("HOLDFAST_JOBS", "on")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let load = async |orders: usize| {
@@ -168,8 +169,7 @@ async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
-    // Every single call is counted here, and what is done without being asked for would count too.
-    let (shop, redis) = Shop::with_its_own_redis_and(&[("HOLDFAST_JOBS", "off")]).await;
+    let (shop, redis) = Shop::with_its_own_redis().await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(5, 100).await;
     let asked = async |requests: usize| {

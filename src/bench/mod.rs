@@ -82,7 +82,7 @@ pub async fn bench(options: &Options) -> anyhow::Result<()> {
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
-    let plan = Plan { name: "bench", pool_sizes, nodes: NODES };
+    let plan = Plan { name: "bench", pool_sizes, nodes: NODES, jobs: false };
     let mut house = OwnShop::start(&options.program, &plan)?;
     // From here on there is something to stop, whatever happens.
     let measured = tokio::select! {

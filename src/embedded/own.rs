@@ -38,6 +38,8 @@ pub struct Plan<'a> {
     pub pool_sizes: Vec<u32>,
     /// Independent Redis for `redlock`.
     pub nodes: u16,
+    /// Whether scheduled jobs are run: not where it is measured what an order costs.
+    pub jobs: bool,
 }
 
 /// A shop of one's own.
@@ -74,6 +76,7 @@ impl OwnShop {
             .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
+            .env("HOLDFAST_JOBS", if plan.jobs { "on" } else { "off" })
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());

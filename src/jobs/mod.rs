@@ -1,6 +1,122 @@
-//! What the shop does when nobody is asking.
+//! What the shop does when nobody is asking: it runs scheduled jobs (this module and those beside
+//! it), gives back what was not paid for ([`unpaid`]), and finds what has grown too large in Redis
+//! ([`keys`]).
 //!
-//! Every replica does all of it; a lock, a row or a status sees to it that each thing is done once.
+//! Every replica has a scheduler ([`schedule`]), and all of them see every tick. Three things make
+//! one run of it:
+//! - **the row** (`job_runs`, unique by job and due time) says that this tick was begun: whoever
+//!   comes later, a second or an hour, finds it and does nothing;
+//! - **the lock** (`fenced`, `job:NAME`) keeps two apart while it runs, and tells that a holder has
+//!   died: its lease ends, and the next one follows;
+//! - **the fence** of that lock is in the row. A holder that was followed and comes back can't
+//!   write how it ended.
+//!
+//! Guarantees: one run per job and tick, one open run per job; a run that fails, panics or hangs is
+//! tried again after growing pauses, then parked, shown on `/jobs`, and tried once at every tick.
+//!
+//! Does not guarantee that the *work* of a run is done once: a holder may die after its work and
+//! before it could say so, and the next one does it again. So a job is written to be repeated (a
+//! purge finds nothing left), or its effect bears the run's name and time ([`lab_tick`]). Nor does
+//! it stop a job that never awaits: a future can be dropped only where it waits.
+//!
+//! # Seen in the wild
+//! `ShedLock` #6, #8, #116: a lock alone runs a short task twice when clocks differ; its
+//! `lockAtLeastFor` holds the lock longer, and is only as good as the guess. Quartz #463, #548:
+//! fired twice by clocks apart, or put back. Quartz.NET #1508: a sleep computed from a clock that
+//! jumped. `pg_cron` #354: runs that came to nothing, and no row that says so.
 
+pub mod history;
 pub mod keys;
+pub mod lab_tick;
+pub mod purge;
+pub mod reconcile;
+pub mod schedule;
+pub mod store;
+pub mod timetable;
 pub mod unpaid;
+pub mod view;
+
+mod turn;
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::probe::Probe;
+use crate::shop::Shop;
+
+pub use schedule::Scheduler;
+pub use turn::Came;
+
+/// One thing that is done by itself.
+#[derive(Debug)]
+pub struct Job {
+    /// Its name in rows, locks and metrics: `a-z`, `0-9` and dashes.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// When, as cron says it, in UTC; a job without a timetable is run when it is offered a time.
+    pub timetable: Option<&'static str>,
+    /// A run that takes longer is cancelled, and has failed.
+    pub at_most_for: Duration,
+    /// The lock is kept so long from the run's beginning, however short it was: the row makes it
+    /// once, and this keeps whoever is late from even looking.
+    pub at_least_for: Duration,
+    /// Does all that is to be done, and says what that was. It may be dropped at any await, and
+    /// called again after it was done.
+    pub run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
+}
+
+/// The jobs of the shop.
+pub static JOBS: [&Job; 4] = [&reconcile::JOB, &purge::JOB, &unpaid::sweep::JOB, &lab_tick::JOB];
+
+/// A job's turn: what one attempt is told.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// The shop it is done for.
+    pub shop: Shop,
+    /// The tick it is done for.
+    pub due_at: OffsetDateTime,
+    /// Which attempt, from 1.
+    pub attempt: i32,
+    /// The fence of the lock, where there is one.
+    pub fence: Option<i64>,
+    /// Who does it.
+    pub replica: String,
+    /// Whether a row sees to it that this tick is run once.
+    pub is_kept: bool,
+    /// Points that the lab may hold it at.
+    pub probe: Probe,
+}
+
+/// What makes a tick run once. The scheduler always uses the last; the others are for the lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Once {
+    /// Nothing: every replica runs it.
+    Nothing,
+    /// A lock, given back when it is done.
+    Lock,
+    /// The same lock, and a row of that name and time.
+    LockAndRow,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_job_can_be_read_and_has_time_to_end() {
+        for (at, job) in JOBS.iter().enumerate() {
+            let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            assert!(!job.name.is_empty() && job.name.bytes().all(fits), "{}", job.name);
+            assert!(JOBS[..at].iter().all(|other| other.name != job.name), "{}", job.name);
+            assert!(job.about.ends_with('.'), "{}", job.name);
+            assert!(job.at_least_for < job.at_most_for, "{}", job.name);
+            if let Some(timetable) = job.timetable {
+                timetable::Timetable::read(timetable).expect(job.name);
+            }
+        }
+    }
+}

@@ -63,7 +63,8 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
         let running = match read_env(&asked.data) {
             Some(running) => running,
             None => {
-                let plan = Plan { name: "lesson", pool_sizes: vec![POOL_SIZE; 2], nodes: 0 };
+                let pool_sizes = vec![POOL_SIZE; 2];
+                let plan = Plan { name: "lesson", pool_sizes, nodes: 0, jobs: true };
                 own.insert(OwnShop::start(&asked.program, &plan)?).ready().await?
             }
         };

@@ -227,6 +227,21 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Forgets sessions that are over, at most so many.
+///
+/// # Errors
+/// Postgres's.
+pub async fn forget_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
+    let forgotten = sqlx::query!(
+        "delete from sessions where token_hash in (
+            select token_hash from sessions where expires_at <= clock_timestamp() limit $1)",
+        most,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(forgotten.rows_affected())
+}
+
 /// The hash of a password, made on a thread where slowness hurts nobody.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::jobs::unpaid::Unpaid;
+use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Scheduler;
 use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
@@ -41,6 +41,8 @@ pub struct Site {
     pub board: Board,
     /// The games in which a visitor is the scheduler.
     pub scheduler: Scheduler,
+    /// What the shop does when nobody is asking.
+    pub jobs: jobs::Scheduler,
     /// Cancelled when the replica is to end: whoever follows something is let go.
     pub stop: CancellationToken,
     /// Who is signed in, for a few seconds.

@@ -31,6 +31,7 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'
         api::orders::pay, api::orders::cancel, api::orders::refund,
         api::me::read, api::me::ledger, api::me::top_up,
         api::audit::everything, api::audit::locks,
+        api::jobs::standing, api::jobs::try_again, api::jobs::tick,
         api::lab::create_item, api::lab::noop, api::lab::holds, api::lab::let_go,
         api::lab::worker, api::lab::queues,
         api::lab_runs::list, api::lab_runs::ask, api::lab_runs::read, api::lab_runs::follow,

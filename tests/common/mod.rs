@@ -156,6 +156,8 @@ impl Shop {
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
             ("HOLDFAST_LOCK", "batched"),
+            // A test that looks at every row, lock or statement is not to meet the hourly audit.
+            ("HOLDFAST_JOBS", "off"),
         ];
         all.extend(env);
         self.replicas.push(Replica::start(&all));

@@ -23,6 +23,8 @@ mod history;
 mod holders;
 mod holds;
 mod idempotency;
+mod jobs;
+mod jobs_replicas;
 mod journey;
 mod keys;
 mod keys_command;

@@ -19,6 +19,8 @@ use crate::topology::ask;
 
 /// Short leases: what a killed replica held is free again after one.
 const SHORT_LEASE: (&str, &str) = ("HOLDFAST_LOCK_TTL_MS", "1000");
+/// The workers are what is looked at here.
+const JOBS: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 impl Shop {
     /// Places an order that is due so soon.
@@ -72,7 +74,7 @@ impl Shop {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_that_are_not_paid_in_time_go_back_on_the_shelf() {
-    let shop = Shop::start_with(2, &[("HOLDFAST_PAY_WITHIN_S", "1")]).await;
+    let shop = Shop::start_with(2, &[JOBS, ("HOLDFAST_PAY_WITHIN_S", "1")]).await;
     let alice = shop.sign_in("alice").await;
     let ring = shop.placed(&alice, "key-ring", 2).await;
     let lines = json!({ "lines": [
@@ -101,7 +103,7 @@ async fn orders_that_are_not_paid_in_time_go_back_on_the_shelf() {
 
 /// Kills the worker of one replica at that point; the other's follows.
 async fn a_worker_is_killed_at(point: &str) {
-    let mut shop = Shop::start_with(2, &[SHORT_LEASE]).await;
+    let mut shop = Shop::start_with(2, &[JOBS, SHORT_LEASE]).await;
     let alice = shop.sign_in("alice").await;
     shop.tell_worker(0, json!({ "rest_ms": 30_000 })).await;
     shop.tell_worker(1, json!({ "pause": point })).await;
@@ -136,7 +138,7 @@ async fn a_worker_that_dies_after_its_commit_has_done_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn money_that_is_on_its_way_wins_over_the_worker() {
     for strategy in ["batched", "fenced", "row-lock"] {
-        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
+        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.sign_in("alice").await;
         let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
         let path = format!("/api/orders/{order}/pay");
@@ -171,7 +173,7 @@ async fn money_that_is_on_its_way_wins_over_the_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
     for strategy in ["batched", "fenced", "row-lock"] {
-        let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
+        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.sign_in("alice").await;
         shop.tell_worker(0, json!({ "pause": "commit" })).await;
         let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
@@ -196,7 +198,7 @@ async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_at_the_last_instant_win_or_lose_as_a_whole() {
-    let shop = Shop::start(2).await;
+    let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000, 100).await;
     let buyers = (0..60).map(|n| {
@@ -227,7 +229,7 @@ async fn payments_at_the_last_instant_win_or_lose_as_a_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_redis_forgets_postgres_remembers() {
-    let (shop, redis) = Shop::with_its_own_redis().await;
+    let (shop, redis) = Shop::with_its_own_redis_and(&[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     for replica in 0..2 {
         shop.tell_worker(replica, json!({ "rest_ms": 30_000 })).await;
@@ -248,7 +250,7 @@ async fn what_redis_forgets_postgres_remembers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
-    let (shop, redis) = Shop::with_its_own_redis().await;
+    let (shop, redis) = Shop::with_its_own_redis_and(&[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     join_all((0..40).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 3_600_000))).await;
     let here = shop.in_this_process_on("batched", &redis.url);
@@ -264,7 +266,7 @@ async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_was_set_gives_nothing_back_too_early_or_never() {
-    let shop = Shop::start(2).await;
+    let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let unpaid = Unpaid::of(&shop.in_this_process("batched"));
     let prefix = &shop.prefix;
@@ -377,7 +379,7 @@ async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
-    let shop = Shop::start(2).await;
+    let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let (good, bad) = (shop.lab_item(100).await, shop.lab_item(100).await);
     for replica in 0..2 {
@@ -423,7 +425,7 @@ async fn under_every_strategy_what_was_not_paid_goes_back() {
     assert!(strategies.len() > 15, "{strategies:?}");
     stream::iter(strategies)
         .for_each_concurrent(4, |strategy| async move {
-            let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), SHORT_LEASE]).await;
+            let shop = Shop::start_with(1, &[JOBS, SHORT_LEASE, ("HOLDFAST_LOCK", strategy)]).await;
             let alice = shop.sign_in("alice").await;
             let skus = ["deadbolt", "key-ring"];
             join_all(skus.map(|sku| shop.placed_for(&alice, 0, sku, 1))).await;
@@ -437,7 +439,7 @@ async fn under_every_strategy_what_was_not_paid_goes_back() {
 /// Issue's measure: a thousand orders, two kills and two flushes in the middle of their time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_unpaid_orders_go_back_once_under_kills_and_flushes() {
-    let (mut shop, redis) = Shop::with_its_own_redis_and(&[SHORT_LEASE]).await;
+    let (mut shop, redis) = Shop::with_its_own_redis_and(&[JOBS, SHORT_LEASE]).await;
     let alice = shop.sign_in("alice").await;
     let mut skus = vec![shop.shop_item(2_000, 100).await];
     for _ in 0..9 {
@@ -453,7 +455,7 @@ async fn a_thousand_unpaid_orders_go_back_once_under_kills_and_flushes() {
             }
         })
         .await;
-    let env = [SHORT_LEASE, ("REDIS_URL", redis.url.as_str())];
+    let env = [JOBS, SHORT_LEASE, ("REDIS_URL", redis.url.as_str())];
     for share in [200, 600] {
         until(&format!("{share} have gone back"), async || shop.given_back().await >= share).await;
         ask::<String>(&redis.url, "FLUSHALL").unwrap();

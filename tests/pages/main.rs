@@ -6,6 +6,7 @@
 mod common;
 
 mod browser;
+mod jobs;
 mod lab;
 mod limit;
 mod once;

@@ -282,8 +282,8 @@ async fn with_postgres_away_a_page_says_so_within_two_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
-    // Nobody gives it back meanwhile.
-    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
+    // Nobody gives it back meanwhile: the jobs are off.
+    let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
     let order = alice.orders(&token, &csrf).await.place;
@@ -306,7 +306,7 @@ async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_went_back_on_the_shelf_says_so() {
-    let shop = Shop::start(1).await;
+    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
     let order = alice.orders(&token, &csrf).await.place;

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{Unpaid, failures};
+use crate::jobs::Job;
 use crate::shop::{OrderId, Shop};
 
 /// Orders per look and per call.
@@ -16,6 +17,21 @@ const PAGE: i64 = 500;
 const MOST_PAGES: usize = 400;
 /// Failures that are forgotten in one run.
 const MOST_FORGOTTEN: i64 = 1_000;
+
+pub(in crate::jobs) const JOB: Job = Job {
+    name: "sweep",
+    about: "Tells the queue of unpaid orders of those it does not know any more.",
+    timetable: Some("* * * * *"),
+    // Two hundred thousand orders, at some milliseconds for five hundred.
+    at_most_for: Duration::from_secs(55),
+    at_least_for: Duration::from_secs(5),
+    run_once: |turn| {
+        Box::pin(async move {
+            let swept = run_once(&turn.shop, &Unpaid::of(&turn.shop)).await?;
+            Ok(serde_json::to_value(swept)?)
+        })
+    },
+};
 
 /// What a sweep has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,6 +20,7 @@ mod pipeline;
 mod queue;
 mod redlock;
 mod reentrant;
+mod run_once;
 mod two_items;
 mod unpaid;
 mod waiting;
@@ -71,7 +72,7 @@ impl Shown {
 }
 
 /// In teaching order.
-pub static LESSONS: [&Lesson; 25] = [
+pub static LESSONS: [&Lesson; 26] = [
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
@@ -86,6 +87,7 @@ pub static LESSONS: [&Lesson; 25] = [
     &redlock::LESSON,
     &wrong_key::LESSON,
     &fence::LESSON,
+    &run_once::LESSON,
     &double_submit::LESSON,
     &machine_gun::LESSON,
     &unpaid::LESSON,

@@ -10,6 +10,7 @@
 //!
 //! Does not guarantee: the answer after a day ([`KEPT_HOURS`]). The key itself is remembered.
 
+mod forget;
 mod many;
 
 use sqlx::PgConnection;
@@ -17,6 +18,7 @@ use sqlx::PgConnection;
 use super::{Answer, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
+pub use forget::{forget, forget_answers, forget_before};
 pub(super) use many::LOOK_LIMIT;
 pub use many::{ClaimRow, Claimed, claim_all, look_up_all, settle_all, unclaim};
 
@@ -25,6 +27,8 @@ pub const KEPT_HOURS: i64 = 24;
 
 /// The path under which orders are placed, by page and by API alike.
 pub const ORDERS_PATH: &str = "/api/orders";
+/// The path under which money is put on an account.
+pub const TOP_UPS_PATH: &str = "/api/me/top-ups";
 
 /// One request that wants to be done once.
 #[derive(Debug, Clone)]
@@ -122,7 +126,8 @@ pub async fn look_up(db: &mut PgConnection, claim: &Claim) -> Result<Option<Stor
     .fetch_optional(&mut *db)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    if row.old {
+    // Without its answer it was old once: it was forgotten, and the clock was put back since.
+    if row.old || row.body.is_none() {
         let order_id = order_of_token(db, claim).await?;
         return Ok(Some(Stored::Refused(Refusal::KeyUsed { order_id })));
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::combine;
 use super::errand::{self, Errand, Held};
-use super::idempotency::Claim;
+use super::idempotency::{Claim, TOP_UPS_PATH};
 use super::ledger::Entry;
 use super::orders::{self, Change, Order, Returned, moves};
 use super::stock::{self, Moved, Origin};
@@ -27,8 +27,6 @@ use super::{
 use crate::lock::{LockKey, Priority};
 use crate::probe::{Point, Seen};
 
-/// The path of top-ups.
-const TOP_UPS_PATH: &str = "/api/me/top-ups";
 /// More than this is on no account.
 const LARGEST_BALANCE: i64 = 1_000_000_000_000_000;
 

@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod health;
 pub mod items;
+pub mod jobs;
 pub mod lab;
 pub mod lab_runs;
 pub mod me;
@@ -48,6 +49,12 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/me/top-ups", "POST").route(web::post().to(me::top_up)))
         .service(resource("/api/locks", "GET").route(web::get().to(audit::locks)))
         .service(resource("/api/audit", "GET").route(web::get().to(audit::everything)))
+        .service(resource("/api/jobs", "GET").route(web::get().to(jobs::standing)))
+        .service(
+            resource("/api/jobs/runs/{id}/try-again", "POST")
+                .route(web::post().to(jobs::try_again)),
+        )
+        .service(resource("/api/lab/ticks", "POST").route(web::post().to(jobs::tick)))
         .service(resource("/api/lab/items", "POST").route(web::post().to(lab::create_item)))
         .service(resource("/api/lab/noop", "POST").route(web::post().to(lab::noop)))
         .service(resource("/api/lab/worker", "POST").route(web::post().to(lab::worker)))

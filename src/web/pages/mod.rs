@@ -14,6 +14,7 @@ pub mod door;
 pub mod dress;
 pub mod frame;
 pub mod item;
+pub mod jobs;
 pub mod lab;
 pub mod locks;
 pub mod notice;
@@ -68,6 +69,8 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/account/top-ups", "POST").route(web::post().to(account::top_up)))
         .service(resource("/audit", "GET").route(web::get().to(audit::show)))
         .service(resource("/locks", "GET").route(web::get().to(locks::show)))
+        .service(resource("/jobs", "GET").route(web::get().to(jobs::show)))
+        .service(resource("/jobs/{id}/try-again", "POST").route(web::post().to(jobs::try_again)))
         .service(
             resource("/lab/scheduler", "GET, POST")
                 .route(web::get().to(scheduler::choose))

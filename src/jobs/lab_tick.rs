@@ -1,0 +1,89 @@
+//! The lab's own job: it leaves a mark, so that marks can be counted.
+//!
+//! It has no timetable: the lab offers it a time at each replica. Where a row keeps its tick, the
+//! mark bears the tick's name and time, as a job's effect should: a holder that dies after its mark
+//! and before it could say so is followed, and the mark is not made a second time.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::{Job, Turn};
+use crate::db::Pool;
+use crate::probe::{Point, Seen};
+use crate::shop::Error;
+
+/// What it is called.
+pub const NAME: &str = "lab-tick";
+
+pub(super) const JOB: Job = Job {
+    name: NAME,
+    about: "Leaves a mark for lesson 15, when the lab says that a tick has come.",
+    timetable: None,
+    at_most_for: Duration::from_secs(30),
+    // A lock that is given back at once is what the lesson is about.
+    at_least_for: Duration::ZERO,
+    run_once: |turn| Box::pin(run_once(turn)),
+};
+
+/// Leaves a mark.
+///
+/// # Errors
+/// Postgres's.
+pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
+    let seen = || Seen { key: format!("{{job:{NAME}}}"), value: None, fence: turn.fence };
+    if turn.fence.is_some() {
+        turn.probe.at(Point::Held, [seen()]).await;
+    }
+    let once = turn.is_kept.then(|| format!("{NAME} {}", turn.due_at.unix_timestamp_nanos()));
+    let made = sqlx::query!(
+        "insert into lab_marks (due_at, replica, fence, once) values ($1, $2, $3, $4)
+         on conflict do nothing",
+        turn.due_at,
+        turn.replica,
+        turn.fence,
+        once,
+    )
+    .execute(&mut *turn.shop.connection().await?)
+    .await?;
+    turn.probe.at(Point::Write, [seen()]).await;
+    Ok(json!({ "marks": made.rows_affected() }))
+}
+
+/// A mark.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// By which replica.
+    pub replica: String,
+    /// Under which fence.
+    pub fence: Option<i64>,
+}
+
+/// The marks of that tick, in the order in which they were made.
+///
+/// # Errors
+/// Postgres's.
+pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<Mark>, Error> {
+    let marks = sqlx::query_as!(
+        Mark,
+        "select replica, fence from lab_marks where due_at = $1 order by id",
+        due_at
+    );
+    Ok(marks.fetch_all(&mut *pool.acquire().await?).await?)
+}
+
+/// Forgets marks of yesterday, at most so many.
+///
+/// # Errors
+/// Postgres's.
+pub async fn forget(pool: &Pool, most: i64) -> Result<u64, Error> {
+    let forgotten = sqlx::query!(
+        "delete from lab_marks where id in (
+            select id from lab_marks where at < clock_timestamp() - interval '1 day' limit $1)",
+        most,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(forgotten.rows_affected())
+}

@@ -1,0 +1,54 @@
+//! The audit, every hour, with its result kept: a shop whose books are not sound should not have to
+//! be asked.
+//!
+//! It only reads, in one snapshot, so running it twice costs time and nothing else. Books that are
+//! not sound are no failure of the job: it did what it is for, and its result says which checks
+//! fail.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Job, Turn};
+use crate::shop::audit::{self, Check};
+
+pub(super) const JOB: Job = Job {
+    name: "reconcile",
+    about: "Holds ledgers, orders and accounts against each other, and keeps what it found.",
+    timetable: Some("7 * * * *"),
+    // A statement of the audit may take a minute on a long ledger.
+    at_most_for: Duration::from_mins(10),
+    at_least_for: Duration::from_secs(5),
+    run_once: |turn| Box::pin(run_once(turn)),
+};
+
+/// What is kept of an audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Whether the books are sound.
+    pub sound: bool,
+    /// How many checks there were.
+    pub checks: usize,
+    /// Those that do not hold.
+    pub failing: Vec<Check>,
+    /// What was looked at.
+    pub notes: Vec<String>,
+}
+
+/// Audits everything.
+///
+/// # Errors
+/// Postgres's: then it is not known whether they are sound.
+pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
+    let audit = audit::everything(&turn.shop.pool, Some(&turn.shop.locks)).await?;
+    let checks = audit.checks.len();
+    let failing: Vec<Check> = audit.checks.into_iter().filter(|check| !check.ok).collect();
+    if !failing.is_empty() {
+        let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
+        tracing::error!(checks = names.join(", "), "the books are not sound");
+    }
+    let found = Found { sound: audit.ok, checks, failing, notes: audit.notes };
+    serde_json::to_value(found).context("what was found")
+}

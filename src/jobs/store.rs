@@ -1,0 +1,350 @@
+//! The rows of the runs: who has begun which tick, and what came of it.
+//!
+//! Guarantees, by Postgres alone: one row per job and tick, one open run per job, and an end that
+//! only the latest holder writes (compare-and-set on the fence). What is asked for is a few rows by
+//! index, so that looking costs nothing worth mentioning.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::postgres::types::PgInterval;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::db::Pool;
+use crate::shop::Error;
+
+/// So often a run is tried before it is parked.
+pub const ATTEMPTS: i32 = 5;
+/// So many attempts before the last one are remembered.
+const REMEMBERED: i32 = 20;
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "lowercase")]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
+pub enum State {
+    /// Somebody is at it, or has died at it.
+    Running,
+    /// It is done.
+    Done,
+    /// It failed, and is tried again after a pause.
+    Failed,
+    /// It has failed too often: somebody should look.
+    Parked,
+}
+
+/// The run of a job that was begun last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Last {
+    /// For which tick.
+    pub due_at: OffsetDateTime,
+    /// When its latest attempt began.
+    pub started_at: OffsetDateTime,
+}
+
+/// The run of a job that is not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// For which tick.
+    pub due_at: OffsetDateTime,
+    /// How it stands.
+    pub state: State,
+    /// When it is tried again.
+    pub next_at: Option<OffsetDateTime>,
+}
+
+/// What is known of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The latest run.
+    pub last: Option<Last>,
+    /// The open one.
+    pub open: Option<Open>,
+}
+
+/// What is known of all jobs, and the time it was read, by Postgres's clock.
+#[derive(Debug)]
+pub struct Book {
+    /// The time.
+    pub now: OffsetDateTime,
+    /// By job.
+    pub known: HashMap<String, Known>,
+}
+
+/// Looks.
+///
+/// # Errors
+/// Postgres's.
+pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
+    let rows = sqlx::query!(
+        r#"select asked.job as "job!", clock_timestamp() as "now!",
+                  last.due_at as "last_due_at?", last.started_at as "last_started_at?",
+                  open.due_at as "open_due_at?", open.state as "open_state?: State",
+                  open.next_at as "open_next_at?"
+             from unnest($1::text[]) as asked (job)
+             left join lateral (select due_at, started_at from job_runs
+                                 where job = asked.job order by id desc limit 1) last on true
+             left join job_runs open on open.job = asked.job and open.state <> 'done'"#,
+        jobs,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+    let now = rows.first().map_or(OffsetDateTime::UNIX_EPOCH, |row| row.now);
+    let known = rows.into_iter().map(|row| {
+        let last = row.last_due_at.zip(row.last_started_at);
+        let open = row.open_due_at.zip(row.open_state);
+        let known = Known {
+            last: last.map(|(due_at, started_at)| Last { due_at, started_at }),
+            open: open.map(|(due_at, state)| Open { due_at, state, next_at: row.open_next_at }),
+        };
+        (row.job, known)
+    });
+    Ok(Book { now, known: known.collect() })
+}
+
+/// Who asks for a run: the holder of the job's lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Holder<'a> {
+    /// The job.
+    pub job: &'a str,
+    /// The replica.
+    pub replica: &'a str,
+    /// The lock's number.
+    pub fence: i64,
+}
+
+/// An attempt that is ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Whose row.
+    pub id: i64,
+    /// Which attempt, from 1.
+    pub number: i32,
+    /// How many there may be.
+    pub allowed: i32,
+    /// By Postgres's clock.
+    pub started_at: OffsetDateTime,
+}
+
+/// What came of asking for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// It is ours.
+    Ours(Attempt),
+    /// It was done.
+    Done,
+    /// It failed, and its pause is not over.
+    NotYet,
+    /// Another tick's run is open, and does this one's work.
+    OtherIsOpen,
+    /// Its row knows a fence as high as that or higher: Redis has forgotten its numbers.
+    Behind(i64),
+    /// Every attempt's holder has died at it. It is parked now.
+    Parked,
+}
+
+/// Asks for the run of that tick, under the job's lock. `again` says that a failed one's pause is
+/// over. `parked_until` is when one is tried again that has to be parked.
+///
+/// # Errors
+/// Postgres's. Whether it was claimed is then unknown; if it was, whoever has the lock next
+/// follows.
+pub async fn claim(
+    pool: &Pool,
+    holder: Holder<'_>,
+    due_at: OffsetDateTime,
+    again: bool,
+    parked_until: Option<OffsetDateTime>,
+) -> Result<Claim, Error> {
+    let mut connection = pool.acquire().await?;
+    let begun = sqlx::query!(
+        r#"insert into job_runs (job, due_at, state, attempts_allowed, replica, fence)
+           values ($1, $2, 'running', $3, $4, $5)
+           on conflict do nothing
+           returning id, attempt, attempts_allowed, started_at"#,
+        holder.job,
+        due_at,
+        ATTEMPTS,
+        holder.replica,
+        holder.fence,
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    if let Some(row) = begun {
+        return Ok(Claim::Ours(Attempt {
+            id: row.id,
+            number: row.attempt,
+            allowed: row.attempts_allowed,
+            started_at: row.started_at,
+        }));
+    }
+    let there = sqlx::query!(
+        r#"select id, state as "state: State", attempt, attempts_allowed, fence
+             from job_runs where job = $1 and due_at = $2"#,
+        holder.job,
+        due_at,
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    drop(connection);
+    let Some(there) = there else { return Ok(Claim::OtherIsOpen) };
+    match there.state {
+        State::Done => Ok(Claim::Done),
+        State::Failed | State::Parked if !again => Ok(Claim::NotYet),
+        _ if holder.fence <= there.fence => Ok(Claim::Behind(there.fence)),
+        // The lock is ours, so whoever ran it is gone, or was so long silent that it lost the lock.
+        State::Running if there.attempt >= there.attempts_allowed => {
+            park_the_dead(pool, holder, there.id, parked_until).await
+        }
+        State::Running | State::Failed | State::Parked => follow(pool, holder, there.id).await,
+    }
+}
+
+/// Begins the next attempt of a run; the one before it is written down.
+async fn follow(pool: &Pool, holder: Holder<'_>, id: i64) -> Result<Claim, Error> {
+    let row = sqlx::query!(
+        r#"update job_runs
+              set state = 'running', attempt = attempt + 1, replica = $2, fence = $3,
+                  started_at = clock_timestamp(), ended_at = null, next_at = null, trouble = null,
+                  earlier = (case when jsonb_array_length(earlier) < $5 then earlier
+                                  else earlier - 0 end)
+                      || jsonb_build_array(jsonb_build_object(
+                             'attempt', attempt, 'replica', replica, 'fence', fence,
+                             'started_at', to_json(started_at), 'ended_at', to_json(ended_at),
+                             'trouble', coalesce(trouble, $4)))
+            where id = $1 and fence < $3 and state <> 'done'
+        returning id, attempt, attempts_allowed, started_at"#,
+        id,
+        holder.replica,
+        holder.fence,
+        DIED,
+        REMEMBERED,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    Ok(row.map_or(Claim::Done, |row| {
+        Claim::Ours(Attempt {
+            id: row.id,
+            number: row.attempt,
+            allowed: row.attempts_allowed,
+            started_at: row.started_at,
+        })
+    }))
+}
+
+/// What is said of an attempt that nobody said anything of.
+pub const DIED: &str = "its holder died, or was silent for longer than its lease";
+
+/// A run that takes its replica with it every time is not given to all of them, one by one.
+async fn park_the_dead(
+    pool: &Pool,
+    holder: Holder<'_>,
+    id: i64,
+    parked_until: Option<OffsetDateTime>,
+) -> Result<Claim, Error> {
+    sqlx::query!(
+        "update job_runs set state = 'parked', ended_at = clock_timestamp(), next_at = $3,
+                trouble = $4, fence = $2
+          where id = $1 and fence < $2 and state = 'running'",
+        id,
+        holder.fence,
+        parked_until,
+        DIED,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(Claim::Parked)
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// It is done, and that came of it.
+    Done(Value),
+    /// It failed; it is tried again after that pause.
+    Failed(String, Duration),
+    /// It failed once too often; it is tried again then.
+    Parked(String, Option<OffsetDateTime>),
+    /// Its replica was told to end: somebody else may do it at once, and it does not count.
+    Stopped,
+}
+
+/// Writes down how an attempt ended; `false` when somebody else has followed meanwhile, and nothing
+/// was written.
+///
+/// # Errors
+/// Postgres's.
+pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Error> {
+    let (state, result, trouble, pause, at, more) = match end {
+        End::Done(result) => (State::Done, Some(result), None, None, None, 0),
+        End::Failed(why, pause) => (State::Failed, None, Some(why.as_str()), Some(*pause), None, 0),
+        End::Parked(why, at) => (State::Parked, None, Some(why.as_str()), None, *at, 0),
+        End::Stopped => {
+            (State::Failed, None, Some("its replica was stopped"), Some(Duration::ZERO), None, 1)
+        }
+    };
+    let pause = pause.map(|pause| PgInterval {
+        months: 0,
+        days: 0,
+        microseconds: i64::try_from(pause.as_micros()).unwrap_or(i64::MAX),
+    });
+    let written = sqlx::query!(
+        "update job_runs
+            set state = $3, result = $4, trouble = $5, ended_at = clock_timestamp(),
+                next_at = coalesce(clock_timestamp() + $6::interval, $7),
+                attempts_allowed = attempts_allowed + $8
+          where id = $1 and fence = $2 and state = 'running'",
+        id,
+        fence,
+        state as State,
+        result,
+        trouble,
+        pause,
+        at,
+        more,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(written.rows_affected() == 1)
+}
+
+/// Tries a parked run again, now, with as many attempts as a new one has; `false` when it is not
+/// parked.
+///
+/// # Errors
+/// Postgres's.
+pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
+    let done = sqlx::query!(
+        "update job_runs set state = 'failed', next_at = clock_timestamp(),
+                attempts_allowed = attempt + $2
+          where id = $1 and state = 'parked'",
+        id,
+        ATTEMPTS,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Forgets runs that were done so many days ago, at most so many, but never a job's latest.
+///
+/// # Errors
+/// Postgres's.
+pub async fn forget(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
+    let forgotten = sqlx::query!(
+        "delete from job_runs where id in (
+            select id from job_runs old
+             where state = 'done' and started_at < clock_timestamp() - make_interval(days => $1)
+               and exists (select from job_runs newer
+                            where newer.job = old.job and newer.id > old.id)
+             limit $2)",
+        days,
+        most,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(forgotten.rows_affected())
+}

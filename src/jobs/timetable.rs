@@ -1,0 +1,294 @@
+//! When a job is due, and what is to be done about it now.
+//!
+//! Both are plain functions of the time and of what the rows say, so a test can move the clock. All
+//! times are UTC, as cron means them (minute, hour, day, month, weekday; 0 and 7 are Sunday), and
+//! all are Postgres's: every replica reads the same clock, and its own decides nothing but how long
+//! it sleeps.
+//!
+//! The expressions are read by `croner`: it counts weekdays as crontab does (`cron` begins with
+//! Sunday as 1), searches backwards too, which is what a missed tick needs, works on this crate's
+//! own type of time, and is kept.
+//!
+//! What moving that clock does:
+//! - **ahead**: the ticks in between count as missed. However many there were, the latest one is
+//!   run, once;
+//! - **back**: the ticks that come a second time have their rows by then, and are not run again.
+//!   Rows are kept for [`super::purge::RUNS_KEPT_DAYS`]; nothing remembers further back;
+//! - **far ahead by mistake, and back**: only the rows of those very ticks are in the way, so
+//!   today's ticks are run today.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use croner::errors::CronError;
+use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
+use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+
+use super::store::{Known, Open, State};
+
+/// The first pause before a failed run is tried again; each one is twice the one before it.
+pub const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest.
+pub const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
+/// A cron expression that was read.
+#[derive(Clone)]
+pub struct Timetable(Cron);
+
+impl fmt::Debug for Timetable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timetable({})", self.0.as_str())
+    }
+}
+
+impl Timetable {
+    /// Reads an expression of five fields.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(expression: &str) -> anyhow::Result<Self> {
+        let cron = Cron::from_str(expression);
+        Ok(Self(cron.map_err(|error| anyhow::anyhow!("{expression:?} is no timetable: {error}"))?))
+    }
+
+    /// The latest tick until then, that moment included.
+    #[must_use]
+    pub fn latest(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.0.find_previous_occurrence(&Utc::of(now), true).ok().map(|found| found.0)
+    }
+
+    /// The first tick after then.
+    #[must_use]
+    pub fn next(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.0.find_next_occurrence(&Utc::of(now), false).ok().map(|found| found.0)
+    }
+
+    /// It in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.0.describe().trim_end_matches('.').to_owned()
+    }
+}
+
+/// What is to be done about one job now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// That tick has come, and nobody has begun it.
+    Begin(OffsetDateTime),
+    /// The run of that tick failed, and its pause is over.
+    Again(OffsetDateTime),
+    /// Somebody runs that tick. If the lock can be had, they are gone, and it is ours to follow.
+    Follow(OffsetDateTime),
+    /// Nothing before then; nothing that is known of, without a time.
+    Wait(Option<OffsetDateTime>),
+}
+
+/// What is to be done about a job of which that is known.
+#[must_use]
+pub fn step(timetable: Option<&Timetable>, now: OffsetDateTime, known: &Known) -> Step {
+    if let Some(open) = &known.open {
+        return of_open(timetable, now, open);
+    }
+    let Some(timetable) = timetable else { return Step::Wait(None) };
+    match timetable.latest(now) {
+        Some(tick) if !is_served(tick, now, known) => Step::Begin(tick),
+        _ => Step::Wait(timetable.next(now)),
+    }
+}
+
+fn of_open(timetable: Option<&Timetable>, now: OffsetDateTime, open: &Open) -> Step {
+    // A clock that was put back must not make a pause of an hour.
+    let longest = match open.state {
+        State::Running => return Step::Follow(open.due_at),
+        State::Done => return Step::Wait(None),
+        State::Failed => Some(now + LONGEST_PAUSE),
+        State::Parked => timetable.and_then(|timetable| timetable.next(now)),
+    };
+    match open.next_at {
+        Some(at) if at <= now || longest.is_some_and(|longest| at > longest) => {
+            Step::Again(open.due_at)
+        }
+        at => Step::Wait(at),
+    }
+}
+
+/// Whether a tick was run, or fell into the time of a run: what a job does is *all that is to be
+/// done*, and not *the work of that minute*.
+fn is_served(tick: OffsetDateTime, now: OffsetDateTime, known: &Known) -> bool {
+    let last = known.last.as_ref();
+    last.is_some_and(|last| last.due_at == tick || (tick..=now).contains(&last.started_at))
+}
+
+/// How long to wait before the attempt after that one; `luck` is 0 to 1.
+#[must_use]
+pub fn pause_after(attempt: i32, luck: f64) -> Duration {
+    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
+    let pause = (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE);
+    // A quarter of it is jitter: jobs that failed together need not fail together again.
+    pause.mul_f64(0.75 + 0.25 * luck.clamp(0.0, 1.0))
+}
+
+/// A moment as the cron crate wants to be told it, to the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Utc(OffsetDateTime);
+
+impl Utc {
+    fn of(moment: OffsetDateTime) -> Self {
+        let seconds = moment.unix_timestamp();
+        Self(OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH))
+    }
+
+    fn from_civil(civil: CivilDateTime) -> Option<Self> {
+        let small = |number: u32| u8::try_from(number).ok();
+        let month = Month::try_from(small(civil.month())?).ok()?;
+        let date = Date::from_calendar_date(civil.year(), month, small(civil.day())?).ok()?;
+        let (hour, minute) = (small(civil.hour())?, small(civil.minute())?);
+        let time = Time::from_hms(hour, minute, small(civil.second())?).ok()?;
+        Some(Self(PrimitiveDateTime::new(date, time).assume_utc()))
+    }
+}
+
+impl CronDateTime for Utc {
+    fn to_civil(&self) -> CivilDateTime {
+        let (year, month, day) = self.0.to_calendar_date();
+        let (hour, minute, second) = self.0.to_hms();
+        let (month, day) = (u32::from(u8::from(month)), u32::from(day));
+        CivilDateTime::new(
+            croner::CivilDate::from_parts_unchecked(year, month, day),
+            croner::CivilTime::from_parts_unchecked(hour.into(), minute.into(), second.into()),
+        )
+    }
+
+    fn civil_weekday(&self) -> Weekday {
+        Weekday::from_days_from_sunday(self.0.weekday().number_days_from_sunday().into())
+    }
+
+    fn resolve_civil(&self, civil: CivilDateTime) -> Result<Resolution<Self>, CronError> {
+        Self::from_civil(civil).map(Resolution::Single).ok_or(CronError::InvalidDate)
+    }
+
+    fn checked_add_seconds(&self, seconds: i64) -> Option<Self> {
+        self.0.checked_add(time::Duration::seconds(seconds)).map(Self)
+    }
+
+    fn cmp_instant(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+    use crate::jobs::store::Last;
+
+    fn hourly() -> Timetable {
+        Timetable::read("7 * * * *").expect("a timetable")
+    }
+
+    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> Known {
+        Known { last: Some(Last { due_at, started_at }), open: None }
+    }
+
+    fn open(state: State, next_at: Option<OffsetDateTime>) -> Known {
+        let due_at = datetime!(2026-11-22 10:07 UTC);
+        let last = Some(Last { due_at, started_at: due_at });
+        Known { last, open: Some(Open { due_at, state, next_at }) }
+    }
+
+    #[test]
+    fn ticks_are_found_on_both_sides_of_a_moment() {
+        let now = datetime!(2026-11-22 12:07:00.5 UTC);
+        assert_eq!(hourly().latest(now), Some(datetime!(2026-11-22 12:07 UTC)));
+        assert_eq!(hourly().next(now), Some(datetime!(2026-11-22 13:07 UTC)));
+        let before = datetime!(2026-11-22 12:06:59.9 UTC);
+        assert_eq!(hourly().latest(before), Some(datetime!(2026-11-22 11:07 UTC)));
+        assert_eq!(hourly().next(before), Some(datetime!(2026-11-22 12:07 UTC)));
+        let leap = Timetable::read("0 3 29 2 *").expect("a timetable");
+        assert_eq!(leap.next(now), Some(datetime!(2028-02-29 03:00 UTC)));
+        // 0 and 7 are Sunday, as crontab has it (some crates begin with Sunday as 1).
+        for sunday in ["0 4 * * 0", "0 4 * * 7", "0 4 * * SUN"] {
+            let weekly = Timetable::read(sunday).expect("a timetable");
+            assert_eq!(weekly.latest(now), Some(datetime!(2026-11-22 04:00 UTC)), "{sunday}");
+        }
+        assert!(Timetable::read("every now and then").is_err());
+    }
+
+    #[test]
+    fn a_tick_is_due_once() {
+        let (tick, now) = (datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:30 UTC));
+        let timetable = hourly();
+        let step = |known: &Known| super::step(Some(&timetable), now, known);
+        assert_eq!(step(&Known::default()), Step::Begin(tick));
+        let before = datetime!(2026-11-22 11:07 UTC);
+        assert_eq!(step(&ran(before, before)), Step::Begin(tick));
+        assert_eq!(step(&ran(tick, tick)), Step::Wait(timetable.next(now)));
+    }
+
+    #[test]
+    fn of_many_missed_ticks_the_latest_is_run_once() {
+        let old = datetime!(2026-11-02 09:07 UTC);
+        let now = datetime!(2026-11-22 12:30 UTC);
+        let tick = datetime!(2026-11-22 12:07 UTC);
+        assert_eq!(step(Some(&hourly()), now, &ran(old, old)), Step::Begin(tick));
+        assert_eq!(step(Some(&hourly()), now, &ran(tick, now)), Step::Wait(hourly().next(now)));
+    }
+
+    #[test]
+    fn a_tick_that_fell_into_a_late_run_is_served_by_it() {
+        // The run of 11:07 failed, and its last attempt began at 12:10.
+        let late = ran(datetime!(2026-11-22 11:07 UTC), datetime!(2026-11-22 12:10 UTC));
+        let now = datetime!(2026-11-22 12:30 UTC);
+        assert_eq!(step(Some(&hourly()), now, &late), Step::Wait(hourly().next(now)));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_neither_doubles_nor_skips() {
+        let timetable = hourly();
+        // Back by half an hour: the tick of 12:07 comes again, and has its row.
+        let ran_it = ran(datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:07:01 UTC));
+        let again = datetime!(2026-11-22 12:07:30 UTC);
+        assert!(matches!(step(Some(&timetable), again, &ran_it), Step::Wait(_)));
+        // In 2031 by mistake for a minute, and back: today's tick is run today.
+        let future = ran(datetime!(2031-01-01 00:07 UTC), datetime!(2031-01-01 00:07 UTC));
+        let now = datetime!(2026-11-22 12:30 UTC);
+        assert_eq!(
+            step(Some(&timetable), now, &future),
+            Step::Begin(datetime!(2026-11-22 12:07 UTC))
+        );
+        // A pause that was to end soon does not take as long as the clock was put back.
+        let failed = open(State::Failed, Some(now + Duration::from_hours(5)));
+        assert!(matches!(step(Some(&timetable), now, &failed), Step::Again(_)));
+        let parked = open(State::Parked, Some(now + Duration::from_hours(5)));
+        assert!(matches!(step(Some(&timetable), now, &parked), Step::Again(_)));
+    }
+
+    #[test]
+    fn while_a_run_is_open_no_tick_begins_another() {
+        let now = datetime!(2026-11-22 12:30 UTC);
+        let due = datetime!(2026-11-22 10:07 UTC);
+        let (soon, ago) = (now + Duration::from_secs(9), now - Duration::from_secs(1));
+        let step = |state, next_at| super::step(Some(&hourly()), now, &open(state, next_at));
+        assert_eq!(step(State::Running, None), Step::Follow(due));
+        assert_eq!(step(State::Failed, Some(soon)), Step::Wait(Some(soon)));
+        assert_eq!(step(State::Failed, Some(ago)), Step::Again(due));
+        assert_eq!(step(State::Parked, Some(soon)), Step::Wait(Some(soon)));
+        assert_eq!(step(State::Parked, Some(ago)), Step::Again(due));
+        // Without a timetable it waits for a person.
+        assert_eq!(super::step(None, now, &open(State::Parked, None)), Step::Wait(None));
+    }
+
+    #[test]
+    fn pauses_grow_and_end_somewhere() {
+        let pauses: Vec<Duration> = (1..=40).map(|attempt| pause_after(attempt, 1.0)).collect();
+        assert!(pauses.is_sorted());
+        assert_eq!(
+            (pauses[0], pauses[1], pauses[39]),
+            (FIRST_PAUSE, 2 * FIRST_PAUSE, LONGEST_PAUSE)
+        );
+        assert_eq!(pause_after(1, 0.0), FIRST_PAUSE.mul_f64(0.75));
+    }
+}

@@ -1,0 +1,81 @@
+//! How all jobs stand, for the page and for the API alike.
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use super::Scheduler;
+use super::history::{self, Run};
+use super::store::State;
+use crate::db::Pool;
+use crate::shop::Error;
+
+/// So many of the latest runs are shown.
+const LATEST: i64 = 50;
+
+/// How all jobs stand.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Standing {
+    /// Whether this replica runs jobs by itself.
+    pub on: bool,
+    /// The time, by Postgres's clock, which is the one that counts.
+    #[serde(with = "time::serde::rfc3339")]
+    pub now: OffsetDateTime,
+    /// The jobs.
+    pub jobs: Vec<JobStanding>,
+    /// Runs that were parked.
+    pub parked: Vec<Run>,
+    /// The latest runs, the newest first.
+    pub runs: Vec<Run>,
+}
+
+/// How one job stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobStanding {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// When, as cron says it, in UTC.
+    pub timetable: Option<&'static str>,
+    /// The same in words.
+    pub timetable_in_words: Option<String>,
+    /// A run that takes longer is cancelled.
+    pub at_most_for_s: u64,
+    /// Its lock is kept so long.
+    pub at_least_for_s: u64,
+    /// Its next tick.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub next_due_at: Option<OffsetDateTime>,
+    /// The run that was begun last.
+    pub last: Option<Run>,
+    /// The run that was done last, and what came of it.
+    pub last_done: Option<Run>,
+}
+
+/// Looks how all jobs stand.
+///
+/// # Errors
+/// Postgres's.
+pub async fn standing(pool: &Pool, scheduler: &Scheduler) -> Result<Standing, Error> {
+    let (now, known) = history::standing(pool, scheduler.names()).await?;
+    let runs = history::latest(pool, LATEST).await?;
+    let jobs = scheduler.planned().iter().map(|planned| {
+        let job = planned.job;
+        let mut of_job = known.iter().filter(|run| run.job == job.name);
+        JobStanding {
+            name: job.name,
+            about: job.about,
+            timetable: job.timetable,
+            timetable_in_words: planned.timetable.as_ref().map(|timetable| timetable.words()),
+            at_most_for_s: job.at_most_for.as_secs(),
+            at_least_for_s: job.at_least_for.as_secs(),
+            next_due_at: planned.timetable.as_ref().and_then(|timetable| timetable.next(now)),
+            last: of_job.clone().next().cloned(),
+            last_done: of_job.find(|run| run.state == State::Done).cloned(),
+        }
+    });
+    let jobs = jobs.collect();
+    let parked = known.into_iter().filter(|run| run.state == State::Parked).collect();
+    Ok(Standing { on: scheduler.is_on(), now, jobs, parked, runs })
+}

@@ -1,0 +1,208 @@
+//! # Run once
+//!
+//! One tick of a scheduled job reaches both replicas: without a lock, under a lock that is given
+//! back when the work is done, and with a row of the job's name and time. Then the replica that
+//! runs it is killed: before its work, and between its work and saying so.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
+
+use super::{Lesson, Shown};
+use crate::jobs::history::{self, Run};
+use crate::jobs::lab_tick;
+use crate::jobs::store::State;
+use crate::lab::stage::{Asking, Stage, Wish};
+
+pub(super) const LESSON: Lesson = Lesson {
+    number: 15,
+    name: "run-once",
+    claim: "A scheduled job on two replicas runs twice without a lock; a lock released early still \
+            lets the other replica's later tick run it again; a name and a scheduled time, unique, \
+            make it once, also when a holder dies.",
+    question: "Two replicas have the same timetable. The job takes a lock, works for a moment and \
+               gives it back; one clock is a second late. How often does the job of 12:00 run?",
+    guesses: &[
+        "once: the second finds the lock taken",
+        "twice: the second finds the lock free",
+        "not at all: each waits for the other",
+    ],
+    right: 1,
+    shows: &[],
+    takeaway: [
+        "A lock says *not both at once*; *not both* is said by something that is still there when \
+         the lock is gone.",
+        "Name the run by the job and the time it was due, make the pair unique, and whoever comes \
+         late finds that it was done.",
+        "A holder can die between the work and the note that it was done, so somebody will repeat \
+         it: let the effect bear the same name, and repeating it does nothing.",
+    ],
+    play: |stage| Box::pin(play(stage)),
+};
+
+/// A lease ends in three seconds, and a scheduler looks every other second.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+    stage.needs_two()?;
+    nothing_is_open(stage).await?;
+    let without = nothing(stage).await?;
+    let given_back = lock(stage).await?;
+    let (once, told) = row(stage).await?;
+    let before = killed(stage, "held", "before its work").await?;
+    stage.restore().await?;
+    let after = killed(stage, "write", "after its work, before it could say so").await?;
+    stage.restore().await?;
+    stage.fact("marks without a lock", without);
+    stage.fact("marks under a lock that was given back", given_back);
+    stage.fact("marks with a row of name and time", once);
+    stage.fact("the late tick was told", told.as_str());
+    let counts = (without, given_back, once, before, after) == (2, 2, 1, 1, 1);
+    Ok(Shown::that(
+        counts && told == "already",
+        format!(
+            "without a lock: done {without} times · a lock, given back: {given_back} times · a name \
+             and a time: {once} time · its holder killed before the work: {before}, after it: {after}"
+        ),
+    ))
+}
+
+/// Both replicas' clocks strike, and nobody asks anybody.
+async fn nothing(stage: &Stage) -> anyhow::Result<usize> {
+    let due_at = tick_of_now();
+    stage.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
+    let first = tick(stage, "A's tick, no lock", 0, due_at, "nothing", None)?;
+    let second = tick(stage, "B's tick, no lock", 1, due_at, "nothing", None)?;
+    for ticked in [first, second] {
+        let ticked = stage.answer(ticked).await?;
+        if ticked.status != Some(200) {
+            let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no answer");
+            bail!("a tick can't be given: {why}");
+        }
+    }
+    counted(stage, due_at).await
+}
+
+/// B's clock is late: its tick comes when A has given the lock back.
+async fn lock(stage: &Stage) -> anyhow::Result<usize> {
+    let due_at = tick_of_now();
+    stage.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
+    let first = tick(stage, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
+    stage.until_held(&first).await?;
+    let early = tick(stage, "B's tick, at once", 1, due_at, "lock", None)?;
+    let early = stage.answer(early).await?;
+    if came(&early.body) != "busy" {
+        bail!("the lock was not taken: {}", early.body);
+    }
+    stage.finish(first).await?;
+    stage.say("A is done and gives the lock back. B's clock is a second late.").await;
+    let late = tick(stage, "B's tick, a second late", 1, due_at, "lock", None)?;
+    stage.answer(late).await?;
+    counted(stage, due_at).await
+}
+
+/// The same, and a row that stays.
+async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
+    let due_at = tick_of_now();
+    stage.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
+    let first = tick(stage, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
+    stage.until_held(&first).await?;
+    let early = tick(stage, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
+    stage.answer(early).await?;
+    stage.finish(first).await?;
+    let late = tick(stage, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
+    let late = stage.answer(late).await?;
+    let told = came(&late.body).to_owned();
+    stage.say(format!("B's late tick finds the lock free and the row there: {told}.")).await;
+    Ok((counted(stage, due_at).await?, told))
+}
+
+/// A is killed there; somebody follows, without being told to. How many marks there are in the end;
+/// none counts if nobody followed as they should.
+async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<usize> {
+    let due_at = tick_of_now();
+    stage.say(format!("A's replica runs it, and is killed {when}.")).await;
+    let first = tick(stage, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
+    stage.until_held(&first).await?;
+    let begun = history::of(&stage.house.pool, lab_tick::NAME, due_at).await?;
+    let begun = begun.context("a run that was begun has a row")?;
+    stage.kill(first).await?;
+    let done = followed(stage, due_at).await?;
+    stage
+        .say(format!(
+            "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
+            done.replica, done.fence, begun.fence, done.attempt
+        ))
+        .await;
+    if done.attempt != 2 || done.fence <= begun.fence {
+        bail!("it was not followed as it should be: {done:?}");
+    }
+    counted(stage, due_at).await
+}
+
+/// The run, once it is done.
+async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<Run> {
+    let end = Instant::now() + FOLLOWED_WITHIN;
+    loop {
+        match history::of(&stage.house.pool, lab_tick::NAME, due_at).await? {
+            Some(run) if run.state == State::Done => return Ok(run),
+            run if Instant::now() > end => bail!("nobody followed: {run:?}"),
+            _ => sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+/// Waits until no run of a lesson that was cut off is open: one is, at a time.
+async fn nothing_is_open(stage: &Stage) -> anyhow::Result<()> {
+    let end = Instant::now() + FOLLOWED_WITHIN;
+    let names = [lab_tick::NAME.to_owned()];
+    loop {
+        let (_, runs) = history::standing(&stage.house.pool, &names).await?;
+        let open = |run: &Run| run.job == lab_tick::NAME && run.state != State::Done;
+        match runs.iter().find(|run| open(run)) {
+            None => return Ok(()),
+            Some(run) if run.state == State::Parked => {
+                crate::jobs::store::try_again(&stage.house.pool, run.id).await?;
+            }
+            Some(run) if Instant::now() > end => bail!("an earlier tick is still open: {run:?}"),
+            Some(_) => {}
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn counted(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<usize> {
+    let marks = lab_tick::marks(&stage.house.pool, due_at).await?;
+    let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
+    stage.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
+    Ok(marks.len())
+}
+
+/// Tells a replica that the tick has come.
+fn tick(
+    stage: &Stage,
+    label: &str,
+    replica: usize,
+    due_at: OffsetDateTime,
+    once: &str,
+    pause: Option<&'static str>,
+) -> anyhow::Result<Asking> {
+    let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
+    let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
+    let wish = Wish { pause, ..Wish::under("fenced") };
+    Ok(stage.post_as(&stage.house.admin, label, replica, "/api/lab/ticks", &body, &wish))
+}
+
+fn came(body: &Value) -> &str {
+    body.get("came").and_then(Value::as_str).unwrap_or("nothing")
+}
+
+/// Now, to the microsecond, as Postgres keeps it.
+fn tick_of_now() -> OffsetDateTime {
+    let now = OffsetDateTime::now_utc();
+    now.replace_nanosecond(now.microsecond() * 1_000).unwrap_or(now)
+}

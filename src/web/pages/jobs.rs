@@ -1,0 +1,236 @@
+//! The jobs: what the shop does when nobody is asking, who did it last and what came of it, and
+//! what failed too often. The admin's; a page that is left open follows.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::frame::Frame;
+use super::words::{moment, rfc3339};
+use super::{door, html, see_other};
+use crate::jobs::history::Run;
+use crate::jobs::reconcile::Found;
+use crate::jobs::store::{self, State};
+use crate::jobs::view::{self, JobStanding, Standing};
+use crate::web::Site;
+use crate::web::problems::Problem;
+
+#[derive(Debug, Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    frame: Frame,
+    on: bool,
+    jobs: Vec<JobCard>,
+    parked: Vec<Row>,
+    runs: Vec<Row>,
+}
+
+/// A moment for people and for programs.
+type At = (String, String);
+
+#[derive(Debug)]
+struct JobCard {
+    name: &'static str,
+    about: &'static str,
+    timetable: Option<(&'static str, String)>,
+    at_most_for: String,
+    next: Option<At>,
+    last: Option<Row>,
+    /// What came of the latest run that is done, and when, where that is not the last one.
+    before: Option<(Came, At)>,
+}
+
+#[derive(Debug)]
+struct Row {
+    id: i64,
+    job: String,
+    due: At,
+    shape: &'static str,
+    state: &'static str,
+    attempt: i32,
+    replica: String,
+    fence: i64,
+    started: At,
+    took: String,
+    came: Option<Came>,
+    trouble: Option<String>,
+    next: Option<At>,
+    earlier: Vec<Earlier>,
+}
+
+#[derive(Debug)]
+struct Earlier {
+    attempt: i32,
+    replica: String,
+    fence: i64,
+    started: At,
+    trouble: String,
+}
+
+/// What came of a run, in words.
+#[derive(Debug, PartialEq, Eq)]
+struct Came {
+    words: String,
+    /// Whether units or money do not add up.
+    off: bool,
+}
+
+/// The page.
+///
+/// # Errors
+/// Nobody who may; Postgres's.
+pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    door::admin(&request).await?;
+    let Standing { on, jobs, parked, runs, .. } =
+        view::standing(&site.shop.pool, &site.jobs).await?;
+    let frame = Frame::of(&request).await?;
+    let rows = |runs: Vec<Run>| runs.into_iter().map(row).collect();
+    let jobs = jobs.into_iter().map(card).collect();
+    html(StatusCode::OK, &JobsPage { frame, on, jobs, parked: rows(parked), runs: rows(runs) })
+}
+
+/// The form beside a parked run.
+#[derive(Debug, Deserialize)]
+pub struct TryAgain {
+    #[serde(default)]
+    csrf: String,
+}
+
+/// Tries a parked run again. One that is not parked any more is none of its business: a second
+/// click, or somebody else's.
+///
+/// # Errors
+/// Nobody who may; Postgres's.
+pub async fn try_again(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    id: web::Path<String>,
+    form: web::Form<TryAgain>,
+) -> Result<HttpResponse, Problem> {
+    door::posted_by_admin(&request, &form.csrf).await?;
+    if let Ok(id) = id.parse() {
+        store::try_again(&site.shop.pool, id).await?;
+    }
+    Ok(see_other("/jobs"))
+}
+
+fn card(job: JobStanding) -> JobCard {
+    let before = match (&job.last, job.last_done) {
+        (Some(last), Some(done)) if last.id != done.id => {
+            came(done.result.as_ref()).map(|came| (came, at(done.started_at)))
+        }
+        _ => None,
+    };
+    JobCard {
+        name: job.name,
+        about: job.about,
+        timetable: job.timetable.zip(job.timetable_in_words),
+        at_most_for: span(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000),
+        next: job.next_due_at.map(at),
+        last: job.last.map(row),
+        before,
+    }
+}
+
+fn row(run: Run) -> Row {
+    let (shape, state) = match run.state {
+        State::Running => ("◔", "running"),
+        State::Done => ("●", "done"),
+        State::Failed => ("↻", "failed"),
+        State::Parked => ("▲", "parked"),
+    };
+    let took = run.took_ms().map_or_else(|| "not over".to_owned(), span);
+    let earlier = run.earlier.0.into_iter().map(|earlier| Earlier {
+        attempt: earlier.attempt,
+        replica: earlier.replica,
+        fence: earlier.fence,
+        started: at(earlier.started_at),
+        trouble: earlier.trouble,
+    });
+    Row {
+        id: run.id,
+        job: run.job,
+        due: at(run.due_at),
+        shape,
+        state,
+        attempt: run.attempt,
+        replica: run.replica,
+        fence: run.fence,
+        started: at(run.started_at),
+        took,
+        came: came(run.result.as_ref()),
+        trouble: run.trouble,
+        next: run.next_at.map(at),
+        earlier: earlier.collect(),
+    }
+}
+
+fn at(moment_of: OffsetDateTime) -> At {
+    (moment(moment_of), rfc3339(moment_of))
+}
+
+/// `12 ms`, `3.4 s`, `2 min 05 s`.
+fn span(ms: i64) -> String {
+    match ms {
+        ..=999 => format!("{ms} ms"),
+        1_000..=59_999 if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
+        1_000..=59_999 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        _ if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
+        _ => format!("{} min {:02} s", ms / 60_000, ms / 1_000 % 60),
+    }
+}
+
+/// The audit speaks for itself; whatever else a job counted is listed with its name.
+fn came(result: Option<&Value>) -> Option<Came> {
+    let result = result?;
+    if let Ok(found) = Found::deserialize(result) {
+        let Found { sound, checks, failing, .. } = found;
+        let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
+        let words = if sound {
+            format!("sound: all {checks} checks hold")
+        } else {
+            format!("not sound: {} of {checks} fail: {}", names.len(), names.join(", "))
+        };
+        return Some(Came { words, off: !sound });
+    }
+    let Value::Object(fields) = result else { return None };
+    let said = fields.iter().filter_map(|(name, value)| {
+        let name = name.replace('_', " ");
+        match value {
+            Value::Number(number) => Some(format!("{name} {number}")),
+            Value::Bool(false) => Some(format!("not {name}")),
+            _ => None,
+        }
+    });
+    Some(Came { words: said.collect::<Vec<_>>().join(", "), off: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_came_of_a_run_is_said_in_words() {
+        let words = |result: Value| came(Some(&result)).map(|came| (came.words, came.off));
+        let sound = json!({ "sound": true, "checks": 18, "failing": [], "notes": [] });
+        assert_eq!(words(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
+        let failing = json!([{ "name": "stock-drift", "ok": false, "detail": "tea" }]);
+        let off = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
+        assert_eq!(words(off), Some(("not sound: 1 of 18 fail: stock-drift".to_owned(), true)));
+        let purged = json!({ "keys": 3, "old_runs": 0, "all": false, "answers_before": "2026" });
+        assert_eq!(words(purged), Some(("keys 3, old runs 0, not all".to_owned(), false)));
+    }
+
+    #[test]
+    fn a_span_is_as_short_as_it_can_be() {
+        assert_eq!(
+            [12, 30_000, 3_450, 125_000, 600_000].map(span),
+            ["12 ms", "30 s", "3.4 s", "2 min 05 s", "10 min"].map(str::to_owned)
+        );
+    }
+}

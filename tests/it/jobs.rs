@@ -1,0 +1,422 @@
+//! Scheduled jobs, by schedulers in this process that share nothing but Postgres and Redis, as
+//! replicas do: one run per tick, whoever dies, fails, hangs or comes late, and whatever a clock
+//! does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use holdfast::jobs::history::{self, Run};
+use holdfast::jobs::store::{ATTEMPTS, DIED, State};
+use holdfast::jobs::{Came, Job, Once, Scheduler, Turn};
+use holdfast::lock::{Locks, Redis, Settings};
+use holdfast::probe::Probe;
+use holdfast::shop::{Shop as Domain};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::macros::datetime;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{Shop, services, until};
+use crate::topology::ask;
+
+/// A tick that no test's own time comes near.
+const DUE: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
+/// Its timetable: only a test on New Year's Eve could see two.
+const YEARLY: &str = "0 0 1 1 *";
+
+const fn job(
+    name: &'static str,
+    run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
+) -> Job {
+    Job {
+        name,
+        about: "A test's.",
+        timetable: Some(YEARLY),
+        at_most_for: Duration::from_secs(20),
+        at_least_for: Duration::ZERO,
+        run_once,
+    }
+}
+
+/// Leaves a row per run, and nothing that would keep a second one out.
+static COUNTS: Job = job("counts", |turn| Box::pin(effect(turn)));
+
+async fn effect(turn: Turn) -> anyhow::Result<Value> {
+    sqlx::query("insert into effects (due_at, replica) values ($1, $2)")
+        .bind(turn.due_at)
+        .bind(&turn.replica)
+        .execute(&mut *turn.shop.connection().await?)
+        .await?;
+    Ok(json!({ "attempt": turn.attempt }))
+}
+
+/// A shop without replicas, and a table for effects.
+async fn bare() -> Shop {
+    let shop = Shop::bare().await;
+    let table = "create table effects (due_at timestamptz, replica text)";
+    sqlx::query(table).execute(&shop.pool).await.unwrap();
+    shop
+}
+
+/// A replica of that shop as far as jobs go, with a Redis connection and a pool of its own.
+fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
+    replica_over(shop, name, job, &services().running.redis_url, &shop.database_url())
+}
+
+fn replica_over(
+    shop: &Shop,
+    name: &str,
+    job: &'static Job,
+    redis_url: &str,
+    database_url: &str,
+) -> Scheduler {
+    let settings = Settings {
+        prefix: shop.prefix.clone(),
+        name: Some(name.to_owned()),
+        ..Settings::default()
+    };
+    let domain = Domain {
+        pool: holdfast::db::pool(database_url, 4).unwrap(),
+        locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
+        ..shop.in_this_process("batched")
+    };
+    Scheduler::of(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
+}
+
+async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {
+    let job = &to.names()[0];
+    to.offer(job, due_at, Once::LockAndRow, Probe::Off).await.unwrap().unwrap()
+}
+
+/// The same, once nobody is at that job any more: a turn ends a moment after its row does.
+async fn told(to: &Scheduler, due_at: OffsetDateTime) -> Came {
+    let mut came = offer(to, due_at).await;
+    until("nobody is at it", async || {
+        if matches!(came, Came::Busy(_)) {
+            came = offer(to, due_at).await;
+        }
+        !matches!(came, Came::Busy(_))
+    })
+    .await;
+    came
+}
+
+async fn run_of(shop: &Shop, job: &Job, due_at: OffsetDateTime) -> Option<Run> {
+    history::of(&shop.pool.clone().into(), job.name, due_at).await.unwrap()
+}
+
+/// Waits until the run of that job is in that state, and no look is at it any more.
+async fn until_is(shop: &Shop, job: &Job, state: State, attempt: i32) -> Run {
+    until(&format!("{} is {state:?}, attempt {attempt}", job.name), async || {
+        let run = run_of(shop, job, DUE).await;
+        run.is_some_and(|run| run.state == state && run.attempt == attempt)
+    })
+    .await;
+    run_of(shop, job, DUE).await.unwrap()
+}
+
+/// Looks until that many runs have been, or are, begun.
+async fn look_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    until(what, async || {
+        for replica in replicas {
+            replica.look().await;
+        }
+        condition().await
+    })
+    .await;
+}
+
+async fn sql(shop: &Shop, sql: &'static str) {
+    sqlx::query(sql).execute(&shop.pool).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
+    const ROUNDS: i32 = 40;
+    let shop = bare().await;
+    let replicas: Vec<Scheduler> =
+        (0..4).map(|n| replica(&shop, &format!("r{n}"), &COUNTS)).collect();
+    for round in 0..ROUNDS {
+        let due_at = DUE + Duration::from_mins(round.unsigned_abs().into());
+        let came = join_all(replicas.iter().map(|replica| offer(replica, due_at))).await;
+        let ran = came.iter().filter(|came| came.was_run()).count();
+        assert_eq!(ran, 1, "round {round}: {came:?}");
+        assert!(
+            came.iter().all(|came| matches!(came, Came::Done(_) | Came::Busy(_) | Came::Already)),
+            "round {round}: {came:?}"
+        );
+        // And whoever's clock is late.
+        for replica in &replicas {
+            let late = offer(replica, due_at).await;
+            assert!(matches!(late, Came::Already), "round {round}: {late:?}");
+        }
+    }
+    let rounds = i64::from(ROUNDS);
+    assert_eq!(shop.number("select count(*) from effects").await, rounds);
+    assert_eq!(shop.number("select count(distinct due_at) from effects").await, rounds);
+    let done = "select count(*) from job_runs where state = 'done' and attempt = 1";
+    assert_eq!(shop.number(done).await, rounds);
+    let fences = "select count(distinct fence) from job_runs";
+    assert_eq!(shop.number(fences).await, rounds, "every run has a fence of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ticks_that_everybody_missed_are_one_run() {
+    let shop = bare().await;
+    sql(
+        &shop,
+        "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
+                               ended_at, result)
+         values ('counts', '2019-01-01', 'done', 5, 'long ago', 1, '2019-01-01', '2019-01-01', '{}')",
+    )
+    .await;
+    let (a, b) = (replica(&shop, "a", &COUNTS), replica(&shop, "b", &COUNTS));
+    look_until(&[&a, &b], "the missed tick is run", async || {
+        run_of(&shop, &COUNTS, DUE).await.is_some_and(|run| run.state == State::Done)
+    })
+    .await;
+    for _ in 0..5 {
+        a.look().await;
+        b.look().await;
+    }
+    assert_eq!(shop.number("select count(*) from job_runs").await, 2, "and not those in between");
+    assert_eq!(shop.number("select count(*) from effects").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_was_put_back_runs_nothing_again() {
+    let shop = bare().await;
+    let a = replica(&shop, "a", &COUNTS);
+    look_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
+        .await;
+    until_is(&shop, &COUNTS, State::Done, 1).await;
+    // What was begun last says that it is 2031: so it was, for a moment, by Postgres's clock.
+    sql(
+        &shop,
+        "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
+                               ended_at, result)
+         values ('counts', '2031-01-01', 'done', 5, 'a', 1, '2031-01-01', '2031-01-01', '{}')",
+    )
+    .await;
+    let b = replica(&shop, "b", &COUNTS);
+    for _ in 0..5 {
+        a.look().await;
+        b.look().await;
+    }
+    assert!(matches!(told(&b, DUE).await, Came::Already));
+    assert_eq!(shop.number("select count(*) from effects").await, 1);
+    // A tick that has not been run is, although one of 2031 was.
+    assert!(matches!(told(&b, DUE + Duration::from_hours(1)).await, Came::Done(_)));
+}
+
+static IS_BROKEN: AtomicBool = AtomicBool::new(true);
+static FAILS: Job = job("fails", |turn| {
+    Box::pin(async move {
+        anyhow::ensure!(!IS_BROKEN.load(Ordering::SeqCst), "it is broken");
+        effect(turn).await
+    })
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
+    let shop = bare().await;
+    let a = replica(&shop, "a", &FAILS);
+    let mut pauses = Vec::new();
+    for attempt in 1..=ATTEMPTS {
+        let state = if attempt == ATTEMPTS { State::Parked } else { State::Failed };
+        look_until(&[&a], "it is tried", async || {
+            let run = run_of(&shop, &FAILS, DUE).await;
+            run.is_some_and(|run| run.state == state && run.attempt == attempt)
+        })
+        .await;
+        let run = until_is(&shop, &FAILS, state, attempt).await;
+        assert_eq!(run.trouble.as_deref(), Some("it is broken"));
+        pauses.push(run.next_at.unwrap() - run.ended_at.unwrap());
+        // Its time has not come: however often one looks, nothing is tried.
+        for _ in 0..3 {
+            a.look().await;
+        }
+        assert_eq!(run_of(&shop, &FAILS, DUE).await.unwrap().attempt, attempt);
+        sql(&shop, "update job_runs set next_at = clock_timestamp() where state = 'failed'").await;
+    }
+    let grow = pauses.windows(2).all(|two| two[0] < two[1]);
+    assert!(grow && pauses[0] >= Duration::from_millis(1_500), "{pauses:?}");
+    let parked = run_of(&shop, &FAILS, DUE).await.unwrap();
+    assert_eq!(parked.earlier.0.len(), 4, "every attempt is remembered");
+    assert!(parked.earlier.0.iter().all(|one| one.trouble == "it is broken"));
+    assert_eq!(parked.next_at.map(|at| at.year()), Some(OffsetDateTime::now_utc().year() + 1));
+
+    IS_BROKEN.store(false, Ordering::SeqCst);
+    let pool = shop.pool.clone().into();
+    assert!(holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap());
+    assert!(!holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap(), "not parked now");
+    look_until(&[&a], "it is done", async || {
+        run_of(&shop, &FAILS, DUE).await.is_some_and(|run| run.state == State::Done)
+    })
+    .await;
+    let done = until_is(&shop, &FAILS, State::Done, ATTEMPTS + 1).await;
+    assert_eq!(done.earlier.0.len(), 5);
+    assert_eq!(shop.number("select count(*) from job_runs").await, 1, "it was one run all along");
+    assert_eq!(shop.number("select count(*) from effects").await, 1);
+}
+
+static PANICS: Job = job("panics", |_| Box::pin(async { panic!("on purpose") }));
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_panics_has_failed_and_the_scheduler_lives() {
+    let shop = bare().await;
+    let a = replica(&shop, "a", &PANICS);
+    let came = offer(&a, DUE).await;
+    assert!(matches!(&came, Came::Failed(why) if why == "it panicked: on purpose"), "{came:?}");
+    assert_eq!(run_of(&shop, &PANICS, DUE).await.unwrap().state, State::Failed);
+    // While a run is open, the next tick waits for it.
+    assert!(matches!(offer(&a, DUE + Duration::from_hours(1)).await, Came::NotYet));
+    sql(&shop, "update job_runs set next_at = clock_timestamp()").await;
+    a.look().await;
+    until_is(&shop, &PANICS, State::Failed, 2).await;
+}
+
+static HANGS: Job = Job {
+    at_most_for: Duration::from_millis(150),
+    ..job("hangs", |turn| {
+        Box::pin(async move {
+            let mut tx = turn.shop.begin().await?;
+            sqlx::query("insert into effects values (now(), 'half')").execute(&mut *tx).await?;
+            std::future::pending().await
+        })
+    })
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_hangs_is_cancelled_and_what_it_had_begun_is_undone() {
+    let shop = bare().await;
+    let a = replica(&shop, "a", &HANGS);
+    let came = offer(&a, DUE).await;
+    let said = "it took longer than 150ms, and was cancelled";
+    assert!(matches!(&came, Came::Failed(why) if why == said), "{came:?}");
+    assert_eq!(shop.number("select count(*) from effects").await, 0);
+    let idle = "select count(*) from pg_stat_activity
+                 where datname = current_database() and state like 'idle in transaction%'";
+    until("its transaction is over", async || shop.number(idle).await == 0).await;
+}
+
+static GATE: Semaphore = Semaphore::const_new(0);
+static WAITS: Job = job("waits", |turn| {
+    Box::pin(async move {
+        if turn.attempt == 1 {
+            GATE.acquire().await?.forget();
+        }
+        effect(turn).await
+    })
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgot_its_numbers_is_told_them_and_the_first_holder_writes_nothing() {
+    let shop = bare().await;
+    let (a, b) = (replica(&shop, "a", &WAITS), replica(&shop, "b", &WAITS));
+    let first = tokio::spawn({
+        let a = a.clone();
+        async move { offer(&a, DUE).await }
+    });
+    let begun = until_is(&shop, &WAITS, State::Running, 1).await;
+    assert!(
+        matches!(offer(&b, DUE).await, Came::Busy(holder) if holder.process == Some("a".into()))
+    );
+    // The lock and its numbers are gone, as after a restart without data.
+    let key = format!("{}lock:{{job:waits}}", shop.prefix);
+    let gone: i64 = ask(&services().running.redis_url, &format!("DEL {key} {key}:fence")).unwrap();
+    assert_eq!(gone, 2, "the lock and its counter were there");
+    let came = offer(&b, DUE).await;
+    assert!(matches!(came, Came::Done(_)), "{came:?}");
+    let done = run_of(&shop, &WAITS, DUE).await.unwrap();
+    assert_eq!((done.state, done.attempt, done.replica.as_str()), (State::Done, 2, "b"));
+    assert!(done.fence > begun.fence, "{} after {}", done.fence, begun.fence);
+    assert_eq!(done.earlier.0[0].trouble, DIED);
+    // The first one finds its lock gone, and what it would say is not written.
+    let late = first.await.unwrap();
+    assert!(matches!(late, Came::Late), "{late:?}");
+    let still = run_of(&shop, &WAITS, DUE).await.unwrap();
+    assert_eq!((still.state, still.attempt, still.fence), (State::Done, 2, done.fence));
+    assert_eq!(shop.number("select count(*) from effects").await, 1);
+}
+
+static DEADLY: Job = job("deadly", |turn| Box::pin(effect(turn)));
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_every_holder_died_at_is_not_given_to_the_next_one() {
+    let shop = bare().await;
+    sql(
+        &shop,
+        "insert into job_runs (job, due_at, state, attempt, attempts_allowed, replica, fence)
+         values ('deadly', '2026-01-01', 'running', 5, 5, 'the fifth', 9)",
+    )
+    .await;
+    let a = replica(&shop, "a", &DEADLY);
+    a.look().await;
+    let parked = until_is(&shop, &DEADLY, State::Parked, ATTEMPTS).await;
+    assert_eq!((parked.trouble.as_deref(), parked.replica.as_str()), (Some(DIED), "the fifth"));
+    a.look().await;
+    assert_eq!(shop.number("select count(*) from effects").await, 0);
+}
+
+static KEPT: Job =
+    Job { at_least_for: Duration::from_secs(15), ..job("kept", |turn| Box::pin(effect(turn))) };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
+    let shop = bare().await;
+    let (a, b) = (replica(&shop, "a", &KEPT), replica(&shop, "b", &KEPT));
+    let first = tokio::spawn({
+        let a = a.clone();
+        async move { offer(&a, DUE).await }
+    });
+    until_is(&shop, &KEPT, State::Done, 1).await;
+    // It is done, and whoever comes late does not even get to look.
+    let late = offer(&b, DUE + Duration::from_mins(1)).await;
+    assert!(matches!(late, Came::Busy(_)), "{late:?}");
+    assert!(!first.is_finished());
+    first.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_no_job_begins_and_others_are_not_kept_from_it() {
+    let shop = bare().await;
+    let there = "redis+unix:///nowhere/redis.sock";
+    let nowhere = replica_over(&shop, "nowhere", &COUNTS, there, &shop.database_url());
+    let asked = nowhere.offer("counts", DUE, Once::LockAndRow, Probe::Off).await;
+    assert!(asked.is_err(), "{asked:?}");
+    nowhere.look().await;
+    assert_eq!(shop.number("select count(*) from job_runs").await, 0);
+    let a = replica(&shop, "a", &COUNTS);
+    assert!(matches!(offer(&a, DUE).await, Came::Done(_)));
+}
+
+static DOOR: Semaphore = Semaphore::const_new(0);
+static SPEAKS: Job = job("speaks", |_| {
+    Box::pin(async {
+        DOOR.acquire().await?.forget();
+        Ok(json!({ "words": 3 }))
+    })
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_a_run_ended_is_written_when_postgres_is_back() {
+    let shop = bare().await;
+    let postgres = crate::trouble::postgres().await;
+    let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    let a = replica_over(&shop, "a", &SPEAKS, &services().running.redis_url, &url);
+    a.look().await;
+    until_is(&shop, &SPEAKS, State::Running, 1).await;
+    postgres.cut();
+    DOOR.add_permits(1);
+    // Looking in vain takes as long as the first attempt to write.
+    a.look().await;
+    assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, State::Running);
+    postgres.mend();
+    let done = until_is(&shop, &SPEAKS, State::Done, 1).await;
+    assert_eq!(done.result, Some(json!({ "words": 3 })));
+    // And the scheduler has survived it.
+    assert!(matches!(told(&a, DUE).await, Came::Already));
+}

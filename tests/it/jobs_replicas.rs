@@ -1,0 +1,287 @@
+//! The shop's own jobs on real replicas: a holder that is killed, stopped, or told to end; what
+//! `reconcile` keeps; what `purge` forgets and what it leaves.
+
+use holdfast::jobs::history::{self, Run};
+use holdfast::jobs::purge::{self, BATCH, BATCHES, Purged};
+use holdfast::jobs::store::State;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::macros::datetime;
+use uuid::Uuid;
+
+use crate::common::{Shop, User, body, problem, until};
+use crate::figures::{figures, value};
+
+const DUE: OffsetDateTime = datetime!(2026-03-04 05:06 UTC);
+const ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
+
+/// A tick of the lab's job, not sent yet.
+fn tick(shop: &Shop, who: &User, replica: usize) -> RequestBuilder {
+    let body = json!({ "due_at": DUE.format(&Rfc3339).unwrap(), "once": "lock-and-row" });
+    shop.request(who, Method::POST, replica, "/api/lab/ticks").json(&body)
+}
+
+async fn run_of(shop: &Shop) -> Option<Run> {
+    history::of(&shop.pool.clone().into(), "lab-tick", DUE).await.unwrap()
+}
+
+/// The first replica runs the tick, and is held at that point. What it answers comes later.
+async fn held(shop: &Shop, admin: &User, at: &str) -> tokio::task::JoinHandle<Option<Value>> {
+    let request = tick(shop, admin, 0).header("Holdfast-Pause", at).send();
+    let asked = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
+    until("it is held", async || {
+        let held = shop.read(admin, "/api/lab/holds").await;
+        held.as_array().unwrap().len() == 1
+    })
+    .await;
+    asked
+}
+
+/// Waits until somebody has done the run.
+async fn done(shop: &Shop) -> Run {
+    until("somebody does it", async || {
+        run_of(shop).await.is_some_and(|run| run.state == State::Done)
+    })
+    .await;
+    run_of(shop).await.unwrap()
+}
+
+const MARKS: &str = "select count(*) from lab_marks";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_holder_is_followed_and_its_effect_is_there_once() {
+    for at in ["held", "write"] {
+        let mut shop = Shop::start_with(2, &[ON]).await;
+        let admin = shop.sign_in("admin").await;
+        let asked = held(&shop, &admin, at).await;
+        let begun = run_of(&shop).await.unwrap();
+        assert_eq!((begun.state, begun.attempt), (State::Running, 1));
+        shop.replicas[0].kill();
+        assert_eq!(asked.await.unwrap(), None);
+        let done = done(&shop).await;
+        assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()), "{at}");
+        assert!(done.fence > begun.fence, "{at}: {} after {}", done.fence, begun.fence);
+        assert_eq!(done.earlier.0[0].replica, shop.replicas[0].name());
+        assert_eq!(shop.number(MARKS).await, 1, "killed at {at}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_holder_that_comes_back_can_not_write_how_it_ended() {
+    let shop = Shop::start_with(2, &[ON]).await;
+    let admin = shop.sign_in("admin").await;
+    let asked = held(&shop, &admin, "held").await;
+    shop.replicas[0].pause();
+    let done = done(&shop).await;
+    assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
+    shop.replicas[0].resume();
+    let late = asked.await.unwrap().unwrap();
+    assert_eq!(late["came"], "late", "{late}");
+    let still = run_of(&shop).await.unwrap();
+    assert_eq!(
+        (still.state, still.fence, still.ended_at),
+        (State::Done, done.fence, done.ended_at)
+    );
+    assert_eq!(shop.number(MARKS).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_told_to_end_hands_its_run_over() {
+    let mut shop = Shop::start_with(2, &[ON]).await;
+    let admin = shop.sign_in("admin").await;
+    let asked = held(&shop, &admin, "write").await;
+    shop.replicas[0].ask_to_stop();
+    let done = done(&shop).await;
+    assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
+    assert_eq!(done.earlier.0[0].trouble, "its replica was stopped");
+    assert_eq!(done.attempts_allowed, 6, "which does not count as a failure");
+    assert!(shop.replicas[0].gone().await, "and it ends as it should");
+    asked.abort();
+    assert_eq!(shop.number(MARKS).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_start_together_run_each_job_once_and_count_it() {
+    let shop = Shop::start_with(3, &[ON]).await;
+    let admin = shop.sign_in("admin").await;
+    until("both jobs are done", async || {
+        let jobs = shop.read(&admin, "/api/jobs").await;
+        let done = |job: &Value| !job["last_done"].is_null() || job["timetable"].is_null();
+        jobs["jobs"].as_array().unwrap().iter().all(done)
+    })
+    .await;
+    let jobs = shop.read(&admin, "/api/jobs").await;
+    assert_eq!(jobs["on"], true);
+    let names = [("reconcile", "7 * * * *"), ("purge", "23 * * * *")];
+    for (job, (name, timetable)) in jobs["jobs"].as_array().unwrap().iter().zip(names) {
+        assert_eq!((&job["name"], &job["timetable"]), (&name.into(), &timetable.into()));
+        let last = &job["last_done"];
+        assert_eq!((&last["state"], &last["attempt"]), (&"done".into(), &1.into()), "{job:#}");
+        let who = last["replica"].as_str().unwrap();
+        assert!(shop.replicas.iter().any(|replica| replica.name() == who), "{who}");
+    }
+    let sound = &jobs["jobs"][0]["last_done"]["result"];
+    assert_eq!((&sound["sound"], &sound["failing"]), (&true.into(), &json!([])), "{sound:#}");
+    // As many as there are rows: nobody ran one that is not written down.
+    let mut counted = 0.0;
+    for replica in 0..3 {
+        let figures = figures(&shop, replica).await;
+        for (job, _) in names {
+            let line = format!("holdfast_job_runs_total{{job=\"{job}\",outcome=\"done\"}}");
+            counted += value(&figures, &line).unwrap_or(0.0);
+        }
+    }
+    let rows = shop.number("select count(*) from job_runs").await;
+    assert_eq!(counted, rows as f64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn books_that_were_tampered_with_are_found_without_being_asked() {
+    let mut shop = Shop::bare().await;
+    let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
+    sqlx::query(sql).execute(&shop.pool).await.unwrap();
+    shop.add_replica(&[ON]);
+    let admin = shop.sign_in("admin").await;
+    let mut found = Value::Null;
+    until("it is found", async || {
+        found = shop.read(&admin, "/api/jobs").await["jobs"][0]["last_done"]["result"].clone();
+        !found.is_null()
+    })
+    .await;
+    assert_eq!(found["sound"], false);
+    let failing = found["failing"].as_array().unwrap();
+    assert!(failing.iter().any(|check| check["name"] == "stock-drift"), "{found:#}");
+    assert!(failing.iter().all(|check| check["ok"] == false), "{found:#}");
+}
+
+#[tokio::test]
+async fn where_jobs_are_off_nobody_runs_them_and_nobody_but_the_admin_sees_them() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
+    let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
+    let refused = tick(&shop, &admin, 0).send().await.unwrap();
+    assert_eq!(problem(refused, 403).await, "forbidden");
+    assert_eq!(shop.read(&admin, "/api/jobs").await["on"], false);
+    let refused = shop.request(&alice, Method::GET, 0, "/api/jobs").send().await.unwrap();
+    assert_eq!(problem(refused, 403).await, "forbidden");
+    for id in ["1", "no-number"] {
+        let path = format!("/api/jobs/runs/{id}/try-again");
+        let refused = shop.request(&admin, Method::POST, 0, &path).send().await.unwrap();
+        assert_eq!(problem(refused, 404).await, "not-found");
+    }
+    assert_eq!(shop.number("select count(*) from job_runs").await, 0);
+}
+
+/// Rows of every kind, old and young.
+const OLD_AND_YOUNG: [&str; 4] = [
+    "insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
+     select gen_random_uuid(), 'POST', path, 'a-key-of-16-letters-' || n, '', 201, 'x',
+            now() - age
+       from generate_series(1, 1200) n,
+            unnest(array['/api/orders', '/api/me/top-ups', '/api/orders/1/pay']) path,
+            unnest(array[interval '25 hours', interval '23 hours']) age",
+    "insert into sessions (token_hash, user_id, csrf, expires_at)
+     select convert_to(n::text, 'UTF8'), (select id from users where name = 'alice'), '',
+            now() + case when n <= 1500 then interval '-1 minute' else interval '1 minute' end
+       from generate_series(1, 1600) n",
+    "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
+                           ended_at, result)
+     select job, now() - n * interval '1 day', 'done', 5, 'x', 1, now() - n * interval '1 day',
+            now(), '{}'::jsonb
+       from generate_series(60, 1, -1) n, unnest(array['often']) job
+      union all
+     select 'once', now() - interval '90 days', 'done', 5, 'x', 1, now() - interval '90 days',
+            now(), '{}'::jsonb",
+    "insert into lab_marks (due_at, replica, at)
+     select now(), 'x', now() - n * interval '20 hours' from generate_series(0, 2) n",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
+    let shop = Shop::bare().await;
+    for sql in OLD_AND_YOUNG {
+        sqlx::query(sql).execute(&shop.pool).await.unwrap();
+    }
+    let pool = shop.pool.clone().into();
+    let purged = purge::purge(&pool, None).await.unwrap();
+    let limit = purged.answers_before;
+    let expected = Purged {
+        keys: 2_400,
+        answers: 1_200,
+        sessions: 1_500,
+        runs: 31,
+        marks: 1,
+        all: true,
+        answers_before: limit,
+    };
+    assert_eq!(purged, expected);
+    let counts = [
+        ("select count(*) from idempotency where created_at > now() - interval '1 day'", 3_600),
+        ("select count(*) from idempotency where body is not null", 3_600),
+        ("select count(*) from idempotency where body is null and status is null", 1_200),
+        ("select count(*) from sessions where expires_at > now()", 100),
+        ("select count(*) from sessions where expires_at <= now()", 0),
+        ("select count(*) from job_runs where job = 'often'", 29),
+        ("select count(*) from job_runs where job = 'once'", 1),
+        ("select count(*) from lab_marks", 2),
+    ];
+    for (sql, count) in counts {
+        assert_eq!(shop.number(sql).await, count, "{sql}");
+    }
+    let again = purge::purge(&pool, limit).await.unwrap();
+    let nothing = Purged { all: true, answers_before: again.answers_before, ..Purged::default() };
+    assert_eq!(again, nothing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_is_bounded_and_goes_on_where_it_ended() {
+    let shop = Shop::bare().await;
+    let most = BATCH * i64::from(BATCHES);
+    let sql = "insert into sessions (token_hash, user_id, csrf, expires_at)
+               select convert_to(n::text, 'UTF8'), (select id from users where name = 'alice'), '',
+                      now() - interval '1 minute' from generate_series(1, $1) n";
+    sqlx::query(sql).bind(most + 7).execute(&shop.pool).await.unwrap();
+    let pool = shop.pool.clone().into();
+    let first = purge::purge(&pool, None).await.unwrap();
+    assert_eq!((first.sessions, first.all), (most.unsigned_abs(), false));
+    let second = purge::purge(&pool, first.answers_before).await.unwrap();
+    assert_eq!((second.sessions, second.all), (7, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_stay_used_when_their_answers_are_forgotten() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());
+    let post = |path: &str, key: &str, body: Value| {
+        let request = shop.request(&alice, Method::POST, 0, path).header("Idempotency-Key", key);
+        request.json(&body).send()
+    };
+    let wanted = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
+    let order = post("/api/orders", &keys[0], wanted.clone()).await.unwrap();
+    let order = body(order, StatusCode::CREATED).await;
+    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    let paid = post(&pay, &keys[1], json!({})).await.unwrap();
+    body(paid, StatusCode::OK).await;
+    let amount = json!({ "amount_cents": 100 });
+    let topped = post("/api/me/top-ups", &keys[2], amount.clone()).await.unwrap();
+    body(topped, StatusCode::CREATED).await;
+    let old = "update idempotency set created_at = created_at - interval '25 hours'";
+    sqlx::query(old).execute(&shop.pool).await.unwrap();
+    let purged = purge::purge(&shop.pool.clone().into(), None).await.unwrap();
+    assert_eq!((purged.keys, purged.answers), (2, 1));
+    // Also for a clock that was put back since: an answer that is gone is not made up.
+    let young = "update idempotency set created_at = now()";
+    sqlx::query(young).execute(&shop.pool).await.unwrap();
+    let again = [
+        post("/api/orders", &keys[0], wanted).await.unwrap(),
+        post(&pay, &keys[1], json!({})).await.unwrap(),
+        post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
+    ];
+    for answer in again {
+        assert_eq!(problem(answer, 409).await, "idempotency-key-used");
+    }
+    assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
+    shop.assert_sound().await;
+}

@@ -1,0 +1,113 @@
+//! The page of the jobs: who sees it, what it says of a run that failed too often, and the button
+//! that tries it again; with a browser that runs no scripts, on a phone.
+
+use holdfast::jobs::history;
+use holdfast::jobs::store::State;
+use serde_json::json;
+use time::macros::datetime;
+
+use crate::browser::Browser;
+use crate::common::{Shop, until};
+use crate::visitor::Visitor;
+
+/// A run of `purge` that has failed five times. Nobody tries it by itself before next year.
+async fn parked() -> Shop {
+    let shop = Shop::bare().await;
+    let earlier = json!([{ "attempt": 4, "replica": "till-4", "fence": 257,
+        "started_at": "2026-11-21T10:00:00Z", "ended_at": "2026-11-21T10:00:01Z",
+        "trouble": "it took longer than 300s, and was cancelled" }]);
+    sqlx::query(
+        "insert into job_runs (job, due_at, state, attempt, attempts_allowed, replica, fence,
+                               started_at, ended_at, next_at, trouble, earlier)
+         values ('purge', '2026-11-21 09:23', 'parked', 5, 5, 'till-5', 321,
+                 '2026-11-21 10:00:02', '2026-11-21 10:00:14.5', null,
+                 'it panicked: <b>on purpose</b>', $1)",
+    )
+    .bind(earlier)
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    shop
+}
+
+async fn is_done(shop: &Shop) -> bool {
+    let due_at = datetime!(2026-11-21 09:23 UTC);
+    let run = history::of(&shop.pool.clone().into(), "purge", due_at).await.unwrap().unwrap();
+    run.state == State::Done && run.attempt == 6
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
+    let mut shop = parked().await;
+    shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
+    let stranger = Visitor::new(&shop).get("/jobs").await;
+    assert_eq!((stranger.status.as_u16(), stranger.place.as_str()), (303, "/sign-in?next=/jobs"));
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    assert_eq!(alice.get("/jobs").await.status, 403);
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let page = admin.get("/jobs").await;
+    let words = page.words();
+    assert!(words.contains("purge is parked It failed 5 times. The last time: it panicked:"));
+    assert!(page.text.contains("on purpose") && !page.text.contains("<b>on purpose"), "escaped");
+    assert!(words.contains("by till-5, 2026-11-21 10:00:02 UTC, 12.5 s, fence 321, attempt 5"));
+    assert!(words.contains("4: by till-4, fence 257, 2026-11-21 10:00:00 UTC: it took longer"));
+    assert!(words.contains("(23 * * * *, UTC)"), "{words}");
+
+    let path = page.text.split("action=\"/jobs/").nth(1).unwrap().split('"').next().unwrap();
+    let path = format!("/jobs/{path}");
+    for (who, form) in [
+        (&alice, format!("csrf={}", alice.get("/basket").await.csrf())),
+        (&admin, "csrf=no".to_owned()),
+    ] {
+        assert_eq!(who.post(&path, &form).await.status, 403);
+    }
+    assert!(!is_done(&shop).await);
+    let form = format!("csrf={}", page.csrf());
+    // A second click is no second run.
+    for _ in 0..2 {
+        let answer = admin.post(&path, &form).await;
+        assert_eq!((answer.status.as_u16(), answer.place.as_str()), (303, "/jobs"));
+    }
+    until("it is done", async || is_done(&shop).await).await;
+    let words = admin.get("/jobs").await.words();
+    assert!(!words.contains("purge is parked"), "{words}");
+    assert!(words.contains("answers 0, sessions 0"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn books_that_do_not_add_up_are_said_on_the_page() {
+    let mut shop = Shop::bare().await;
+    let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
+    sqlx::query(sql).execute(&shop.pool).await.unwrap();
+    shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    until("the page says so", async || {
+        let page = admin.get("/jobs").await;
+        page.words().contains("not sound: 1 of 18 fail: stock-drift")
+            && page.text.contains("class=\"off\"")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_button_works_without_scripts_on_a_phone() {
+    let mut shop = parked().await;
+    shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
+    let browser = Browser::open(&shop.replicas[0].base_url, false).await;
+    let phone = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await;
+    browser.go("/sign-in").await;
+    browser.sign_in("admin").await;
+    browser.click("nav a[href='/jobs']").await;
+    browser.reads("#parked", "is parked").await;
+    let main = browser.find("main").await.rect().await.unwrap();
+    let table = browser.find("#job-runs table").await.rect().await.unwrap();
+    assert!(main.width <= 320.0 && table.x + table.width <= 320.0, "{main:?} {table:?}");
+    browser.click("#parked button").await;
+    browser.is_at("/jobs").await;
+    until("it is done", async || is_done(&shop).await).await;
+    browser.go("/jobs").await;
+    browser.reads("#jobs", "answers 0, sessions 0").await;
+    assert!(browser.find("#parked").await.text().await.unwrap().is_empty());
+    browser.close().await;
+}
