@@ -291,6 +291,10 @@ fn describe_metrics() {
         ),
         ("holdfast_limit_refusals_total", "Requests refused because one client asks too much"),
         ("holdfast_limit_calls_total", "Calls to Redis for permits, each for all who asked"),
+        (
+            "holdfast_line_full_total",
+            "batched: requests that found more in line than can be served",
+        ),
         ("holdfast_stale_writes_total", "Writes refused because another holder had been at it"),
     ] {
         metrics::describe_counter!(name, help);

@@ -123,7 +123,9 @@ impl Desk {
                 Err(why) => {
                     self.lose(&why);
                     for waiting in wanted.into_iter().map(|wanted| wanted.waiting) {
-                        waiting.who.into_iter().for_each(|one| drop(one.send(Told::Alone)));
+                        for one in waiting.who {
+                            let _ = one.send(Told::Alone);
+                        }
                     }
                 }
             }
