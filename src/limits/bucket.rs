@@ -1,6 +1,6 @@
 //! The arithmetic of a limit (GCRA, the token bucket kept as one moment in time): the same as
 //! `bucket.lua`, line by line, for a replica that is alone, and for the test that holds the script
-//! to it.
+//! to it (`tests/it/limits.rs`).
 //!
 //! A bucket is the moment at which it will be full again. A permit moves it by the time that a
 //! permit takes to come; what would move it further ahead than a whole burst takes is refused.
@@ -13,14 +13,14 @@ use super::Rate;
 
 /// One bucket; a new one is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bucket {
+pub struct Bucket {
     /// When it is full again, in microseconds.
     pub full_at_us: u64,
 }
 
 /// What was had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Grant {
+pub struct Grant {
     /// Permits for those who stand at the door.
     pub at_once: u64,
     /// Permits for those who will come.
@@ -31,6 +31,13 @@ pub(super) struct Grant {
     pub wait_us: u64,
     /// How long until the bucket is full.
     pub full_us: u64,
+}
+
+/// What the script is told of a rate: permits, period, burst, how long a burst takes to come back,
+/// and how long a lease lasts; times in microseconds.
+#[must_use]
+pub fn script_arguments(rate: Rate) -> [u64; 5] {
+    [rate.permits(), rate.period_us(), rate.burst(), rate.refill_us(), rate.lease_us()]
 }
 
 impl Bucket {

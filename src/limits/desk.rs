@@ -12,7 +12,7 @@ use redis::{RedisError, Script};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::bucket::Grant;
+use super::bucket::{self, Grant};
 use super::page::Entry;
 use super::{Rate, SharedPage, Ticket};
 use crate::clock::monotonic_us;
@@ -164,8 +164,7 @@ impl Desk {
             let mut call = SCRIPT.prepare_invoke();
             for Wanted { name, waiting: Waiting { rate, who, .. }, ahead } in some {
                 call.key(format!("{}limit:{{{name}}}", self.prefix));
-                call.arg(rate.permits()).arg(rate.period_us()).arg(rate.burst());
-                call.arg(rate.refill_us()).arg(rate.lease_us()).arg(who.len()).arg(*ahead);
+                call.arg(&bucket::script_arguments(*rate)).arg(who.len()).arg(*ahead);
             }
             self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
         };

@@ -23,7 +23,7 @@
 //! Not the crate `governor`, which does the same sums for one process: they are thirty lines, the
 //! script needs them in Lua anyway, and so one text is held against the other.
 
-mod bucket;
+pub mod bucket;
 mod desk;
 mod page;
 mod rate;

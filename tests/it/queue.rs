@@ -133,9 +133,15 @@ impl Barrier {
 impl Shop {
     /// Two replicas on a Redis that is all theirs.
     pub async fn with_its_own_redis() -> (Self, Running) {
+        Self::with_its_own_redis_and(&[]).await
+    }
+
+    /// The same, with more environment for the replicas.
+    pub async fn with_its_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
         let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
         let redis = redis.await.unwrap().expect("redis-server is there");
-        (Self::start_with(2, &[("REDIS_URL", redis.url.as_str())]).await, redis)
+        let env = [&[("REDIS_URL", redis.url.as_str())], env].concat();
+        (Self::start_with(2, &env).await, redis)
     }
 
     /// An item of the shop's own, by sku: what it does counts in the audit.
