@@ -8,7 +8,7 @@
 --
 -- A bucket is the moment at which it will be full again; a full one is no key at all. src/limits/
 -- bucket.rs says why it is so and holds this script to the same sums. The time is this server's:
--- replicas need not agree on one. Nothing is written where nothing was granted.
+-- replicas need not agree on one. Nothing is written where nothing changes.
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 -- Whole numbers below 2^53, so that every step is exact.
@@ -28,9 +28,9 @@ for at, key in ipairs(KEYS) do
     local function cost(many)
         return floored(many * period + permits - 1, permits)
     end
-    local full_at = tonumber(redis.call('get', key) or now)
+    local stored = tonumber(redis.call('get', key) or now)
     -- A clock that was set back must not shut anybody out for longer than a burst takes.
-    full_at = math.min(math.max(full_at, now), brim)
+    local full_at = math.min(math.max(stored, now), brim)
     local had = math.min(at_once, room(full_at))
     local leased, wait = 0, 0
     full_at = full_at + cost(had)
@@ -43,7 +43,7 @@ for at, key in ipairs(KEYS) do
     else
         wait = full_at + cost(1) - brim
     end
-    if had + leased > 0 then
+    if had + leased > 0 or stored > brim then
         redis.call('set', key, string.format('%.0f', full_at), 'px', math.ceil((full_at - now) / 1000))
     end
     answers[#answers + 1] = { had, leased, room(full_at), wait, full_at - now }

@@ -129,13 +129,15 @@ impl Limiter {
         let now_us = monotonic_us();
         // Looked at before anything is spent.
         for ticket in &tickets {
-            if let Entry::Refused { wait_us } = ticket.page.open().look(now_us) {
+            let entry = ticket.page.open().look(now_us);
+            if let Entry::Refused { wait_us } = entry {
                 return refused(&tickets, ticket.policy, wait_us);
             }
         }
         let mut open = Vec::new();
         for ticket in &tickets {
-            match ticket.page.open().spend(now_us) {
+            let entry = ticket.page.open().spend(now_us);
+            match entry {
                 Entry::Pass => {}
                 Entry::Refused { wait_us } => return refused(&tickets, ticket.policy, wait_us),
                 Entry::Ask => open.push(ticket.clone()),
