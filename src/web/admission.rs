@@ -183,7 +183,7 @@ fn is_free(path: &str) -> bool {
     let under = |top: &&str| {
         path.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    FREE.iter().any(|top| under(&top))
+    FREE.iter().any(under)
 }
 
 fn too_many(by: Policy, wait: Duration, standings: &[Standing]) -> Problem {
