@@ -131,8 +131,9 @@ impl Price {
 const LIMITS: [(&str, &str); 2] =
     [("HOLDFAST_LIMIT_CLIENT", "100000/s"), ("HOLDFAST_LIMIT_ADDRESS", "100000/s")];
 
-/// Limits included. Fewer people come back in time for the next batch where other tests want the machine too, so
-/// several loads have their chance. How often Redis is asked per batch does not depend on that.
+/// Limits included. Fewer people come back in time for the next batch where other tests want the
+/// machine too, so several loads have their chance. How often Redis is asked per batch does not
+/// depend on that.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
     let (shop, redis) = Shop::with_its_own_redis_and(&LIMITS).await;

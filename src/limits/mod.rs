@@ -3,14 +3,14 @@
 //! Guarantees: of one [`Policy`] and one name, in any span of time `w`, all replicas together let
 //! at most `burst + rate × w` requests pass, by the clock of Redis and wherever they arrive. (What
 //! is rounded to microseconds may make it one more.) A refusal costs no call to Redis, nor does a
-//! busy client's request: a replica leases permits for what it expects within 100 ms and spends
+//! busy client's request: a replica leases permits for what it expects within 200 ms and spends
 //! them by itself, and whoever asks for permits at the same time, for whatever name, shares one
 //! call.
 //!
 //! Does not guarantee that the whole limit can be used: permits that lie at a replica whose client
-//! has gone elsewhere are lost, which is at most what the rate brings in 100 ms, per replica; a
-//! bucket found empty is left alone for up to 25 ms; and while a client is busy its burst is
-//! smaller by what the rate brings in 100 ms.
+//! has gone elsewhere are lost, which is at most what the rate brings in 200 ms, per replica; a
+//! bucket found empty is left alone for up to 50 ms; and while a client is busy its burst is
+//! smaller by what the rate brings in 200 ms.
 //!
 //! What breaks it: a flush of Redis, or a failover that loses writes, forgets what was spent, so a
 //! burst may come again. While Redis is away the door stays open (whatever needs Redis for being

@@ -7,8 +7,8 @@ use std::str::FromStr;
 /// stays below 2^53 with it, which is as far as its numbers are exact.
 const MOST: u64 = 1_000_000;
 /// How long permits may lie at a replica before they are spent. Long enough that a busy client
-/// costs ten calls a second, short enough that nobody waits for permits that lie elsewhere.
-const LEASE_US: u64 = 100_000;
+/// costs five calls a second, short enough that nobody misses permits that lie elsewhere.
+const LEASE_US: u64 = 200_000;
 /// A lease is never longer than such a part of the time a whole burst takes.
 const LEASES_PER_BURST: u64 = 4;
 
@@ -81,11 +81,8 @@ impl FromStr for Rate {
 
     /// `50/s`, `600/m`, `1000/h`, each with `:BURST` behind it if more or fewer may come at once.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "“{text}” is no rate: RATE/s, RATE/m or RATE/h, and :BURST, e.g. 50/s:200; or off"
-            )
-        };
+        let wrong =
+            || format!("“{text}” is no rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off");
         let number = |text: &str| {
             text.parse().ok().filter(|number| (1..=MOST).contains(number)).ok_or_else(wrong)
         };

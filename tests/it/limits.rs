@@ -108,7 +108,7 @@ async fn answers_say_how_the_client_stands() {
     assert_eq!(header(&first, "ratelimit-policy"), policies);
     let stands = header(&first, "ratelimit");
     assert!(stands.ends_with("\"client\";r=1;t=1800"), "{stands}");
-    assert!(stands.starts_with("\"address\";r=499"), "{stands}");
+    assert!(stands.starts_with("\"address\";r=49"), "{stands}");
     assert_eq!(me(&shop, &alice, 0).await.status(), 200);
     let refused = me(&shop, &alice, 0).await;
     assert_eq!(header(&refused, "ratelimit-policy"), policies);

@@ -17,8 +17,8 @@
 //! - each member is answered for itself: one that is refused holds nobody up, and when a batch
 //!   fails each of its members is told what became of *it*: done, not done, or unknown;
 //! - the line is as long as it is served in a fifth of a second ([`pace`]), and never longer than
-//!   [`MOST_WAITING`]: who finds it full is told so at once, so that under three times the load that
-//!   can be carried the shop sells on;
+//!   [`MOST_WAITING`]: who finds it full is told so at once, so that under three times the load
+//!   that can be carried the shop sells on;
 //! - the lock is kept over a few batches at most while others wait for it, in this process (an
 //!   order with several items, a refund, a restock) or in another.
 //!
