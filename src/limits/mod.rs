@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_million_addresses_fill_no_memory() {
+    async fn a_flood_of_addresses_fills_no_memory() {
         let limiter = away();
         let policy = policy("50/s");
-        for n in 0..1_000_000_u32 {
+        for n in 0..200_000_u32 {
             let ticket = limiter.ticket(policy, &std::net::Ipv4Addr::from(n).to_string());
             ticket.page.open().spend(0);
         }
