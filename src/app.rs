@@ -6,22 +6,25 @@ use std::time::Duration;
 
 use actix_web::middleware::from_fn;
 use actix_web::{App, HttpServer, web};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Serve, Switch};
+use crate::config::{LimitSettings, Serve, Switch};
 use crate::db;
 use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Scheduler;
+use crate::limits::{Limiter, Rate};
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
 use crate::shop::combine::Combiner;
 use crate::shop::orders::unpaid::Teller;
 use crate::shop::{Shop, Strategy};
+use crate::web::address::Proxies;
+use crate::web::admission::{Door, Rates, admission};
 use crate::web::envelope::envelope;
 use crate::web::pages::dress::dress;
 use crate::web::{Site, configure};
@@ -70,11 +73,13 @@ impl Replica {
             unpaid.work(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on)?;
+        let door = door(options, &shop)?;
         let site = Site {
             shop,
             unpaid,
             jobs,
             replica,
+            door,
             lab: options.lab == Switch::On,
             board,
             scheduler,
@@ -113,6 +118,7 @@ impl Replica {
         let server = HttpServer::new(move || {
             App::new()
                 .app_data(site.clone())
+                .wrap(from_fn(admission))
                 .wrap(from_fn(envelope))
                 .wrap(from_fn(dress))
                 .configure(configure)
@@ -170,6 +176,41 @@ fn shop(options: &Serve, replica: &str, unpaid: Teller) -> anyhow::Result<Shop> 
         hold: Duration::from_secs(options.pay_within_s),
         unpaid,
     })
+}
+
+/// What is allowed where nothing is set and the lab is off. Generous: a person with ten pages open
+/// and a script of theirs, a whole office behind one address; and what a password may be guessed
+/// at: ten times a minute for each name, which is 14,400 a day.
+const USUAL_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
+
+/// The limits of those options. The one place that says what holds where nothing was set.
+fn door(options: &Serve, shop: &Shop) -> anyhow::Result<Door> {
+    let LimitSettings {
+        limit_client,
+        limit_address,
+        limit_sign_in,
+        limit_sign_in_name,
+        trusted_proxies,
+    } = &options.limits;
+    let [client, address, sign_in, name] = USUAL_RATES;
+    let rate = |flag: &str, set: &Option<String>, usual: &'static str| {
+        let unset = if options.lab == Switch::On { "off" } else { usual };
+        let rate = match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(unset) {
+            "off" => None,
+            text => Some(text.parse::<Rate>().map_err(|why| anyhow!("{flag}: {why}"))?),
+        };
+        anyhow::Ok(rate)
+    };
+    let rates = Rates {
+        client: rate("--limit-client", limit_client, client)?,
+        address: rate("--limit-address", limit_address, address)?,
+        sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
+        name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
+    };
+    let proxies =
+        Proxies::read(trusted_proxies).map_err(|why| anyhow!("--trusted-proxies: {why}"))?;
+    let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
+    Ok(Door::new(limiter, rates, proxies))
 }
 
 /// How many threads a replica's main runtime has, beside one HTTP worker per core: half the cores.
@@ -251,6 +292,7 @@ fn describe_metrics() {
             "holdfast_lock_contended_keys",
             "fenced: keys this process holds while another is known to wait for them",
         ),
+        ("holdfast_limits_alone", "1 while Redis is away and this replica keeps limits alone"),
     ] {
         metrics::describe_gauge!(name, help);
     }
@@ -268,6 +310,12 @@ fn describe_metrics() {
         (
             "holdfast_batches_early_total",
             "batched: put together while the lock was waited for, and used or given up",
+        ),
+        ("holdfast_limit_refusals_total", "Requests refused because one client asks too much"),
+        ("holdfast_limit_calls_total", "Calls to Redis for permits, each for all who asked"),
+        (
+            "holdfast_line_full_total",
+            "batched: requests that found more in line than can be served",
         ),
         ("holdfast_stale_writes_total", "Writes refused because another holder had been at it"),
         ("holdfast_unpaid_given_back_total", "Orders that were not paid in time and given back"),

@@ -115,6 +115,35 @@ pub struct Serve {
     /// How two changes of one value are kept apart, and for how long
     #[command(flatten)]
     pub lock: LockSettings,
+    /// How much one client may ask
+    #[command(flatten)]
+    pub limits: LimitSettings,
+}
+
+/// How much one client may ask of all replicas together. A limit that is not set is off while the
+/// lab is on: there the load comes from one hand.
+#[derive(Debug, Clone, Args)]
+pub struct LimitSettings {
+    /// How much one signed-in user may ask: RATE/s, RATE/m or RATE/h, and :BURST for how many of
+    /// them may come at once; or off [default: 50/s:200; off while the lab is on]
+    #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_CLIENT")]
+    pub limit_client: Option<String>,
+    /// How much one address may ask (of IPv6, one network of 64 bits) [default: 500/s:2000; off
+    /// while the lab is on]
+    #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_ADDRESS")]
+    pub limit_address: Option<String>,
+    /// How often one address may try to sign in or up [default: 60/m:30; off while the lab is on]
+    #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN")]
+    pub limit_sign_in: Option<String>,
+    /// How often anybody may try to sign in as one user, from addresses where that user has not
+    /// signed in before; from each of those it is as often again [default: 10/m:10; off while the
+    /// lab is on]
+    #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN_NAME")]
+    pub limit_sign_in_name: Option<String>,
+    /// Proxies before this replica, as addresses or networks (10.0.0.0/8), separated by commas:
+    /// only they are believed whom a request comes from, by X-Forwarded-For
+    #[arg(long, value_name = "NETWORKS", env = "HOLDFAST_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub trusted_proxies: Vec<String>,
 }
 
 /// The lock and its times.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use actix_web::cookie::{Cookie, SameSite};
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use moka::future::Cache;
 
 use super::Site;
@@ -66,6 +66,11 @@ impl Sessions {
         }
     }
 
+    /// Whose session that is, if it was asked for lately.
+    pub async fn remembered(&self, token: &str) -> Option<Arc<Caller>> {
+        self.0.get(token).await
+    }
+
     /// Forgets a session.
     pub async fn forget(&self, token: &str) {
         self.0.invalidate(token).await;
@@ -107,11 +112,37 @@ impl Credential {
         request.cookie(SESSION_COOKIE).map(|cookie| Credential::Cookie(cookie.value().to_owned()))
     }
 
-    fn token(&self) -> &str {
+    /// The session's token.
+    #[must_use]
+    pub fn token(&self) -> &str {
         match self {
             Credential::Bearer(token) | Credential::Cookie(token) => token,
         }
     }
+}
+
+/// What was found out about the caller on the way in. It is asked for once: where Postgres does not
+/// answer, asking a second time would take as long again.
+#[derive(Debug, Clone)]
+pub struct Looked(Result<Option<Arc<Caller>>, Error>);
+
+/// Whose session the request carries, if any, also for whoever asks later.
+///
+/// # Errors
+/// Postgres's.
+pub async fn caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
+    let known = request.extensions().get::<Looked>().cloned();
+    let looked = match (known, Credential::of(request)) {
+        (Some(known), _) => known,
+        (None, None) => return Ok(None),
+        (None, Some(credential)) => {
+            let site = site(request)?;
+            let looked = Looked(site.sessions.caller(&site.shop, credential.token()).await);
+            request.extensions_mut().insert(looked.clone());
+            looked
+        }
+    };
+    Ok(looked.0?)
 }
 
 /// Who is signed in, whatever is being asked for: no CSRF token is wanted. For pages that only show
@@ -121,8 +152,7 @@ impl Credential {
 /// Postgres's, as a problem.
 pub async fn look(request: &HttpRequest) -> Result<Option<SignedIn>, Problem> {
     let Some(credential) = Credential::of(request) else { return Ok(None) };
-    let site = site(request)?;
-    let caller = site.sessions.caller(&site.shop, credential.token()).await?;
+    let caller = caller(request).await?;
     Ok(caller.map(|caller| SignedIn { caller, token: credential.token().to_owned() }))
 }
 

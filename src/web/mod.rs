@@ -3,6 +3,8 @@
 //! A handler parses, checks who asks, calls one function of the shop, and dresses its outcome.
 //! Nothing here decides anything about stock or money.
 
+pub mod address;
+pub mod admission;
 pub mod api;
 pub mod auth;
 pub mod body;
@@ -23,6 +25,7 @@ use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Scheduler;
 use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
+use admission::Door;
 use auth::Sessions;
 use problems::{Kind, Problem};
 
@@ -47,6 +50,8 @@ pub struct Site {
     pub stop: CancellationToken,
     /// Who is signed in, for a few seconds.
     pub sessions: Sessions,
+    /// How much one client may ask.
+    pub door: Door,
     /// What Prometheus asks for.
     pub metrics: PrometheusHandle,
 }

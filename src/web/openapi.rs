@@ -3,6 +3,8 @@
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpResponse, middleware};
 use serde::Serialize;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, PartialSchema as _, ToSchema};
 use utoipa_swagger_ui::{Config, SwaggerUi};
@@ -20,7 +22,9 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'
         title = "Holdfast",
         description = "A small web shop that never oversells, and a lab in which you can take its \
             lock away. Money is in integer cents, times are RFC 3339 UTC, ids are UUIDs. Refusals \
-            are application/problem+json; their `type` is a page of this shop.",
+            are application/problem+json; their `type` is a page of this shop. Where limits are on, \
+            every answer says by RateLimit-Policy and RateLimit \
+            (draft-ietf-httpapi-ratelimit-headers-11) how the client stands.",
         license(name = "MIT OR Apache-2.0"),
     ),
     paths(
@@ -79,11 +83,29 @@ impl utoipa::IntoResponses for Refusals {
     -> std::collections::BTreeMap<String, utoipa::openapi::RefOr<utoipa::openapi::Response>> {
         let schema = utoipa::openapi::Ref::from_schema_name("ProblemBody");
         let content = utoipa::openapi::ContentBuilder::new().schema(Some(schema)).build();
-        let response = utoipa::openapi::ResponseBuilder::new()
-            .description("A refusal, or trouble: see /problems")
-            .content("application/problem+json", content)
-            .build();
-        [("default".to_owned(), response.into())].into()
+        let response = |description: &str| {
+            utoipa::openapi::ResponseBuilder::new()
+                .description(description)
+                .content("application/problem+json", content.clone())
+        };
+        let header = |description: &str, kind| {
+            HeaderBuilder::new()
+                .description(Some(description))
+                .schema(Some(Object::with_type(kind)))
+        };
+        let too_many = response("too-many-requests: nothing was done; come again later")
+            .header("Retry-After", header("In how many seconds", Type::Integer).build())
+            .header(
+                "RateLimit-Policy",
+                header("`\"client\";q=200;w=4`: 200 in 4 s", Type::String).build(),
+            )
+            .header(
+                "RateLimit",
+                header("`\"client\";r=0;t=4`: none left, all in 4 s", Type::String).build(),
+            );
+        let other = response("A refusal, or trouble: see /problems");
+        [("429".to_owned(), too_many.build().into()), ("default".to_owned(), other.build().into())]
+            .into()
     }
 }
 

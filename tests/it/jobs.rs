@@ -11,7 +11,7 @@ use holdfast::jobs::store::{ATTEMPTS, DIED, State};
 use holdfast::jobs::{Came, Job, Once, Scheduler, Turn};
 use holdfast::lock::{Locks, Redis, Settings};
 use holdfast::probe::Probe;
-use holdfast::shop::{Shop as Domain};
+use holdfast::shop::Shop as Domain;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::common::{Shop, User, body, services, until};
+use crate::common::{PATIENCE, Shop, User, body, services, until};
 use crate::topology::{self, Running, Topology};
 
 /// An order under that key.
@@ -64,7 +64,9 @@ pub struct Line {
 impl Line {
     pub async fn of(shop: &Shop) -> Self {
         let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
-        let redis = client.get_multiplexed_async_connection().await.unwrap();
+        // On a busy machine, behind hundreds of requests, Redis may take its time.
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let redis = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
         Self { redis, tokens: format!("{}token:*", shop.prefix) }
     }
 

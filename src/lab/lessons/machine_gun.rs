@@ -27,7 +27,9 @@ pub(super) const LESSON: Lesson = Lesson {
          to Redis and no row, no lock and no connection that others want.",
         "It says *not twice at once*. Whoever waits for each answer is never twice at once, however \
          often he comes.",
-        "*Not more than so many a second* is another question, and needs a counter with a time.",
+        "*Not more than so many a second* is another question, and needs a counter with a time: \
+         `--limit-client` (src/limits/). It is off while the lab is on, where the load comes from \
+         one hand.",
     ],
     play: |stage| Box::pin(play(stage)),
 };

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{MOST_WAITING, Member};
+use super::Member;
+use super::pace::Pace;
 use crate::lock::LockKey;
 
 /// The lines of all keys. A key has one while somebody serves it.
@@ -19,6 +21,8 @@ struct Line<W> {
     members: VecDeque<Member<W>>,
     /// Out of line for a moment, to be put back. They wait too.
     away: usize,
+    /// How fast it is served, and so how many may wait.
+    pace: Pace,
     /// How many somebody waits for to be in it, and how they are told.
     expected: usize,
     filled: Arc<Notify>,
@@ -60,7 +64,7 @@ impl<W> Lines<W> {
     pub(super) fn join(&self, key: &LockKey, member: Member<W>) -> Joined {
         let mut lines = self.all();
         match lines.get_mut(key) {
-            Some(line) if line.waiting() >= MOST_WAITING => Joined::Full,
+            Some(line) if line.waiting() >= line.pace.room() => Joined::Full,
             Some(line) => {
                 line.members.push_back(member);
                 if line.members.len() == line.expected {
@@ -70,7 +74,8 @@ impl<W> Lines<W> {
             }
             None => {
                 let members = VecDeque::from([member]);
-                let line = Line { members, away: 0, expected: 0, filled: Arc::default() };
+                let (pace, filled) = (Pace::default(), Arc::default());
+                let line = Line { members, away: 0, pace, expected: 0, filled };
                 lines.insert(key.clone(), line);
                 Joined::First
             }
@@ -111,6 +116,13 @@ impl<W> Lines<W> {
             for member in members.into_iter().rev() {
                 line.members.push_front(member);
             }
+        }
+    }
+
+    /// A batch of so many was served, in so long since the one before it.
+    pub(super) fn served(&self, key: &LockKey, members: usize, took: Duration) {
+        if let Some(line) = self.all().get_mut(key) {
+            line.pace.served(members, took);
         }
     }
 
@@ -162,12 +174,10 @@ pub(super) struct Taken<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::sync::oneshot;
     use uuid::Uuid;
 
-    use super::super::{MOST_AT_ONCE, Pending};
+    use super::super::{MOST_AT_ONCE, MOST_WAITING, Pending};
     use super::*;
     use crate::probe::Probe;
     use crate::shop::idempotency::{Claim, ORDERS_PATH};
@@ -234,6 +244,21 @@ mod tests {
         assert!(matches!(join(MOST_WAITING), Joined::Behind));
         assert!(matches!(join(MOST_WAITING + 1), Joined::Behind));
         assert!(matches!(join(MOST_WAITING + 2), Joined::Full));
+    }
+
+    #[test]
+    fn a_slow_line_takes_fewer() {
+        let lines = Lines::default();
+        let mut answers = Vec::new();
+        let mut join = |work| join(&lines, &mut answers, work);
+        assert!(matches!(join(0), Joined::First));
+        lines.served(&key(), 1, Duration::from_secs(1));
+        for work in 1..2 * MOST_AT_ONCE {
+            assert!(matches!(join(work), Joined::Behind), "{work}");
+        }
+        assert!(matches!(join(2 * MOST_AT_ONCE), Joined::Full));
+        lines.take(&key(), 1);
+        assert!(matches!(join(2 * MOST_AT_ONCE), Joined::Behind));
     }
 
     #[test]

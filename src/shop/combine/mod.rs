@@ -16,7 +16,9 @@
 //! - first come, first served, within a process;
 //! - each member is answered for itself: one that is refused holds nobody up, and when a batch
 //!   fails each of its members is told what became of *it*: done, not done, or unknown;
-//! - the line is bounded ([`MOST_WAITING`]): who finds it full is told so at once;
+//! - the line is as long as it is served in a fifth of a second ([`pace`]), and never longer than
+//!   [`MOST_WAITING`]: who finds it full is told so at once, so that under three times the load
+//!   that can be carried the shop sells on;
 //! - the lock is kept over a few batches at most while others wait for it, in this process (an
 //!   order with several items, a refund, a restock) or in another.
 //!
@@ -26,6 +28,8 @@
 mod batch;
 mod gate;
 mod line;
+mod looks;
+mod pace;
 mod server;
 mod transaction;
 
@@ -48,8 +52,9 @@ use crate::probe::{Point, Probe, Seen};
 pub use gate::{Gate, Seen as Looked};
 use line::Joined;
 pub use line::Lines;
+pub use looks::Looks;
 
-/// So many may wait for one value in one process: about a second's worth.
+/// So many may wait for one value in one process, however fast they are served.
 pub const MOST_WAITING: usize = 4_096;
 /// The largest batch.
 pub const MOST_AT_ONCE: usize = 256;
@@ -63,6 +68,8 @@ pub struct Combiner {
     pub payments: Lines<Pay>,
     /// What sold-out items are asked about, before they get in line.
     pub gate: Gate,
+    /// What those ask who are about to be refused.
+    pub looks: Looks,
     pending: Pending,
 }
 
@@ -139,7 +146,8 @@ pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Resu
         }
         Joined::Behind => {}
         Joined::Full => {
-            let full = Error::Overloaded(format!("{MOST_WAITING} requests wait for {key}"));
+            metrics::counter!("holdfast_line_full_total").increment(1);
+            let full = Error::Overloaded(format!("too many requests wait for {key}"));
             return finished_or(shop, &claim, Err(full)).await;
         }
     }
@@ -159,10 +167,9 @@ async fn finished_or(
     claim: &Claim,
     why: Result<Refusal, Error>,
 ) -> Result<Outcome, Error> {
-    let stored = shop.look(&[claim]).await;
-    match stored.map(|mut stored| stored.pop().flatten()) {
-        Ok(Some(stored)) => Ok(stored.into()),
-        Ok(None) | Err(_) => why.map(Outcome::Refused),
+    match shop.combiner.looks.look(shop, claim).await {
+        Some(stored) => Ok(stored.into()),
+        None => why.map(Outcome::Refused),
     }
 }
 

@@ -80,6 +80,7 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
     let tokens = shop.locks.tokens();
     let mut server = Server { shop, lines, key, tokens, expected: None };
     let mut tenure: Option<Tenure<W>> = None;
+    let mut last = Instant::now();
     loop {
         let Some(mut held) = tenure.take() else {
             if server.lines.is_over(&server.key) {
@@ -109,6 +110,8 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
         let members = batch::open(&server.shop, members, &mut server.tokens).await;
         let (told, end) = batch::carry_out(&server.shop, &mut held.guards, members, ready).await;
         held.batches += 1;
+        server.lines.served(&server.key, told.len(), last.elapsed());
+        last = Instant::now();
         server.expected = Some(told.len() + server.lines.waiting(&server.key));
         if matches!(end, batch::End::Held) && !server.goes_on(&held) {
             tenure = server.let_others(held.guards, told).await;

@@ -1,6 +1,6 @@
 //! Users and sessions.
 
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use crate::shop::users::{self, Created, Credentials, SessionToken};
 use crate::web::auth::SignedIn;
@@ -14,9 +14,11 @@ use crate::web::{Site, answer};
     responses((status = 201, body = Created), Refusals))]
 pub async fn create(
     site: web::Data<Site>,
+    request: HttpRequest,
     credentials: Json<Credentials>,
 ) -> Result<HttpResponse, Problem> {
     let credentials = credentials.read()?;
+    site.door.knock(&request, None).await?;
     answer(users::create(&site.shop.pool, credentials, false).await?)
 }
 
@@ -25,11 +27,17 @@ pub async fn create(
     responses((status = 201, body = SessionToken), Refusals))]
 pub async fn sign_in(
     site: web::Data<Site>,
+    request: HttpRequest,
     credentials: Json<Credentials>,
 ) -> Result<HttpResponse, Problem> {
     let credentials = credentials.read()?;
+    let name = credentials.user.clone();
+    site.door.knock(&request, Some(&name)).await?;
     match users::sign_in(&site.shop, credentials).await? {
-        Some(session) => Ok(HttpResponse::Created().json(session)),
+        Some(session) => {
+            site.door.welcome(&request, &name).await;
+            Ok(HttpResponse::Created().json(session))
+        }
         None => Err(Problem::new(Kind::Unauthenticated, "name or password is wrong")),
     }
 }

@@ -81,9 +81,10 @@ async fn dressed(request: &HttpRequest, problem: &Problem) -> Result<HttpRespons
     if problem.kind() == Kind::Unauthenticated {
         return Ok(see_other(&sign_in::address(&back_to(request))));
     }
-    // Whoever found Postgres away must not ask it again: a refusal is told within two seconds.
+    // Whoever found Postgres away must not ask it again: a refusal is told within two seconds. And
+    // whoever asks too much shall not be answered with more work.
     let frame = match problem.kind() {
-        Kind::Unavailable | Kind::Overloaded => Frame::bare(request)?,
+        Kind::Unavailable | Kind::Overloaded | Kind::TooManyRequests => Frame::bare(request)?,
         _ => Frame::of(request).await?,
     };
     let status = problem.code();

@@ -89,7 +89,9 @@ fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
             "Wait a moment and try again. One person places one order at a time, so that a double \
              click makes one order."
         }
-        Kind::LockTimeout | Kind::LockLost | Kind::Overloaded => "Wait a moment and try again.",
+        Kind::LockTimeout | Kind::LockLost | Kind::Overloaded | Kind::TooManyRequests => {
+            "Wait a moment and try again."
+        }
         Kind::Unavailable if outcome_unknown => {
             "Look at your orders first: the change may have been made. Sending the same form again \
              is safe; it is done once."

@@ -91,8 +91,12 @@ pub async fn enter(
     door::from_this_site(&request)?;
     let form = form.into_inner();
     let user = form.user.trim().to_owned();
+    site.door.knock(&request, Some(&user)).await?;
     match admit(&site.shop, user.clone(), form.password, &form.next).await? {
-        Some(answer) => Ok(answer),
+        Some(answer) => {
+            site.door.welcome(&request, &user).await;
+            Ok(answer)
+        }
         None => page(&request, StatusCode::UNAUTHORIZED, &form.next, user, true).await,
     }
 }

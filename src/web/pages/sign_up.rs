@@ -53,6 +53,7 @@ pub async fn join(
     door::from_this_site(&request)?;
     let Entrance { user, password, next } = form.into_inner();
     let user = user.trim().to_owned();
+    site.door.knock(&request, None).await?;
     let credentials = Credentials { user: user.clone(), password: password.clone() };
     let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await? {
         Outcome::Refused(Refusal::Invalid(field, why)) => {
@@ -63,6 +64,7 @@ pub async fn join(
         }
         Outcome::Refused(other) => return Err(other.into()),
         Outcome::Done(_) | Outcome::Replayed(_) => {
+            site.door.welcome(&request, &user).await;
             let admitted = admit(&site.shop, user, password, &next).await?;
             return Ok(admitted.unwrap_or_else(|| see_other("/sign-in")));
         }

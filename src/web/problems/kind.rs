@@ -229,7 +229,8 @@ impl Kind {
                 "overloaded",
                 503,
                 "Too much at once",
-                "The shop can't take more work at this moment. Nothing was changed.",
+                "More wait already than can be served within a moment, so this request was not \
+                 made to wait in vain. Nothing was changed.",
                 "Try again after `Retry-After`, with the same key.",
             ),
             Kind::Unavailable => (
@@ -244,8 +245,12 @@ impl Kind {
                 "too-many-requests",
                 429,
                 "Slower, please",
-                "More requests came from you than the shop takes from one hand.",
-                "Wait as long as `Retry-After` says.",
+                "More requests came from you than the shop takes from one hand: one user, one \
+                 address, or one name that somebody tries to sign in as; `limit` says which. \
+                 Nothing was looked at and nothing was changed.",
+                "Wait as long as `Retry-After` says (`retry_after_ms` says it more exactly), then \
+                 ask again; an order with the same key. `RateLimit` on every answer says how many \
+                 requests are left.",
             ),
             Kind::PayloadTooLarge => (
                 "payload-too-large",

@@ -105,7 +105,9 @@ impl Problem {
             .with("holder_fence", holder.fence)
     }
 
-    fn retry_after(mut self, seconds: u64) -> Self {
+    /// With another time to wait than usual.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
         self.0.retry_after_s = Some(seconds);
         self
     }

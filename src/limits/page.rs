@@ -1,0 +1,185 @@
+//! What one replica knows of one bucket: the permits it has leased, and until when it is no use to
+//! ask for more.
+
+use super::Rate;
+use super::bucket::{Bucket, Grant};
+
+/// A bucket that was found empty is left alone for such a part of a lease: at a high rate the next
+/// permit comes so soon that asking for it would be a call each.
+const REST: u64 = 4;
+/// So much more is leased than is expected, in quarters: whoever runs short asks again.
+const QUARTERS: u128 = 5;
+/// How much is concluded from a short time at most: a burst does not go on for ever.
+const SHORTEST: u64 = 8;
+
+/// One bucket as this replica knows it; times are the machine's, in µs.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    lease: u64,
+    lease_until_us: u64,
+    refused_until_us: u64,
+    /// As Redis said last, without the lease.
+    left: u64,
+    full_at_us: u64,
+    /// Since when how many have passed, to tell how many will come.
+    since_us: u64,
+    passed: u64,
+    /// The bucket of this replica alone, while Redis is away.
+    alone: Bucket,
+}
+
+/// What a page says to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// It may pass.
+    Pass,
+    /// It may not, for so long.
+    Refused { wait_us: u64 },
+    /// Redis must be asked.
+    Ask,
+}
+
+impl Page {
+    /// What is known without asking; nothing is spent.
+    pub fn look(&self, now_us: u64) -> Entry {
+        if now_us < self.refused_until_us {
+            Entry::Refused { wait_us: self.refused_until_us - now_us }
+        } else if self.lease > 0 && now_us < self.lease_until_us {
+            Entry::Pass
+        } else {
+            Entry::Ask
+        }
+    }
+
+    /// The same; a permit is spent if there is one.
+    pub fn spend(&mut self, now_us: u64) -> Entry {
+        let entry = self.look(now_us);
+        if entry == Entry::Pass {
+            self.lease -= 1;
+            self.passed += 1;
+        }
+        entry
+    }
+
+    /// How many permits to ask for ahead: as many as a lease sees pass at the pace of late, and
+    /// none for somebody who comes now and then. No more than the rate itself brings meanwhile.
+    pub fn ahead(&self, rate: Rate, now_us: u64) -> u64 {
+        let lease_us = rate.lease_us();
+        let span_us = (now_us.saturating_sub(self.since_us)).max(lease_us / SHORTEST).max(1);
+        let expected =
+            u128::from(self.passed) * u128::from(lease_us) * QUARTERS / (4 * u128::from(span_us));
+        u64::try_from(expected).unwrap_or(u64::MAX).min(rate.in_us(lease_us))
+    }
+
+    /// What Redis granted, asked at one moment and answered at another.
+    pub fn granted(&mut self, rate: Rate, grant: Grant, asked_us: u64, now_us: u64) {
+        self.lease = grant.ahead;
+        // The moment it was granted at is not known, only that it was asked for before.
+        self.lease_until_us = asked_us + rate.lease_us();
+        self.note(rate, grant, now_us);
+        self.since_us = asked_us;
+        self.passed = grant.at_once;
+    }
+
+    /// Without Redis: the whole limit, for this replica.
+    pub fn alone(&mut self, rate: Rate, now_us: u64) -> Entry {
+        let grant = self.alone.take(rate, now_us, 1, 0);
+        self.note(rate, grant, now_us);
+        match grant.at_once {
+            0 => Entry::Refused { wait_us: grant.wait_us },
+            _ => Entry::Pass,
+        }
+    }
+
+    fn note(&mut self, rate: Rate, grant: Grant, now_us: u64) {
+        self.left = grant.left;
+        self.full_at_us = now_us + grant.full_us;
+        // Nothing is left, and so the next one need not ask to be told so.
+        let next_us = (grant.full_us + rate.cost_us(1)).saturating_sub(rate.refill_us());
+        let empty = grant.left == 0 && self.lease == 0;
+        let wait_us = if empty { next_us } else { grant.wait_us };
+        if wait_us > 0 {
+            self.refused_until_us = now_us + wait_us.max(rate.lease_us() / REST);
+        }
+    }
+
+    /// How many permits are left, as far as this replica knows.
+    pub fn left(&self, now_us: u64) -> u64 {
+        if now_us < self.refused_until_us { 0 } else { self.left + self.lease }
+    }
+
+    /// How long until the bucket is full, as far as this replica knows.
+    pub fn full_us(&self, now_us: u64) -> u64 {
+        self.full_at_us.saturating_sub(now_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap_or_else(|_| unreachable!())
+    }
+
+    /// One replica at a constant pace for a second; how often Redis was asked, and who passed.
+    fn a_second_at(rate: Rate, every_us: u64) -> (u64, u64) {
+        let (mut page, mut bucket) = (Page::default(), Bucket::default());
+        let (mut calls, mut passed) = (0, 0);
+        let begin = 5_000_000;
+        for now in (begin..begin + 1_000_000).step_by(usize::try_from(every_us).unwrap_or(1)) {
+            match page.spend(now) {
+                Entry::Pass => passed += 1,
+                Entry::Refused { .. } => {}
+                Entry::Ask => {
+                    calls += 1;
+                    let grant = bucket.take(rate, now, 1, page.ahead(rate, now));
+                    page.granted(rate, grant, now, now);
+                    passed += grant.at_once;
+                }
+            }
+        }
+        (calls, passed)
+    }
+
+    #[test]
+    fn a_busy_client_costs_a_few_calls_a_second_and_nothing_of_its_limit() {
+        let (calls, passed) = a_second_at(rate("100000/s"), 100);
+        assert_eq!(passed, 10_000);
+        assert!(calls <= 20, "{calls}");
+    }
+
+    #[test]
+    fn whoever_comes_now_and_then_asks_each_time_and_leases_nothing() {
+        assert_eq!(a_second_at(rate("50/s:200"), 300_000), (4, 4));
+    }
+
+    #[test]
+    fn a_flood_gets_the_limit_and_costs_few_calls() {
+        for (text, most_calls) in [("50/s:200", 70), ("1000/s:1000", 70), ("10/m:10", 12)] {
+            let rate = rate(text);
+            let (calls, passed) = a_second_at(rate, 20);
+            let most = rate.burst() + rate.in_us(1_000_000);
+            assert!(passed <= most, "{text}: {passed}");
+            let usable = most - rate.in_us(rate.lease_us());
+            assert!(passed * 10 >= usable * 9, "{text}: only {passed} of {most}");
+            assert!(calls <= most_calls, "{text}: {calls} calls");
+        }
+    }
+
+    #[test]
+    fn a_lease_ends_and_a_refusal_too() {
+        let rate = rate("100/s");
+        let mut page = Page::default();
+        let grant = Grant { at_once: 1, ahead: 5, left: 90, ..Grant::default() };
+        page.granted(rate, grant, 1_000, 1_500);
+        assert_eq!(page.spend(1_600), Entry::Pass);
+        assert_eq!(page.left(1_600), 94);
+        assert_eq!(page.look(1_000 + rate.lease_us()), Entry::Ask);
+        let empty = Grant { wait_us: 60_000, full_us: 1_050_000, ..Grant::default() };
+        page.granted(rate, empty, 200_000, 200_500);
+        assert_eq!(page.look(200_500), Entry::Refused { wait_us: 60_000 });
+        assert_eq!(page.left(200_500), 0);
+        assert_eq!(page.look(260_500), Entry::Ask);
+    }
+}

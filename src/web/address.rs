@@ -1,0 +1,125 @@
+//! From which address a request comes, when proxies stand between.
+//!
+//! `X-Forwarded-For` is anybody's to write. Each proxy appends whom it was asked by, so the header
+//! is read from its end, and only as far as trusted proxies vouch for it: the first address that is
+//! not a trusted proxy's is the client's. Without trusted proxies it is not read at all.
+//!
+//! `Forwarded` (RFC 7239) is not read: a proxy that writes one of the two passes the other on as
+//! the client wrote it, so whoever reads both believes the client.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+/// The networks whose word is taken for whom they were asked by.
+#[derive(Debug, Clone, Default)]
+pub struct Proxies(Vec<IpNet>);
+
+impl Proxies {
+    /// Of addresses (`10.0.0.7`) and networks (`10.0.0.0/8`, `fd00::/8`).
+    ///
+    /// # Errors
+    /// Which is neither.
+    pub fn read(names: &[String]) -> Result<Self, String> {
+        let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+        let network = |name: &str| {
+            let one = || name.parse::<IpAddr>().map(IpNet::from);
+            name.parse::<IpNet>().or_else(|_| one()).map_err(|_| {
+                format!("“{name}” is no address and no network, such as 10.0.0.7 or 10.0.0.0/8")
+            })
+        };
+        names.map(network).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn trust(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// Who asks: `peer` is at the other end of the connection, `forwarded` what
+    /// `X-Forwarded-For` says, all of its lines in their order.
+    #[must_use]
+    pub fn client<'h>(
+        &self,
+        peer: IpAddr,
+        forwarded: impl DoubleEndedIterator<Item = &'h str>,
+    ) -> IpAddr {
+        let mut client = peer.to_canonical();
+        if !self.trust(client) {
+            return client;
+        }
+        for named in forwarded.rev().flat_map(|line| line.rsplit(',')) {
+            // What a trusted proxy wrote is an address. If it is none, the proxy is all we know.
+            let Ok(address) = named.trim().parse::<IpAddr>() else { break };
+            client = address.to_canonical();
+            if !self.trust(client) {
+                break;
+            }
+        }
+        client
+    }
+}
+
+/// Under which name an address is counted: itself, and for IPv6 its first 64 bits, which is what
+/// one customer of a provider has at least.
+#[must_use]
+pub fn counted_as(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> 64 << 64;
+            format!("{}/64", Ipv6Addr::from(network))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(proxies: &[&str], peer: &str, forwarded: &[&str]) -> String {
+        let proxies: Vec<String> = proxies.iter().map(|&name| name.to_owned()).collect();
+        let proxies = Proxies::read(&proxies).expect("networks");
+        let peer = peer.parse().expect("an address");
+        proxies.client(peer, forwarded.iter().copied()).to_string()
+    }
+
+    #[test]
+    fn a_strangers_word_is_not_taken() {
+        assert_eq!(client(&[], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
+        assert_eq!(client(&["10.0.0.0/8"], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
+    }
+
+    #[test]
+    fn the_last_who_is_no_proxy_of_ours_is_the_client() {
+        let ours = ["10.0.0.0/8", "fd00::/8", ""];
+        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
+        // The client wrote the first one itself, and the proxy the second.
+        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2"]), "2.2.2.2");
+        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1", "2.2.2.2"]), "2.2.2.2");
+        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2,10.0.0.9"]), "2.2.2.2");
+        assert_eq!(client(&ours, "fd00::2", &["2001:db8::1"]), "2001:db8::1");
+        assert_eq!(client(&ours, "::ffff:10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
+    }
+
+    #[test]
+    fn what_is_no_address_ends_the_chain() {
+        let ours = ["10.0.0.0/8"];
+        assert_eq!(client(&ours, "10.0.0.2", &[]), "10.0.0.2");
+        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, unknown"]), "10.0.0.2");
+        assert_eq!(client(&ours, "10.0.0.2", &["me, 10.0.0.3"]), "10.0.0.3");
+    }
+
+    #[test]
+    fn an_ipv6_customer_is_counted_as_one() {
+        let counted = |text: &str| counted_as(text.parse().expect("an address"));
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+        assert_eq!(counted("2001:db8:1:2::ffff"), "2001:db8:1:2::/64");
+        assert_eq!(counted("::ffff:1.2.3.4"), "1.2.3.4");
+    }
+
+    #[test]
+    fn a_misspelt_network_is_told() {
+        let told = Proxies::read(&["10.0.0.0/33".to_owned()]).expect_err("no network");
+        assert!(told.contains("10.0.0.0/33"), "{told}");
+    }
+}

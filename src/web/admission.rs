@@ -1,0 +1,265 @@
+//! At the door: how much one client may ask, before anything else is done for it.
+//!
+//! - by *address*, for every request but those of machines (`/healthz`, `/readyz`, `/metrics`) and
+//!   for files; it is counted first, so that a flood of made-up tokens costs no look-up;
+//! - by *client*: whoever is signed in, by user and not by session, so that signing in again makes
+//!   no second limit;
+//! - by address for *sign-in* and sign-up, because a password is slow to check;
+//! - by *name* for signing in, so that a password can't be guessed from a thousand addresses. That
+//!   would shut the owner out too. So whoever has signed in from an address as that user has a
+//!   limit of their own there, for [`KNOWN_FOR`]; and sessions that have begun are not touched.
+//!
+//! A refusal is `too-many-requests`, 429, with `Retry-After` in whole seconds; nothing was looked
+//! at, nothing is stored, and the same idempotency key may try again. Limited answers say how the
+//! client stands, by `RateLimit-Policy` and `RateLimit` in the form they have in
+//! draft-ietf-httpapi-ratelimit-headers since its version 08 (and still in 11): `q` the burst, `w`
+//! how many seconds it takes to come back, `r` how many are left, `t` in how many seconds all are
+//! back.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use actix_web::body::{EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpRequest};
+
+use super::address::{Proxies, counted_as};
+use super::auth::{Credential, caller, site};
+use super::problems::{Kind, Problem};
+use crate::limits::{Limiter, Policy, Rate, Standing, Verdict};
+
+/// What machines ask, and what costs nothing.
+const FREE: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
+/// How long an address is known as a user's: as long as a session lasts.
+const KNOWN_FOR: Duration = Duration::from_hours(30 * 24);
+/// No longer name is anybody's.
+const LONGEST_NAME: usize = 64;
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// How much is allowed; nothing is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Rates {
+    /// To each user, whatever they ask.
+    pub client: Option<Rate>,
+    /// To each address, whatever it asks.
+    pub address: Option<Rate>,
+    /// To each address that signs in or up.
+    pub sign_in: Option<Rate>,
+    /// To all who sign in as one user.
+    pub name: Option<Rate>,
+}
+
+/// The limits of one replica.
+#[derive(Debug)]
+pub struct Door {
+    limiter: Limiter,
+    rates: Rates,
+    proxies: Proxies,
+}
+
+/// What a limit counts, and for whom.
+type Wanted = (Policy, String);
+
+impl Door {
+    /// With those limits, behind those proxies.
+    #[must_use]
+    pub fn new(limiter: Limiter, rates: Rates, proxies: Proxies) -> Self {
+        Self { limiter, rates, proxies }
+    }
+
+    fn address(&self, request: &HttpRequest) -> String {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let peer = request.peer_addr().map_or(nowhere, |peer| peer.ip());
+        let lines: Vec<&str> = request
+            .headers()
+            .get_all(FORWARDED_FOR)
+            .map(|line| line.to_str().unwrap_or_default())
+            .collect();
+        counted_as(self.proxies.client(peer, lines.into_iter()))
+    }
+
+    async fn pass(&self, wanted: &[Wanted]) -> Result<Vec<Standing>, Problem> {
+        let wanted: Vec<(Policy, &str)> =
+            wanted.iter().map(|(policy, who)| (*policy, who.as_str())).collect();
+        match self.limiter.pass(&wanted).await {
+            Verdict::Pass(standings) => Ok(standings),
+            Verdict::Refused { by, wait, standings } => Err(too_many(by, wait, &standings)),
+        }
+    }
+
+    /// Counts a request, by its address and by its user.
+    async fn admit(&self, request: &HttpRequest) -> Result<Vec<Standing>, Problem> {
+        let mut wanted = Vec::new();
+        wanted.extend(limit("address", self.rates.address, || self.address(request)));
+        let credential = self.rates.client.and_then(|_| Credential::of(request));
+        let Some(credential) = credential else { return self.pass(&wanted).await };
+        let sessions = &site(request)?.sessions;
+        let mut standings = Vec::new();
+        if sessions.remembered(credential.token()).await.is_none() {
+            // To be looked up in Postgres, which only those may cause who may come in at all.
+            standings = self.pass(&std::mem::take(&mut wanted)).await?;
+        }
+        // Postgres that does not answer is told by whoever needs an answer.
+        if let Ok(Some(caller)) = caller(request).await {
+            wanted.extend(limit("client", self.rates.client, || caller.id.0.to_string()));
+        }
+        standings.extend(self.pass(&wanted).await?);
+        Ok(standings)
+    }
+
+    /// Counts an attempt to sign in as somebody, or to sign up.
+    ///
+    /// # Errors
+    /// `too-many-requests`; then the password must not be looked at.
+    pub async fn knock(&self, request: &HttpRequest, name: Option<&str>) -> Result<(), Problem> {
+        let address = self.address(request);
+        let mut wanted = Vec::new();
+        wanted.extend(limit("sign-in", self.rates.sign_in, || address.clone()));
+        // A name that can't be anybody's has no password to guess.
+        if let Some(name) = name.filter(|name| could_be_a_name(name)) {
+            let place = at(name, &address);
+            let known = self.rates.name.is_some() && self.limiter.knows(&place).await;
+            let who = || if known { place } else { name.to_owned() };
+            wanted.extend(limit("sign-in-name", self.rates.name, who));
+        }
+        self.pass(&wanted).await.map(drop)
+    }
+
+    /// Somebody has signed in: whoever else tries, from here they can again.
+    pub async fn welcome(&self, request: &HttpRequest, name: &str) {
+        if self.rates.name.is_some() {
+            self.limiter.remember(&at(name, &self.address(request)), KNOWN_FOR).await;
+        }
+    }
+}
+
+fn limit(name: &'static str, rate: Option<Rate>, who: impl FnOnce() -> String) -> Option<Wanted> {
+    rate.map(|rate| (Policy { name, rate }, who()))
+}
+
+fn at(name: &str, address: &str) -> String {
+    format!("{name}@{address}")
+}
+
+fn could_be_a_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
+}
+
+/// Wraps a request; see the module.
+///
+/// # Errors
+/// What the wrapped service fails with.
+pub async fn admission<B: MessageBody>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let counted = !is_free(request.path());
+    let admitted = match site(request.request()) {
+        Ok(site) if counted => {
+            // Not kept while the request is served: the router needs it for itself.
+            let (door, asked) = (site.clone(), request.request().clone());
+            door.door.admit(&asked).await
+        }
+        _ => Ok(Vec::new()),
+    };
+    match admitted {
+        Ok(standings) => {
+            let mut response = next.call(request).await?.map_into_left_body();
+            tell(response.headers_mut(), &standings);
+            Ok(response)
+        }
+        Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
+    }
+}
+
+fn is_free(path: &str) -> bool {
+    let under = |top: &&str| {
+        path.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    FREE.iter().any(under)
+}
+
+fn too_many(by: Policy, wait: Duration, standings: &[Standing]) -> Problem {
+    let detail = format!(
+        "the limit “{}” is {} at once, and then {}",
+        by.name,
+        by.rate.burst(),
+        by.rate.in_words()
+    );
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+    let problem = Problem::new(Kind::TooManyRequests, detail)
+        .retry_after(wait_ms.div_ceil(1_000))
+        .with("limit", by.name)
+        .with("retry_after_ms", wait_ms);
+    headers(standings)
+        .into_iter()
+        .fold(problem, |problem, (name, value)| problem.header(name, value))
+}
+
+/// How the client stands, unless the answer says so already.
+fn tell(to: &mut HeaderMap, standings: &[Standing]) {
+    if !to.contains_key(RATE_LIMIT) {
+        for (name, value) in headers(standings) {
+            to.insert(name, value);
+        }
+    }
+}
+
+fn headers(standings: &[Standing]) -> Vec<(HeaderName, HeaderValue)> {
+    let (mut policies, mut limits) = (String::new(), String::new());
+    for Standing { policy: Policy { name, rate }, left, full_s } in standings {
+        let comma = if limits.is_empty() { "" } else { ", " };
+        // Writing to a string can't fail.
+        let _ = write!(policies, "{comma}\"{name}\";q={};w={}", rate.burst(), rate.window_s());
+        let _ = write!(limits, "{comma}\"{name}\";r={left};t={full_s}");
+    }
+    let value = |text: String| HeaderValue::from_str(&text).ok().filter(|value| !value.is_empty());
+    [(RATE_LIMIT_POLICY, value(policies)), (RATE_LIMIT, value(limits))]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_and_files_are_free() {
+        for path in ["/healthz", "/metrics", "/static/shop.css", "/api/docs/", "/api/docs"] {
+            assert!(is_free(path), "{path}");
+        }
+        for path in ["/", "/metricsx", "/api/orders", "/healthz2", "/orders/static/x"] {
+            assert!(!is_free(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_headers_are_lists_of_named_limits() {
+        let policy = |name, text: &str| Policy {
+            name,
+            rate: text.parse().unwrap_or_else(|_| unreachable!()),
+        };
+        let standings = [
+            Standing { policy: policy("address", "500/s:2000"), left: 1_999, full_s: 1 },
+            Standing { policy: policy("client", "50/s:200"), left: 0, full_s: 4 },
+        ];
+        let told: Vec<(String, String)> = headers(&standings)
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("?").to_owned()))
+            .collect();
+        let expected = [
+            ("ratelimit-policy", "\"address\";q=2000;w=4, \"client\";q=200;w=4"),
+            ("ratelimit", "\"address\";r=1999;t=1, \"client\";r=0;t=4"),
+        ];
+        assert_eq!(told, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(headers(&[]).is_empty());
+    }
+}

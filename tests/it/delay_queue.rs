@@ -1,0 +1,65 @@
+//! The delay queue on Redis by itself: at least once, to one worker at a time, and never too large.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast::jobs::unpaid::queue::DelayQueue;
+use holdfast::lock::Redis;
+use uuid::Uuid;
+
+use crate::common::{services, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()));
+    let ids: Vec<Uuid> = (0..1_000).map(|_| Uuid::now_v7()).collect();
+    let due: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
+    for some in due.chunks(300) {
+        assert_eq!(queue.add(some).await.unwrap(), Vec::<Uuid>::new());
+        assert_eq!(queue.add(some).await.unwrap(), Vec::<Uuid>::new(), "twice is once");
+    }
+    let hidden = Duration::from_secs(3);
+    let workers = (0..8).map(|_| async {
+        let mut mine = Vec::new();
+        loop {
+            let claimed = queue.claim(64, hidden).await.unwrap();
+            if claimed.ids.is_empty() {
+                return mine;
+            }
+            mine.extend(claimed.ids);
+        }
+    });
+    let claimed: Vec<Uuid> = join_all(workers).await.into_iter().flatten().collect();
+    let each: BTreeSet<Uuid> = claimed.iter().copied().collect();
+    assert_eq!((claimed.len(), each.len()), (1_000, 1_000), "each once");
+    // One half is done. The other's workers are never heard of again.
+    let (done, lost) = ids.split_at(500);
+    queue.remove(done).await.unwrap();
+    let mut again = BTreeSet::new();
+    until("what was claimed and not done is due again", async || {
+        again.extend(queue.claim(1_000, Duration::from_secs(60)).await.unwrap().ids);
+        again.len() >= 500
+    })
+    .await;
+    assert_eq!(again, lost.iter().copied().collect());
+    queue.remove(lost).await.unwrap();
+    assert_eq!(queue.lengths().await.unwrap(), (0, 0), "and no key is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let name = format!("test-{}:", Uuid::new_v4().simple());
+    let queue = DelayQueue::new(redis, name).with_most_per_shard(3);
+    let later: Vec<_> = (0..400).map(|_| (Uuid::now_v7(), Duration::from_secs(3_600))).collect();
+    let no_room = queue.add(&later).await.unwrap();
+    assert_eq!(queue.lengths().await.unwrap(), (96, 3));
+    assert_eq!(no_room.len(), 400 - 96);
+    assert_eq!(queue.add(&later).await.unwrap(), no_room, "who is in has room");
+    let claimed = queue.claim(1, Duration::from_secs(1)).await.unwrap();
+    assert!(claimed.ids.is_empty());
+    assert!(claimed.next_in.unwrap() > Duration::from_secs(3_500), "{claimed:?}");
+    queue.remove(&later.iter().map(|(id, _)| *id).collect::<Vec<_>>()).await.unwrap();
+}

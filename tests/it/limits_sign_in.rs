@@ -1,0 +1,85 @@
+//! Signing in has limits of its own: a password can't be guessed from one address, nor from many,
+//! and its owner is not shut out by whoever tries.
+
+use reqwest::{Method, Response};
+use serde_json::json;
+
+use crate::common::{Shop, User, problem};
+use crate::limits::limited;
+
+const BEHIND_A_PROXY: (&str, &str) = ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.0/8");
+
+async fn knock(shop: &Shop, replica: usize, from: &str, user: &str, password: &str) -> Response {
+    let request = shop.http.post(shop.url(replica, "/api/sessions"));
+    let credentials = json!({ "user": user, "password": password });
+    request.header("X-Forwarded-For", from).json(&credentials).send().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_not_guessed_from_many_addresses_and_its_owner_comes_in() {
+    let shop = limited(2, &[("HOLDFAST_LIMIT_SIGN_IN_NAME", "4/h:4"), BEHIND_A_PROXY]).await;
+    let at_home = "203.0.113.7";
+    let session = knock(&shop, 0, at_home, "bob", "bob").await;
+    let token = session.json::<serde_json::Value>().await.unwrap()["token"].to_string();
+    let bob = User { name: "bob".to_owned(), token: token.trim_matches('"').to_owned() };
+    let mut told = Vec::new();
+    for n in 0..10 {
+        let from = format!("198.51.100.{n}");
+        told.push(knock(&shop, n % 2, &from, "bob", &format!("guess-{n}")).await.status().as_u16());
+    }
+    assert_eq!(told, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
+    // The right password does not help whoever has never been here with it.
+    let stranger = knock(&shop, 0, "198.51.100.77", "bob", "bob").await;
+    let wait: u64 = stranger.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=900).contains(&wait), "{wait}");
+    assert_eq!(problem(stranger, 429).await, "too-many-requests");
+    // The owner comes in from where he has been, at either replica, and what he had goes on.
+    assert_eq!(knock(&shop, 1, at_home, "bob", "bob").await.status(), 201);
+    assert_eq!(knock(&shop, 0, at_home, "bob", "bob").await.status(), 201);
+    let me = shop.request(&bob, Method::GET, 1, "/api/me").send().await.unwrap();
+    assert_eq!(me.status(), 200);
+    // There he has as much as anybody, and no more.
+    let more =
+        [knock(&shop, 0, at_home, "bob", "x").await, knock(&shop, 0, at_home, "bob", "x").await];
+    assert_eq!(more.map(|answer| answer.status().as_u16()), [401, 401]);
+    assert_eq!(knock(&shop, 0, at_home, "bob", "bob").await.status(), 429);
+    // Other names are not concerned, and a name that can't be is not counted by name.
+    assert_eq!(knock(&shop, 0, "198.51.100.1", "carol", "carol").await.status(), 201);
+    for _ in 0..6 {
+        assert_eq!(knock(&shop, 0, "198.51.100.1", "No Such Name", "x").await.status(), 401);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_signs_in_and_up_so_often_whatever_the_names() {
+    let shop = limited(2, &[("HOLDFAST_LIMIT_SIGN_IN", "3/h:3"), BEHIND_A_PROXY]).await;
+    let from = "203.0.113.9";
+    assert_eq!(knock(&shop, 0, from, "alice", "wrong").await.status(), 401);
+    assert_eq!(knock(&shop, 1, from, "bob", "bob").await.status(), 201);
+    let up = |name: &str, password: &str| {
+        let request = shop.http.post(shop.url(0, "/api/users")).header("X-Forwarded-For", from);
+        request.json(&json!({ "user": name, "password": password })).send()
+    };
+    assert_eq!(up("dora", "dora's").await.unwrap().status(), 201);
+    assert_eq!(problem(up("emil", "emil's").await.unwrap(), 429).await, "too-many-requests");
+    assert_eq!(knock(&shop, 1, from, "carol", "carol").await.status(), 429);
+    assert_eq!(shop.number("select count(*) from users where name = 'emil'").await, 0);
+    // The forms are the same door.
+    for (page, form) in
+        [("/sign-in", "user=carol&password=carol"), ("/sign-up", "user=emil&password=emil")]
+    {
+        let form = shop
+            .http
+            .post(shop.url(0, page))
+            .header("X-Forwarded-For", from)
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .header("Accept", "text/html")
+            .body(form)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(form.status(), 429, "{page}");
+        assert!(form.text().await.unwrap().contains("Slower, please"), "{page}");
+    }
+    assert_eq!(knock(&shop, 0, "203.0.113.10", "carol", "carol").await.status(), 201);
+}
