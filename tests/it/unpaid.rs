@@ -392,7 +392,7 @@ async fn a_thousand_unpaid_orders_go_back_once_under_kills_and_flushes() {
     stream::iter(0..1_000)
         .for_each_concurrent(32, |n: usize| {
             // Every other one is of the hot item.
-            let sku = if n % 2 == 0 { &skus[0] } else { &skus[1 + n % 9] };
+            let sku = if n.is_multiple_of(2) { &skus[0] } else { &skus[1 + n % 9] };
             let (shop, alice) = (&shop, &alice);
             async move {
                 shop.placed_for(alice, n % 2, sku, 4_000).await;
