@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use super::Scheduler;
 use super::history::{self, Run};
 use super::store::State;
-use crate::db::Pool;
-use crate::shop::Error;
+use super::unpaid::{Unpaid, UnpaidStanding};
+use crate::shop::{Error, Shop};
 
 /// So many of the latest runs are shown.
 const LATEST: i64 = 50;
@@ -27,6 +27,8 @@ pub struct Standing {
     pub parked: Vec<Run>,
     /// The latest runs, the newest first.
     pub runs: Vec<Run>,
+    /// The orders that nobody has paid.
+    pub unpaid: UnpaidStanding,
 }
 
 /// How one job stands.
@@ -57,7 +59,12 @@ pub struct JobStanding {
 ///
 /// # Errors
 /// Postgres's.
-pub async fn standing(pool: &Pool, scheduler: &Scheduler) -> Result<Standing, Error> {
+pub async fn standing(
+    shop: &Shop,
+    scheduler: &Scheduler,
+    unpaid: &Unpaid,
+) -> Result<Standing, Error> {
+    let pool = &shop.pool;
     let (now, known) = history::standing(pool, scheduler.names()).await?;
     let runs = history::latest(pool, LATEST).await?;
     let jobs = scheduler.planned().iter().map(|planned| {
@@ -77,5 +84,6 @@ pub async fn standing(pool: &Pool, scheduler: &Scheduler) -> Result<Standing, Er
     });
     let jobs = jobs.collect();
     let parked = known.into_iter().filter(|run| run.state == State::Parked).collect();
-    Ok(Standing { on: scheduler.is_on(), now, jobs, parked, runs })
+    let unpaid = unpaid.standing(shop).await?;
+    Ok(Standing { on: scheduler.is_on(), now, jobs, parked, runs, unpaid })
 }

@@ -42,6 +42,7 @@ async fn every_address_of_the_contract_is_described() {
         "GET /api/audit",
         "GET /api/jobs",
         "POST /api/jobs/runs/{id}/try-again",
+        "POST /api/jobs/unpaid/{id}/try-again",
         "POST /api/lab/ticks",
         "POST /api/lab/items",
         "POST /api/lab/noop",

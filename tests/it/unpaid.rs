@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast::jobs::unpaid::{Unpaid, failures, sweep};
-use holdfast::shop::{OrderId, Strategy};
+use holdfast::shop::Strategy;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -346,15 +346,22 @@ async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
     sqlx::query(almost).execute(&shop.pool).await.unwrap();
     until("it is parked", async || failed().await[0].next_at.is_none()).await;
     let failure = failed().await.swap_remove(0);
-    assert_eq!((failure.attempts, failure.order.to_string()), (10, poisoned));
+    assert_eq!((failure.attempts, failure.order.to_string()), (10, poisoned.clone()));
     assert!(failure.cause.contains("items_stock_range"), "{}", failure.cause);
     let empty = Unpaid::of(&here);
     until("nobody tries", async || empty.queue().lengths().await.unwrap().0 == 0).await;
 
     let mend = "update items set stock = 99 where sku = $1";
     sqlx::query(mend).bind(&bad).execute(&shop.pool).await.unwrap();
-    assert!(!failures::try_again(&here, OrderId(Uuid::now_v7())).await.unwrap());
-    assert!(failures::try_again(&here, failure.order).await.unwrap());
+    let admin = shop.sign_in("admin").await;
+    let shown = &shop.read(&admin, "/api/jobs").await["unpaid"];
+    assert_eq!((&shown["due"], &shown["failures"][0]["order"]), (&json!(1), &json!(poisoned)));
+    let again = async |order: &str| {
+        let path = format!("/api/jobs/unpaid/{order}/try-again");
+        shop.request(&admin, Method::POST, 0, &path).send().await.unwrap().status()
+    };
+    assert_eq!(again(&Uuid::now_v7().to_string()).await, StatusCode::NOT_FOUND);
+    assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
     shop.until_none_is_unpaid().await;
     assert_eq!(shop.stock(&alice, &bad).await, 100);
     let swept = sweep::run_once(&here, &Unpaid::of(&here)).await.unwrap();

@@ -111,3 +111,40 @@ async fn the_button_works_without_scripts_on_a_phone() {
     assert!(browser.find("#parked").await.text().await.unwrap().is_empty());
     browser.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unpaid_order_that_is_parked_is_loud_and_tried_again_by_an_admin_only() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    alice.orders(&token, &csrf).await;
+    let park = "insert into unpaid_failures (order_id, attempts, cause, failed_at)
+                select id, 10, 'the shelf is <b>full</b>', now() from orders";
+    sqlx::query(park).execute(&shop.pool).await.unwrap();
+    let over = "update orders set expires_at = created_at";
+    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let page = admin.get("/jobs").await;
+    let words = page.words();
+    assert!(words.contains("is parked It could not be given back 10 times."), "{words}");
+    assert!(words.contains("Due now 1"), "{words}");
+    assert!(page.text.contains("full") && !page.text.contains("<b>full"), "escaped");
+    let path = page.text.split("action=\"/jobs/unpaid/").nth(1).unwrap();
+    let path = format!("/jobs/unpaid/{}", path.split('"').next().unwrap());
+    let status = async || {
+        let status = "select count(*) from orders where status = 'pending'";
+        shop.number(status).await
+    };
+    for (who, form) in [(&alice, format!("csrf={csrf}")), (&admin, "csrf=no".to_owned())] {
+        assert_eq!(who.post(&path, &form).await.status, 403);
+        assert_eq!(status().await, 1);
+    }
+    for _ in 0..2 {
+        let again = admin.post(&path, &format!("csrf={}", page.csrf())).await;
+        assert_eq!((again.status.as_u16(), again.place.as_str()), (303, "/jobs"));
+        until("it is given back", async || status().await == 0).await;
+    }
+    let words = admin.get("/jobs").await.words();
+    assert!(words.contains("Due now 0") && !words.contains("is parked"), "{words}");
+    shop.assert_sound().await;
+}

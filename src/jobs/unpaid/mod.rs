@@ -16,6 +16,7 @@
 pub mod failures;
 mod feed;
 pub mod queue;
+mod standing;
 pub mod sweep;
 mod worker;
 
@@ -30,6 +31,8 @@ use crate::probe::{Board, Point};
 use crate::shop::Shop;
 use crate::shop::orders::unpaid::Placed;
 use queue::DelayQueue;
+
+pub use standing::UnpaidStanding;
 
 /// What the lab wants of a worker is heeded for so long: whoever wanted it may be gone.
 pub const LONGEST_WISH: Duration = Duration::from_secs(30);

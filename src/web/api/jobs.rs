@@ -9,11 +9,12 @@ use utoipa::ToSchema;
 
 use super::lab::lab_is_on;
 use crate::jobs::lab_tick;
+use crate::jobs::unpaid::failures;
 use crate::jobs::view::{self, Standing};
 use crate::jobs::{Came, Once, store};
 use crate::web::Site;
 use crate::web::auth::Admin;
-use crate::web::body::Json;
+use crate::web::body::{self, Json};
 use crate::web::conditions::Wished;
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
@@ -23,7 +24,7 @@ use crate::web::problems::{Kind, Problem};
 #[utoipa::path(get, path = "/api/jobs", tag = "proof", security(("session" = [])),
     responses((status = 200, body = Standing), Refusals))]
 pub async fn standing(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
-    Ok(HttpResponse::Ok().json(view::standing(&site.shop.pool, &site.jobs).await?))
+    Ok(HttpResponse::Ok().json(view::standing(&site.shop, &site.jobs, &site.unpaid).await?))
 }
 
 /// Tries a parked run again at once, with all its attempts before it (admin).
@@ -43,6 +44,23 @@ pub async fn try_again(
         Ok(HttpResponse::NoContent().finish())
     } else {
         Err(Problem::new(Kind::NotFound, format!("no run {id} is parked")))
+    }
+}
+
+/// Lets an unpaid order that could not be given back be tried again now, as if for the first time
+/// (admin).
+#[utoipa::path(post, path = "/api/jobs/unpaid/{id}/try-again", tag = "proof",
+    security(("session" = [])), params(("id" = String, Path)),
+    responses((status = 204), Refusals))]
+pub async fn try_unpaid_again(
+    site: web::Data<Site>,
+    _: Admin,
+    id: web::Path<String>,
+) -> Result<HttpResponse, Problem> {
+    if failures::try_again(&site.shop, body::order_id(&id)?).await? {
+        Ok(HttpResponse::NoContent().finish())
+    } else {
+        Err(Problem::new(Kind::NotFound, format!("no unpaid order {id} has failed")))
     }
 }
 

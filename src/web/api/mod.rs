@@ -54,6 +54,10 @@ pub fn configure(config: &mut ServiceConfig) {
             resource("/api/jobs/runs/{id}/try-again", "POST")
                 .route(web::post().to(jobs::try_again)),
         )
+        .service(
+            resource("/api/jobs/unpaid/{id}/try-again", "POST")
+                .route(web::post().to(jobs::try_unpaid_again)),
+        )
         .service(resource("/api/lab/ticks", "POST").route(web::post().to(jobs::tick)))
         .service(resource("/api/lab/items", "POST").route(web::post().to(lab::create_item)))
         .service(resource("/api/lab/noop", "POST").route(web::post().to(lab::noop)))

@@ -9,13 +9,16 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::frame::Frame;
-use super::words::{moment, rfc3339};
+use super::words::{moment, rfc3339, short};
 use super::{door, html, see_other};
 use crate::jobs::history::Run;
 use crate::jobs::reconcile::Found;
 use crate::jobs::store::{self, State};
+use crate::jobs::unpaid::failures::{self, Failure};
 use crate::jobs::view::{self, JobStanding, Standing};
+use crate::shop::OrderId;
 use crate::web::Site;
+use crate::web::body;
 use crate::web::problems::Problem;
 
 #[derive(Debug, Template)]
@@ -26,6 +29,21 @@ struct JobsPage {
     jobs: Vec<JobCard>,
     parked: Vec<Row>,
     runs: Vec<Row>,
+    queued: Option<usize>,
+    due: i64,
+    failures: Vec<UnpaidRow>,
+}
+
+/// An order that could not be given back.
+#[derive(Debug)]
+struct UnpaidRow {
+    order: OrderId,
+    short: String,
+    attempts: i32,
+    cause: String,
+    failed: At,
+    /// None once it is parked.
+    next: Option<At>,
 }
 
 /// A moment for people and for programs.
@@ -84,12 +102,22 @@ struct Came {
 /// Nobody who may; Postgres's.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
-    let Standing { on, jobs, parked, runs, .. } =
-        view::standing(&site.shop.pool, &site.jobs).await?;
+    let Standing { on, jobs, parked, runs, unpaid, .. } =
+        view::standing(&site.shop, &site.jobs, &site.unpaid).await?;
     let frame = Frame::of(&request).await?;
     let rows = |runs: Vec<Run>| runs.into_iter().map(row).collect();
     let jobs = jobs.into_iter().map(card).collect();
-    html(StatusCode::OK, &JobsPage { frame, on, jobs, parked: rows(parked), runs: rows(runs) })
+    let page = JobsPage {
+        frame,
+        on,
+        jobs,
+        parked: rows(parked),
+        runs: rows(runs),
+        queued: unpaid.queued,
+        due: unpaid.due,
+        failures: unpaid.failures.into_iter().map(unpaid_row).collect(),
+    };
+    html(StatusCode::OK, &page)
 }
 
 /// The form beside a parked run.
@@ -115,6 +143,33 @@ pub async fn try_again(
         store::try_again(&site.shop.pool, id).await?;
     }
     Ok(see_other("/jobs"))
+}
+
+/// Lets an unpaid order that could not be given back be tried again. One that has gone its way is
+/// none of its business.
+///
+/// # Errors
+/// Nobody who may; Postgres's.
+pub async fn try_unpaid_again(
+    site: web::Data<Site>,
+    request: HttpRequest,
+    id: web::Path<String>,
+    form: web::Form<TryAgain>,
+) -> Result<HttpResponse, Problem> {
+    door::posted_by_admin(&request, &form.csrf).await?;
+    failures::try_again(&site.shop, body::order_id(&id)?).await?;
+    Ok(see_other("/jobs"))
+}
+
+fn unpaid_row(failure: Failure) -> UnpaidRow {
+    UnpaidRow {
+        order: failure.order,
+        short: short(&failure.order),
+        attempts: failure.attempts,
+        cause: failure.cause,
+        failed: at(failure.failed_at),
+        next: failure.next_at.map(at),
+    }
 }
 
 fn card(job: JobStanding) -> JobCard {

@@ -72,6 +72,10 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/jobs", "GET").route(web::get().to(jobs::show)))
         .service(resource("/jobs/{id}/try-again", "POST").route(web::post().to(jobs::try_again)))
         .service(
+            resource("/jobs/unpaid/{id}/try-again", "POST")
+                .route(web::post().to(jobs::try_unpaid_again)),
+        )
+        .service(
             resource("/lab/scheduler", "GET, POST")
                 .route(web::get().to(scheduler::choose))
                 .route(web::post().to(scheduler::begin)),
