@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use holdfast::jobs::unpaid::Unpaid;
 use holdfast::shop::audit::history::Outcome;
 use sqlx::{Connection as _, PgConnection};
 
@@ -188,8 +189,10 @@ async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
         });
         join_all(orders).await
     };
-    // Sold, and both replicas have found out.
+    // Sold, and both replicas have found out; and the queue of unpaid orders was told.
     asked(30).await;
+    let unpaid = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
+    until("the queue is told", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
     assert_eq!(observer.count(|it| matches!(it, Outcome::Done { .. })), 5);
     let before = Used::by(&shop, &redis.url).await;
     let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);

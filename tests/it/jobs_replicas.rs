@@ -133,7 +133,8 @@ async fn replicas_that_start_together_run_each_job_once_and_count_it() {
             counted += value(&figures, &line).unwrap_or(0.0);
         }
     }
-    let rows = shop.number("select count(*) from job_runs").await;
+    // The sweep of the next minute may have begun meanwhile.
+    let rows = shop.number("select count(*) from job_runs where job <> 'sweep'").await;
     assert_eq!(counted, rows as f64);
 }
 

@@ -35,8 +35,8 @@ pub struct Failure {
     pub next_at: Option<OffsetDateTime>,
 }
 
-/// Writes down that giving an order back failed. How long it is to be left alone; nothing when it is
-/// parked now.
+/// Writes down that giving an order back failed. How long it is to be left alone; nothing when it
+/// is parked now.
 ///
 /// # Errors
 /// Postgres's.
@@ -93,7 +93,8 @@ pub(super) async fn overdue(
     Ok(ids.into_iter().map(OrderId).collect())
 }
 
-/// The orders that could not be given back and are still unpaid; parked ones first, then the latest.
+/// The orders that could not be given back and are still unpaid; parked ones first, then the
+/// latest.
 ///
 /// # Errors
 /// Postgres's.

@@ -24,8 +24,12 @@ const SHARDS: u8 = 32;
 /// More elements than this are a big key (`holdfast keys`).
 pub const MOST_PER_SHARD: usize = 5_000;
 
+/// How long what one worker has claimed is nobody else's. A killed worker's is that late; a slow
+/// one's is looked at by two, which costs a look.
+pub const CLAIM: Duration = Duration::from_secs(2);
+
 static SCHEDULE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("schedule.lua")));
-static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
+static CLAIM_DUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
 
 /// The queue. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -34,6 +38,7 @@ pub struct DelayQueue {
     /// What its keys begin with.
     name: String,
     most_per_shard: usize,
+    claim: Duration,
 }
 
 /// What a worker got.
@@ -45,26 +50,44 @@ pub struct Claimed {
     pub next_in: Option<Duration>,
 }
 
-/// Whether something is put in, or put off.
+/// What is done with something that is, or is not, in the queue.
 #[derive(Debug, Clone, Copy)]
 enum How {
-    /// Only what is not there.
+    /// Put in what is not there.
     In,
-    /// Only what is there.
+    /// Put off what is there.
     Off,
+    /// Put in what is not there, and bring forward what is there for later.
+    Now,
+}
+
+impl How {
+    fn word(self) -> &'static str {
+        match self {
+            How::In => "in",
+            How::Off => "off",
+            How::Now => "now",
+        }
+    }
 }
 
 impl DelayQueue {
     /// The queue whose keys are `<name>{<shard>}`.
     #[must_use]
     pub fn new(redis: Redis, name: String) -> Self {
-        Self { redis, name, most_per_shard: MOST_PER_SHARD }
+        Self { redis, name, most_per_shard: MOST_PER_SHARD, claim: CLAIM }
     }
 
     /// The same with another bound, for tests.
     #[must_use]
     pub fn with_most_per_shard(self, most_per_shard: usize) -> Self {
         Self { most_per_shard, ..self }
+    }
+
+    /// The same with another length of a claim, for tests.
+    #[must_use]
+    pub fn with_claim(self, claim: Duration) -> Self {
+        Self { claim, ..self }
     }
 
     /// Puts in what is not there yet: each is due so long after now. Those for which there was no
@@ -76,6 +99,16 @@ impl DelayQueue {
         self.schedule(How::In, entries).await
     }
 
+    /// Makes them due now, but for those that somebody has claimed. Those for which there was no
+    /// room.
+    ///
+    /// # Errors
+    /// As for [`Self::add`].
+    pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, RedisError> {
+        let now: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
+        self.schedule(How::Now, &now).await
+    }
+
     /// Makes what is there due so long after now instead.
     ///
     /// # Errors
@@ -84,11 +117,11 @@ impl DelayQueue {
         self.schedule(How::Off, entries).await.map(drop)
     }
 
-    /// Claims what is due, at most so many, for so long.
+    /// Claims what is due, at most so many, for [`CLAIM`].
     ///
     /// # Errors
     /// When Redis does not answer; what it gave away all the same is due again after that time.
-    pub async fn claim(&self, most: usize, hidden: Duration) -> Result<Claimed, RedisError> {
+    pub async fn claim(&self, most: usize) -> Result<Claimed, RedisError> {
         let shards: Vec<String> = (0..SHARDS).map(|shard| self.key(shard)).collect();
         // One script sees one server, and of a Cluster one slot.
         let (calls, each) = if self.redis.is_cluster() {
@@ -97,11 +130,11 @@ impl DelayQueue {
             (vec![shards.as_slice()], most)
         };
         let answers = calls.into_iter().map(|keys| {
-            let mut call = CLAIM.prepare_invoke();
+            let mut call = CLAIM_DUE.prepare_invoke();
             for key in keys {
                 call.key(key);
             }
-            call.arg(milliseconds(hidden)).arg(each);
+            call.arg(milliseconds(self.claim)).arg(each);
             self.redis.invoke::<(i64, Vec<String>)>(call)
         });
         let mut claimed = Claimed::default();
@@ -170,11 +203,7 @@ impl DelayQueue {
             for (shard, _) in shards {
                 call.key(self.key(*shard));
             }
-            call.arg(match how {
-                How::In => "NX",
-                How::Off => "XX",
-            });
-            call.arg(self.most_per_shard);
+            call.arg(how.word()).arg(self.most_per_shard).arg(milliseconds(self.claim));
             for (at, (_, entries)) in shards.iter().enumerate() {
                 for (id, due_in) in entries {
                     call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());

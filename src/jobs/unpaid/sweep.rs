@@ -11,6 +11,8 @@ use super::{Unpaid, failures};
 use crate::jobs::Job;
 use crate::shop::{OrderId, Shop};
 
+/// It comes every minute; what is due later than so many is seen by one that comes later.
+const HORIZON: Duration = Duration::from_mins(5);
 /// Orders per look and per call.
 const PAGE: i64 = 500;
 /// Not more in one run: the queue has room for fewer.
@@ -36,8 +38,8 @@ pub(in crate::jobs) const JOB: Job = Job {
 /// What a sweep has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
-    /// How many unpaid orders there are that are not due yet.
-    pub waiting: usize,
+    /// How many unpaid orders there are that are due within five minutes.
+    pub due_soon: usize,
     /// For how many of them the queue had no room.
     pub no_room: usize,
     /// How many notes about failures were forgotten, because their orders went their way.
@@ -55,13 +57,13 @@ pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
     };
     let mut after = None;
     for _ in 0..MOST_PAGES {
-        let page = waiting(shop, after).await?;
+        let page = due_soon(shop, after).await?;
         let Some(last) = page.last() else { break };
         after = Some((last.expires_at, last.order));
         let entries: Vec<(Uuid, Duration)> =
             page.iter().map(|order| (order.order.0, order.due_in)).collect();
         let refused = unpaid.queue().add(&entries).await?;
-        swept.waiting += page.len();
+        swept.due_soon += page.len();
         swept.no_room += refused.len();
         // The rest is due later still; there will be room when it is its turn.
         if refused.len() == entries.len() || entries.len() < PAGE as usize {
@@ -71,34 +73,36 @@ pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
     Ok(swept)
 }
 
-struct Waiting {
+struct Due {
     order: OrderId,
     expires_at: OffsetDateTime,
     due_in: Duration,
 }
 
-/// A page of the unpaid orders that are not due yet, by when they are.
-async fn waiting(
+/// A page of the unpaid orders that are due soon, by when they are.
+async fn due_soon(
     shop: &Shop,
     after: Option<(OffsetDateTime, OrderId)>,
-) -> Result<Vec<Waiting>, crate::shop::Error> {
+) -> Result<Vec<Due>, crate::shop::Error> {
     let (after_at, after_id) = after.map(|(at, order)| (at, order.0)).unzip();
     let rows = sqlx::query!(
         r#"select id, expires_at,
                   extract(epoch from expires_at - clock_timestamp())::float8 as "due_in_s!"
              from orders
             where status = 'pending' and expires_at > now()
+              and expires_at <= now() + make_interval(secs => $4)
               and ($1::timestamptz is null or (expires_at, id) > ($1, $2))
             order by expires_at, id limit $3"#,
         after_at,
         after_id,
         PAGE,
+        HORIZON.as_secs_f64(),
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| Waiting {
+        .map(|row| Due {
             order: OrderId(row.id),
             expires_at: row.expires_at,
             due_in: Duration::from_secs_f64(row.due_in_s.max(0.0)),

@@ -4,7 +4,7 @@
 //! with the process, and then the claim ends as well. What has to wait longer is put off in Redis.
 //!
 //! It may be killed between any two of its steps. Before the transaction commits nothing has
-//! happened, and what was claimed is due again when [`HIDDEN`] is over; afterwards the order is no
+//! happened, and what was claimed is due again when [`queue::CLAIM`] is over; afterwards the order is no
 //! longer pending, and whoever claims it then only takes it out of the queue.
 
 use std::collections::BTreeSet;
@@ -25,10 +25,7 @@ use crate::shop::orders::MOST_LINES;
 use crate::shop::orders::unpaid::{self, Found};
 use crate::shop::{Conditions, Error, OrderId, Shop, Sku};
 
-/// How long what one worker has claimed is nobody else's. A killed worker's orders are that late; a
-/// slow one's are looked at by two, which costs a look.
-const HIDDEN: Duration = Duration::from_secs(2);
-/// So many are claimed at once: a fraction of that time's work.
+/// So many are claimed at once: a fraction of a claim's time's work.
 const MOST_CLAIMED: usize = 64;
 /// So many go back in one transaction, whose items are locked meanwhile: some 20 ms.
 const MOST_TOGETHER: usize = 32;
@@ -123,7 +120,7 @@ impl Worker {
 
     /// Claims what is due and gives it back. After what pause the queue is to be asked again.
     async fn claim(&mut self) -> Result<Duration, Error> {
-        let claimed = self.queue().claim(MOST_CLAIMED, HIDDEN).await.map_err(redis_away)?;
+        let claimed = self.queue().claim(MOST_CLAIMED).await.map_err(redis_away)?;
         if !claimed.ids.is_empty() {
             let orders = claimed.ids.iter().copied().map(OrderId).collect();
             self.settle(orders).await?;
@@ -136,16 +133,16 @@ impl Worker {
         })
     }
 
-    /// Looks in Postgres for what the queue should have given us, and puts it in again: so each is
-    /// given to one worker. What it has no room for, and all of it while Redis is away, is done
+    /// Looks in Postgres for what the queue should have given us, and makes it due there: so each
+    /// is given to one worker. What it has no room for, and all of it while Redis is away, is done
     /// here and now.
     async fn look_back(&mut self) -> Result<(), Error> {
         let overdue = failures::overdue(&self.shop, OVERDUE, MOST_OVERDUE).await?;
         if overdue.is_empty() {
             return Ok(());
         }
-        let entries: Vec<_> = overdue.iter().map(|order| (order.0, Duration::ZERO)).collect();
-        let left = match self.queue().add(&entries).await {
+        let ids: Vec<Uuid> = overdue.iter().map(|order| order.0).collect();
+        let left = match self.queue().bring_forward(&ids).await {
             Ok(no_room) => no_room.into_iter().map(OrderId).collect(),
             Err(_) => overdue,
         };

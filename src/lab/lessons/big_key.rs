@@ -39,8 +39,8 @@ pub(super) const LESSON: Lesson = Lesson {
          expiry, a RENAME onto it, or an HGETALL.",
         "UNLINK takes the name away and lets a thread of its own do the rest; where there is none, \
          HSCAN and one HDEL for a few hundred fields leave gaps for everybody else.",
-        "`holdfast keys` finds what is big before somebody deletes it. (A server may make DEL lazy \
-         too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.)",
+        "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
+         lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
     ],
     play: |stage| Box::pin(play(stage)),
 };
