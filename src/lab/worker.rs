@@ -7,11 +7,12 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::run::{Lane, LaneEvent};
-use super::stage::Stage;
+use super::stage::{Stage, Wish};
 use crate::clock::monotonic_us;
 use crate::jobs::unpaid::queue::DelayQueue;
+use crate::jobs::unpaid::queue_of;
 use crate::load;
-use crate::lock::Redis;
+use crate::lock::{Redis, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -118,19 +119,15 @@ impl Stage {
     /// # Errors
     /// The address can't be read.
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
-        let redis = Redis::open(&self.house.redis_url)?;
-        Ok(DelayQueue::new(redis, "holdfast:expiry:".to_owned()))
+        Ok(queue_of(Redis::open(&self.house.redis_url)?, &Settings::default().prefix))
     }
 
     async fn wish_of_worker(&self, replica: usize, wish: &str) -> anyhow::Result<()> {
+        let (id, none) = (Uuid::now_v7(), Wish::under("none"));
+        let admin = &self.house.admin;
+        let request = self.request(admin, "/api/lab/worker", wish, id, id, &none);
         let replica = self.house.replicas[self.replica(replica)];
-        let request = format!(
-            "POST /api/lab/worker HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{wish}",
-            self.house.admin,
-            wish.len()
-        );
-        match load::ask(replica, request.as_bytes()).await? {
+        match load::ask(replica, &request).await? {
             (204, _) => Ok(()),
             (status, body) => {
                 bail!("the worker can't be told: {status} {}", String::from_utf8_lossy(&body))

@@ -113,11 +113,15 @@ pub(super) async fn admit_to_lab(
     conditions: &Conditions,
     skus: &[Sku],
 ) -> Result<Result<(), Refusal>, Error> {
-    if !conditions.may_break(shop) {
+    if !conditions.is_for_the_lab(shop) {
         return Ok(Ok(()));
     }
     match first_of_the_shop(shop, skus).await? {
         None => Ok(Ok(())),
+        Some(sku) if !conditions.may_break(shop) => Ok(Err(Refusal::Forbidden(format!(
+            "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
+            shop.hold.as_millis()
+        )))),
         Some(sku) => Ok(Err(Refusal::Forbidden(format!(
             "this is kept to lab items, and {sku} is the shop's own: under Holdfast-Lock: {} or with \
              a Holdfast-Ttl-Ms, beside others under {}, sales could be lost. The admin makes a lab \

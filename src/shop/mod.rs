@@ -142,4 +142,11 @@ impl Conditions {
     pub fn may_break(&self, shop: &Shop) -> bool {
         !self.strategy.holds_beside(shop.strategy) || self.ttl.is_some()
     }
+
+    /// Whether it may be done to lab items only: what is changed may come out wrong, or units would
+    /// be kept from others for longer than an order may.
+    #[must_use]
+    pub fn is_for_the_lab(&self, shop: &Shop) -> bool {
+        self.may_break(shop) || self.hold > shop.hold
+    }
 }

@@ -358,6 +358,51 @@ async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_is_locked_keeps_no_orders_of_others() {
+    let shop = Shop::start_with(2, &[JOBS]).await;
+    let alice = shop.sign_in("alice").await;
+    let (stuck, free) = (shop.shop_item(500, 100).await, shop.shop_item(500, 100).await);
+    // Half of them are due while somebody has the item's row and does nothing.
+    stream::iter(0..200)
+        .for_each_concurrent(16, |n| {
+            let (shop, alice, stuck) = (&shop, &alice, &stuck);
+            async move {
+                shop.placed_for(alice, n % 2, stuck, 1_500).await;
+            }
+        })
+        .await;
+    let mut idle = shop.pool.begin().await.unwrap();
+    let lock = "select from items where sku = $1 for update";
+    sqlx::query(lock).bind(&stuck).execute(&mut *idle).await.unwrap();
+    join_all((0..20).map(|n| shop.placed_for(&alice, n % 2, &free, 1_500))).await;
+    let back = async |sku: &str| {
+        let back = "select count(*) from stock_ledger where reason = 'expiry' and sku = $1";
+        sqlx::query_scalar::<_, i64>(back).bind(sku).fetch_one(&shop.pool).await.unwrap()
+    };
+    until("the others have gone back", async || back(&free).await == 20).await;
+    assert!(back(&stuck).await < 200, "the item was locked");
+    idle.rollback().await.unwrap();
+    shop.until_none_is_unpaid().await;
+    assert_eq!((back(&stuck).await, shop.stock(&alice, &stuck).await), (200, 500));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn units_of_the_shop_are_not_kept_longer_than_it_says() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
+    let alice = shop.sign_in("alice").await;
+    let kept = async |sku: &str, hold_ms: u64| {
+        let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Hold-Ms", hold_ms);
+        order.send().await.unwrap()
+    };
+    assert_eq!(problem(kept("deadbolt", 60_001).await, 403).await, "forbidden");
+    body(kept("deadbolt", 60_000).await, StatusCode::CREATED).await;
+    let lab = shop.lab_item(5).await;
+    body(kept(&lab, 3_600_000).await, StatusCode::CREATED).await;
+    assert_eq!(problem(kept(&lab, 3_600_001).await, 422).await, "invalid-request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn under_every_strategy_what_was_not_paid_goes_back() {
     let strategies = Strategy::names();
     let strategies: Vec<&str> = strategies.split(", ").filter(|name| *name != "redlock").collect();

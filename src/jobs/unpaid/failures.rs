@@ -69,28 +69,42 @@ pub(super) async fn record(
     Ok(pause_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
 }
 
-/// Orders that are unpaid, have been due for so long, and are not to be left alone: the longest due
-/// first.
+/// An order that should have been given back by now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Overdue {
+    pub(super) order: OrderId,
+    since: OffsetDateTime,
+}
+
+/// Orders that are unpaid, have been due for so long, and are not to be left alone, behind that
+/// one: the longest due first.
 ///
 /// # Errors
 /// Postgres's.
 pub(super) async fn overdue(
     shop: &Shop,
     for_at_least: Duration,
+    after: Option<Overdue>,
     most: i64,
-) -> Result<Vec<OrderId>, Error> {
+) -> Result<Vec<Overdue>, Error> {
+    let (since, order) =
+        after.map_or((OffsetDateTime::UNIX_EPOCH, Uuid::nil()), |it| (it.since, it.order.0));
     // `now()` is the statement's beginning here, and an index can be asked for it.
-    let ids = sqlx::query_scalar!(
-        "select o.id from orders o left join unpaid_failures f on f.order_id = o.id
+    let rows = sqlx::query!(
+        "select o.id, o.expires_at from orders o left join unpaid_failures f on f.order_id = o.id
           where o.status = 'pending' and o.expires_at <= now() - make_interval(secs => $1)
+            and (o.expires_at, o.id) > ($2, $3)
             and (f.order_id is null or f.next_at <= now())
-          order by o.expires_at limit $2",
+          order by o.expires_at, o.id limit $4",
         for_at_least.as_secs_f64(),
+        since,
+        order,
         most,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    Ok(ids.into_iter().map(OrderId).collect())
+    let overdue = |(id, since)| Overdue { order: OrderId(id), since };
+    Ok(rows.into_iter().map(|row| overdue((row.id, row.expires_at))).collect())
 }
 
 /// The orders that could not be given back and are still unpaid; parked ones first, then the

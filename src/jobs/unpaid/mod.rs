@@ -15,6 +15,8 @@
 
 pub mod failures;
 mod feed;
+mod give;
+mod group;
 pub mod queue;
 mod standing;
 pub mod sweep;
@@ -27,6 +29,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::lock::Redis;
 use crate::probe::{Board, Point};
 use crate::shop::Shop;
 use crate::shop::orders::unpaid::Placed;
@@ -36,6 +39,9 @@ pub use standing::UnpaidStanding;
 
 /// What the lab wants of a worker is heeded for so long: whoever wanted it may be gone.
 pub const LONGEST_WISH: Duration = Duration::from_secs(30);
+
+/// A worker that panicked may do so again.
+const AFTER_A_PANIC: Duration = Duration::from_secs(5);
 
 /// The queue of unpaid orders of one shop, and this replica's worker. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -59,12 +65,17 @@ pub enum Wish {
     },
 }
 
+/// The queue of the shop whose keys begin so.
+#[must_use]
+pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
+    DelayQueue::new(redis, format!("{prefix}expiry:"))
+}
+
 impl Unpaid {
     /// That of a shop.
     #[must_use]
     pub fn of(shop: &Shop) -> Self {
-        let name = format!("{}expiry:", shop.locks.settings().prefix);
-        let queue = DelayQueue::new(shop.locks.redis().clone(), name);
+        let queue = queue_of(shop.locks.redis().clone(), &shop.locks.settings().prefix);
         Self { queue, lab: Arc::default() }
     }
 
@@ -80,10 +91,21 @@ impl Unpaid {
         shop.runtime.spawn(stop.clone().run_until_cancelled_owned(feed));
     }
 
-    /// Gives back what is due, until it is told to stop.
+    /// Gives back what is due, until it is told to stop. A worker that panics is followed by
+    /// another one.
     pub fn work(&self, shop: &Shop, replica: &str, board: &Board, stop: &CancellationToken) {
-        let worker = worker::Worker::new(shop, self, replica, board);
-        shop.runtime.spawn(stop.clone().run_until_cancelled_owned(worker.work()));
+        let (unpaid, shop, board) = (self.clone(), shop.clone(), board.clone());
+        let (replica, stop, runtime) = (replica.to_owned(), stop.clone(), shop.runtime.clone());
+        runtime.spawn(async move {
+            while !stop.is_cancelled() {
+                let worker = worker::Worker::new(&shop, &unpaid, &replica, &board);
+                let work = stop.clone().run_until_cancelled_owned(worker.work());
+                if let Err(error) = shop.runtime.spawn(work).await {
+                    tracing::error!(%error, "the worker for unpaid orders ended");
+                    tokio::time::sleep(AFTER_A_PANIC).await;
+                }
+            }
+        });
     }
 
     /// What the lab wants of this replica's worker from now on; nothing ends what it wanted before.

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
+use rand::RngExt as _;
 use redis::{RedisError, Script};
 use uuid::Uuid;
 
@@ -122,7 +123,10 @@ impl DelayQueue {
     /// # Errors
     /// When Redis does not answer; what it gave away all the same is due again after that time.
     pub async fn claim(&self, most: usize) -> Result<Claimed, RedisError> {
-        let shards: Vec<String> = (0..SHARDS).map(|shard| self.key(shard)).collect();
+        // From anywhere on: if there is always more than one claim takes, each shard has its turn.
+        let first = rand::rng().random_range(0..SHARDS);
+        let shards: Vec<String> =
+            (0..SHARDS).map(|shard| self.key((first + shard) % SHARDS)).collect();
         // One script sees one server, and of a Cluster one slot.
         let (calls, each) = if self.redis.is_cluster() {
             (shards.chunks(1).collect(), most.div_ceil(usize::from(SHARDS / 4)))
@@ -137,8 +141,14 @@ impl DelayQueue {
             call.arg(milliseconds(self.claim)).arg(each);
             self.redis.invoke::<(i64, Vec<String>)>(call)
         });
+        // Of a Cluster, one primary may be away: what the others gave is ours now.
+        let (told, failed): (Vec<_>, Vec<_>) =
+            join_all(answers).await.into_iter().partition(Result::is_ok);
+        if let (true, Some(Err(error))) = (told.is_empty(), failed.into_iter().next()) {
+            return Err(error);
+        }
         let mut claimed = Claimed::default();
-        for (next, ids) in try_join_all(answers).await? {
+        for (next, ids) in told.into_iter().flatten() {
             claimed.ids.extend(ids.iter().filter_map(|id| Uuid::parse_str(id).ok()));
             let next = u64::try_from(next).ok().map(Duration::from_millis);
             claimed.next_in = claimed.next_in.into_iter().chain(next).min();

@@ -55,11 +55,11 @@ pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
         forgotten: failures::forget_settled(shop, MOST_FORGOTTEN).await?,
         ..Swept::default()
     };
-    let mut after = None;
+    let mut after = (OffsetDateTime::UNIX_EPOCH, OrderId(Uuid::nil()));
     for _ in 0..MOST_PAGES {
         let page = due_soon(shop, after).await?;
         let Some(last) = page.last() else { break };
-        after = Some((last.expires_at, last.order));
+        after = (last.expires_at, last.order);
         let entries: Vec<(Uuid, Duration)> =
             page.iter().map(|order| (order.order.0, order.due_in)).collect();
         let refused = unpaid.queue().add(&entries).await?;
@@ -82,19 +82,18 @@ struct Due {
 /// A page of the unpaid orders that are due soon, by when they are.
 async fn due_soon(
     shop: &Shop,
-    after: Option<(OffsetDateTime, OrderId)>,
+    (after_at, after_id): (OffsetDateTime, OrderId),
 ) -> Result<Vec<Due>, crate::shop::Error> {
-    let (after_at, after_id) = after.map(|(at, order)| (at, order.0)).unzip();
     let rows = sqlx::query!(
         r#"select id, expires_at,
                   extract(epoch from expires_at - clock_timestamp())::float8 as "due_in_s!"
              from orders
             where status = 'pending' and expires_at > now()
               and expires_at <= now() + make_interval(secs => $4)
-              and ($1::timestamptz is null or (expires_at, id) > ($1, $2))
+              and (expires_at, id) > ($1, $2)
             order by expires_at, id limit $3"#,
         after_at,
-        after_id,
+        after_id.0,
         PAGE,
         HORIZON.as_secs_f64(),
     )

@@ -19,7 +19,9 @@ use super::moves;
 use crate::lock::{LockKey, Priority};
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::Claim;
-use crate::shop::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, catalog};
+use crate::shop::{
+    Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop, Sku, catalog, stock,
+};
 
 /// Orders that wait to be told of. More come in a quarter of a second only from a shop that would
 /// fill the queue in a minute; who finds no room is found by the sweep.
@@ -64,7 +66,7 @@ pub enum Found {
         /// For how long it has been.
         late: Duration,
     },
-    /// It is unpaid, and has so long.
+    /// It is unpaid, and has so long; or is to be left alone so long, because it has failed.
     NotYet(Duration),
     /// It is unpaid and due, and was parked after it had failed too often.
     Parked,
@@ -78,8 +80,10 @@ pub async fn look(shop: &Shop, orders: &[OrderId]) -> Result<BTreeMap<OrderId, F
     let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
     let db = &mut *shop.connection().await?;
     let rows = sqlx::query!(
-        r#"select o.id, l.sku, l.quantity, f.order_id is not null and f.next_at is null as "parked!",
-                  extract(epoch from o.expires_at - clock_timestamp())::float8 as "left_s!"
+        r#"select o.id, l.sku, l.quantity,
+                  f.order_id is not null and f.next_at is null as "parked!",
+                  extract(epoch from now() - o.expires_at)::float8 as "late_s!",
+                  extract(epoch from greatest(o.expires_at, f.next_at) - now())::float8 as "left_s!"
              from orders o
              join order_lines l on l.order_id = o.id
              left join unpaid_failures f on f.order_id = o.id
@@ -97,7 +101,8 @@ pub async fn look(shop: &Shop, orders: &[OrderId]) -> Result<BTreeMap<OrderId, F
             } else if row.parked {
                 Found::Parked
             } else {
-                Found::Due { units: Vec::new(), late: Duration::from_secs_f64(-row.left_s) }
+                let late = Duration::from_secs_f64(row.late_s.max(0.0));
+                Found::Due { units: Vec::new(), late }
             }
         });
         if let Found::Due { units, .. } = entry {
@@ -161,10 +166,32 @@ impl Errand for GiveBack {
         held: &Held<'_>,
     ) -> Result<Result<Answer, Refusal>, Error> {
         let due = cancel_due(tx, self.orders.iter().map(|(order, _)| order.0).collect()).await?;
+        if held.strategy.lock.is_none() {
+            self.take_items(tx, held, &due).await?;
+        }
         for (order, units) in self.orders.iter().filter(|(order, _)| due.contains(order)) {
             moves::put_back(tx, held, *order, units, "expiry").await?;
         }
         Ok(Ok(Answer::json(200, &GivenBack { orders: due })?))
+    }
+}
+
+impl GiveBack {
+    /// Where Postgres keeps others out: takes the items of all of them, sorted, before the first is
+    /// written. Order by order, two who give back, or buy, could each wait for what the other has.
+    async fn take_items(
+        &self,
+        tx: &mut PgConnection,
+        held: &Held<'_>,
+        due: &BTreeSet<OrderId>,
+    ) -> Result<(), Error> {
+        let units = self.orders.iter().filter(|(order, _)| due.contains(order));
+        let skus: BTreeSet<&Sku> =
+            units.flat_map(|(_, units)| units.iter().map(|(sku, _)| sku)).collect();
+        let skus: Vec<String> = skus.into_iter().map(Sku::to_string).collect();
+        stock::read_stock(tx, held.strategy, &skus).await?;
+        stock::row_lock::read_stock(tx, &skus).await?;
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ use super::{BalanceReading, StockReading, read_then_update::Row};
 use crate::shop::{Error, UserId};
 
 /// Reads and locks the items, in the order of their skus.
-pub(super) async fn read_stock(
+pub(in crate::shop) async fn read_stock(
     tx: &mut PgConnection,
     skus: &[String],
 ) -> Result<Vec<StockReading>, Error> {

@@ -1,0 +1,123 @@
+//! Gives a group of orders back, whatever it takes, and tells the queue what came of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::RngExt as _;
+use uuid::Uuid;
+
+use super::failures;
+use super::group::Due;
+use super::queue::DelayQueue;
+use crate::shop::orders::unpaid;
+use crate::shop::{Conditions, Error, OrderId, Shop};
+
+/// A lock that was not had, or a database that is away, is tried again after this and as much again
+/// by chance.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Who does it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Giver {
+    pub(super) shop: Shop,
+    pub(super) queue: DelayQueue,
+}
+
+impl Giver {
+    /// Gives them back. Those whose rows somebody else has locked.
+    pub(super) async fn give_back(&self, group: Vec<Due>, conditions: Conditions) -> Vec<OrderId> {
+        let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
+        let mut taken = Vec::new();
+        match self.attempt(group.clone(), &conditions).await {
+            Ok(rows) => taken = rows,
+            // One of them is bad: it shall not keep the others.
+            Err(cause) if group.len() > 1 => {
+                tracing::warn!(cause, orders = group.len(), "unpaid orders, one by one");
+                for due in group {
+                    let order = due.0;
+                    match self.attempt(vec![due], &self.usual()).await {
+                        Ok(rows) => taken.extend(rows),
+                        Err(cause) => self.failed(order, &cause).await,
+                    }
+                }
+            }
+            Err(cause) => self.failed(orders[0], &cause).await,
+        }
+        taken
+    }
+
+    /// Gives them back, or says what is wrong with them. That a lock was not had, or a server was
+    /// away, is nothing that is wrong with an order: it is tried again soon.
+    async fn attempt(
+        &self,
+        group: Vec<Due>,
+        conditions: &Conditions,
+    ) -> Result<Vec<OrderId>, String> {
+        let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
+        match unpaid::give_back(&self.shop, conditions, group).await {
+            Ok(Ok(given_back)) => {
+                metrics::counter!("holdfast_unpaid_given_back_total")
+                    .increment(given_back.len() as u64);
+                let done: Vec<Uuid> = given_back.iter().map(|order| order.0).collect();
+                self.forget(&done).await;
+                Ok(ids.difference(&given_back).copied().collect())
+            }
+            Ok(Err(refusal)) => {
+                tracing::debug!(?refusal, "unpaid orders are left for later");
+                self.leave_for_later(ids).await;
+                Ok(Vec::new())
+            }
+            Err(Error::Bug(cause)) => Err(cause),
+            Err(error) => {
+                tracing::debug!(%error, "unpaid orders are left for later");
+                self.leave_for_later(ids).await;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    async fn failed(&self, order: OrderId, cause: &str) {
+        metrics::counter!("holdfast_unpaid_failures_total").increment(1);
+        match failures::record(&self.shop, order, cause).await {
+            Ok(Some(pause)) => {
+                tracing::warn!(%order, cause, ?pause, "an unpaid order could not be given back");
+                self.put_off(&[(order.0, pause)]).await;
+            }
+            Ok(None) => {
+                tracing::error!(%order, cause, "an unpaid order is parked");
+                self.forget(&[order.0]).await;
+            }
+            // It is due again soon, and fails again, and is written down then.
+            Err(error) => tracing::debug!(%order, cause, %error, "a failure is not written down"),
+        }
+    }
+
+    /// They are nobody's before a while has passed.
+    pub(super) async fn leave_for_later(&self, orders: impl IntoIterator<Item = OrderId>) {
+        let later = orders.into_iter().map(|order| (order.0, AGAIN + by_chance(AGAIN)));
+        self.put_off(&later.collect::<Vec<_>>()).await;
+    }
+
+    /// Tells the queue that they have gone their way. What it is not told it finds out by itself,
+    /// when the time of the claim is over.
+    pub(super) async fn forget(&self, ids: &[Uuid]) {
+        if let Err(error) = self.queue.remove(ids).await {
+            tracing::debug!(%error, "the queue is not told what is done");
+        }
+    }
+
+    pub(super) async fn put_off(&self, entries: &[(Uuid, Duration)]) {
+        if let Err(error) = self.queue.put_off(entries).await {
+            tracing::debug!(%error, "the queue is not told what is put off");
+        }
+    }
+
+    pub(super) fn usual(&self) -> Conditions {
+        Conditions::usual(&self.shop, Uuid::now_v7())
+    }
+}
+
+/// Some part of it.
+pub(super) fn by_chance(most: Duration) -> Duration {
+    most.mul_f64(rand::rng().random_range(0.0..1.0))
+}
