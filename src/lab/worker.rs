@@ -13,6 +13,7 @@ use crate::jobs::unpaid::queue::DelayQueue;
 use crate::jobs::unpaid::queue_of;
 use crate::load;
 use crate::lock::{Redis, Settings};
+use crate::shop::Sku;
 
 const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -76,28 +77,28 @@ impl Stage {
         }
     }
 
-    /// Lets it go on.
+    /// Lets it go on; what it has is of that item.
     ///
     /// # Errors
     /// It is not held any more.
-    pub async fn let_worker_go(&self, worker: HeldWorker) -> anyhow::Result<()> {
+    pub async fn let_worker_go(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
         self.let_go_at(worker.replica, worker.id).await.context("the worker")?;
-        self.note(worker, "resumed");
+        self.note(worker, sku, "resumed");
         Ok(())
     }
 
     /// Kills the replica whose worker it is. It is started again.
-    pub async fn kill_worker(&self, worker: HeldWorker) {
+    pub async fn kill_worker(&self, worker: HeldWorker, sku: &Sku) {
         self.house.hands.replicas[worker.replica].kill().await;
-        self.note(worker, "killed");
+        self.note(worker, sku, "killed");
     }
 
     /// Its lane: it was held there, and that happened to it now.
-    fn note(&self, worker: HeldWorker, event: &str) {
+    fn note(&self, worker: HeldWorker, sku: &Sku, event: &str) {
         let at = |t_us: u64, event: &str| LaneEvent {
             t_us: self.since(t_us),
             event: event.to_owned(),
-            key: String::new(),
+            key: sku.lock_key().to_string(),
             value: None,
             fence: None,
         };

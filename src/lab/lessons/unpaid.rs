@@ -89,7 +89,7 @@ async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::
     stage.hold_worker(0, point, LEASE).await?;
     let order = order(stage, label, 1, &sku, HOLD_MS).await?;
     let worker = stage.until_worker_held(0, point).await?;
-    stage.kill_worker(worker).await;
+    stage.kill_worker(worker, &sku).await;
     stage.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
     stage.rest(1, Duration::ZERO).await?;
     until("the order is given back", || async move {
@@ -188,7 +188,7 @@ async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     stage
         .say("The worker is about to commit, and a payment for that order waits for its row.")
         .await;
-    stage.let_worker_go(worker).await?;
+    stage.let_worker_go(worker, &sku).await?;
     for replica in [0, 1] {
         stage.rest(replica, Duration::ZERO).await?;
     }
