@@ -1,5 +1,4 @@
-//! What the runs' rows tell whoever looks: the page, the API, and a job that goes on where its last
-//! run ended.
+//! What the runs' rows tell whoever looks: the page and the API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -143,19 +142,4 @@ pub async fn of(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
     Ok(run)
-}
-
-/// What came of the latest run of a job that is done.
-///
-/// # Errors
-/// Postgres's.
-pub async fn last_result(pool: &Pool, job: &str) -> Result<Option<Value>, Error> {
-    let result = sqlx::query_scalar!(
-        r#"select result as "result!" from job_runs
-            where job = $1 and state = 'done' order by id desc limit 1"#,
-        job,
-    )
-    .fetch_optional(&mut *pool.acquire().await?)
-    .await?;
-    Ok(result)
 }

@@ -73,14 +73,15 @@ pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<Mark>, Err
     Ok(marks.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
-/// Forgets marks of yesterday, at most so many.
+/// Forgets marks of yesterday; looks at so many of the oldest.
 ///
 /// # Errors
 /// Postgres's.
 pub async fn forget(pool: &Pool, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
-        "delete from lab_marks where id in (
-            select id from lab_marks where at < clock_timestamp() - interval '1 day' limit $1)",
+        "delete from lab_marks where id = any(array(
+            select old.id from (select id, at from lab_marks order by id limit $1) old
+             where old.at < clock_timestamp() - interval '1 day'))",
         most,
     )
     .execute(&mut *pool.acquire().await?)

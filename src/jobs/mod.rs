@@ -37,6 +37,7 @@ pub mod unpaid;
 pub mod view;
 
 mod turn;
+mod walk;
 
 use std::time::Duration;
 

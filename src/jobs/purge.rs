@@ -1,29 +1,35 @@
 //! What is kept for a time, and then not any more: stored answers, sessions that are over, old runs
 //! of jobs, marks of the lab.
 //!
-//! Every statement takes so many rows at most, and is a transaction by itself: nobody waits long
-//! for a row of it, and a run that is cut off has done what it has done. A run does so many
-//! statements at most; what is left is the next one's.
+//! Guarantees: every statement is short (so many rows, or so many blocks) and a transaction by
+//! itself, so nobody waits long for a row of it, the pool's limit of a statement is far away, and a
+//! run that is cut off has done what it has done. No statement reads a table that grows for ever:
+//! keys are found by [`super::walk`], the rest from one end of an index. A kind that fails keeps no
+//! other one from being purged; the run has failed then, and says which and why.
+//!
+//! A run ends by time, not by a number of rows: however much a shop sells in an hour, that much is
+//! forgotten in one, as long as Postgres deletes faster than it inserts.
 //!
 //! A key's answer may be forgotten, the key itself not: see [`idempotency::forget`].
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
-use super::{Job, Turn, history, lab_tick, store};
+use super::walk::Walk;
+use super::{Job, Turn, lab_tick, store};
 use crate::db::Pool;
 use crate::shop::{Error, idempotency, users};
 
-/// Rows per statement.
-pub const BATCH: i64 = 1_000;
-/// Statements per kind and run: 100,000 rows an hour.
-pub const BATCHES: u32 = 100;
 /// How long a run's row is remembered.
 pub const RUNS_KEPT_DAYS: i32 = 30;
+/// How many kinds of things are purged.
+const KINDS: u32 = 5;
 
 /// What it is called.
 pub const NAME: &str = "purge";
@@ -36,6 +42,37 @@ pub(super) const JOB: Job = Job {
     at_least_for: Duration::from_secs(5),
     run_once: |turn| Box::pin(run_once(turn)),
 };
+
+/// How much is done at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pace {
+    /// Rows per statement, where rows are found by an index.
+    pub batch: i64,
+    /// Blocks per statement, where a table is walked.
+    pub stretch: i64,
+    /// Blocks that a run walks at least, where there are as many: a small shop's whole table.
+    pub at_least: i64,
+    /// Runs that a walk through a table may take, however large it is.
+    pub runs_per_walk: i64,
+    /// How long each kind may take; what one does not need, the next ones have.
+    pub each_for: Duration,
+}
+
+impl Default for Pace {
+    /// A stretch is 2 MB and at most a few thousand rows: milliseconds, and a second from a slow
+    /// disk. 64 MB are read in a moment and hold the keys of a hundred thousand orders. A walk takes
+    /// a day of hourly runs, as an answer is kept for a day: so at most two days' keys are there,
+    /// and what stays for ever is read once a day and not once an hour.
+    fn default() -> Self {
+        Self {
+            batch: 1_000,
+            stretch: 256,
+            at_least: 8_192,
+            runs_per_walk: 24,
+            each_for: Duration::from_secs(45),
+        }
+    }
+}
 
 /// What a run forgot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,61 +87,169 @@ pub struct Purged {
     pub runs: u64,
     /// Marks of the lab.
     pub marks: u64,
-    /// Whether that was all there was.
+    /// Blocks that were read to find keys and answers.
+    #[serde(default)]
+    pub blocks: u64,
+    /// Whether there was time for all that was this run's.
     pub all: bool,
-    /// All answers from before then are forgotten.
-    #[serde(with = "time::serde::rfc3339::option", default)]
-    pub answers_before: Option<OffsetDateTime>,
+    /// Kinds that could not be purged, or not to the end. A run with some is not done: no row of a
+    /// run that is done has them.
+    #[serde(skip)]
+    pub failed: Vec<Failed>,
+}
+
+/// A kind that could not be purged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// Which.
+    pub kind: &'static str,
+    /// Why.
+    pub why: String,
 }
 
 /// Forgets what may be forgotten.
 ///
 /// # Errors
-/// Postgres's; what was forgotten until then stays so.
+/// What kept some kind from being purged; the others were, and what was forgotten until then stays
+/// so.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
-    let pool = &turn.shop.pool;
-    let last = history::last_result(pool, NAME).await?;
-    let last: Purged = last.and_then(|last| serde_json::from_value(last).ok()).unwrap_or_default();
-    serde_json::to_value(purge(pool, last.answers_before).await?).context("what was purged")
+    let purged = purge(&turn.shop.pool, &Pace::default()).await;
+    if let Some(trouble) = purged.trouble() {
+        bail!(trouble);
+    }
+    serde_json::to_value(purged).context("what was purged")
 }
 
-/// The same; answers from before `from` were forgotten earlier.
+impl Purged {
+    /// What went wrong, in words, if anything.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        if self.failed.is_empty() {
+            return None;
+        }
+        let mut said = String::new();
+        for Failed { kind, why } in &self.failed {
+            let _ = write!(said, "{kind}: {why}; ");
+        }
+        let Self { keys, answers, sessions, runs, marks, .. } = self;
+        let _ = write!(
+            said,
+            "forgotten nevertheless: keys {keys}, answers {answers}, sessions {sessions}, \
+             runs {runs}, marks {marks}"
+        );
+        Some(said)
+    }
+}
+
+/// The same, at a pace of one's own. It does not fail: it says what did.
 ///
-/// # Errors
-/// Postgres's.
-pub async fn purge(pool: &Pool, from: Option<OffsetDateTime>) -> Result<Purged, Error> {
-    let limit = idempotency::forget_before(pool).await?;
-    let from = from.unwrap_or(OffsetDateTime::UNIX_EPOCH).min(limit);
-    let (keys, all_keys) = batches(|| idempotency::forget(pool, limit, BATCH)).await?;
-    let (answers, all_answers) =
-        batches(|| idempotency::forget_answers(pool, from, limit, BATCH)).await?;
-    let (sessions, all_sessions) = batches(|| users::forget_sessions(pool, BATCH)).await?;
-    let (runs, all_runs) = batches(|| store::forget(pool, RUNS_KEPT_DAYS, BATCH)).await?;
-    let (marks, all_marks) = batches(|| lab_tick::forget(pool, BATCH)).await?;
-    Ok(Purged {
-        keys,
-        answers,
-        sessions,
-        runs,
-        marks,
-        all: all_keys && all_answers && all_sessions && all_runs && all_marks,
-        answers_before: Some(if all_answers { limit } else { from }),
-    })
+/// # Cancel safety
+/// Safe: what was forgotten stays so, and the walks go on from there.
+pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
+    let began = Instant::now();
+    let until = |kind: u32| began + pace.each_for * kind;
+    let Purged { mut keys, mut answers, mut sessions, mut runs, mut marks, mut blocks, .. } =
+        Purged::default();
+    // The small ones first; the keys of orders, which are the most, have what time is left.
+    let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
+        ("marks", batches(&mut marks, until(1), || lab_tick::forget(pool, pace.batch)).await),
+        (
+            "runs",
+            batches(&mut runs, until(2), || store::forget(pool, RUNS_KEPT_DAYS, pace.batch)).await,
+        ),
+        (
+            "sessions",
+            batches(&mut sessions, until(3), || users::forget_sessions(pool, pace.batch)).await,
+        ),
+        ("answers", forget_answers(pool, pace, until(4), &mut answers, &mut blocks).await),
+        ("keys", forget_keys(pool, pace, until(KINDS), &mut keys, &mut blocks).await),
+    ];
+    let mut purged =
+        Purged { keys, answers, sessions, runs, marks, blocks, all: true, failed: Vec::new() };
+    for (kind, ended) in ended {
+        purged.all &= matches!(ended, Ok(true));
+        if let Err(error) = ended {
+            purged.failed.push(Failed { kind, why: error.to_string() });
+        }
+    }
+    purged
 }
 
-/// As many statements as it takes, and no more than there may be; how many rows, and whether those
-/// were all.
-async fn batches<F>(statement: impl Fn() -> F) -> Result<(u64, bool), Error>
+async fn forget_keys(
+    pool: &Pool,
+    pace: &Pace,
+    until: Instant,
+    rows: &mut u64,
+    read: &mut u64,
+) -> Result<bool, Error> {
+    let (walk, before) = walk_of("keys", pool, pace, until).await?;
+    walk.on(pool, rows, read, |blocks| idempotency::forget(pool, blocks, before)).await
+}
+
+async fn forget_answers(
+    pool: &Pool,
+    pace: &Pace,
+    until: Instant,
+    rows: &mut u64,
+    read: &mut u64,
+) -> Result<bool, Error> {
+    let (walk, before) = walk_of("answers", pool, pace, until).await?;
+    walk.on(pool, rows, read, |blocks| idempotency::forget_answers(pool, blocks, before)).await
+}
+
+/// Each kind walks by itself, and stands where it stands: deleting needs no room on the disk, and
+/// must go on where emptying rows fails for want of it. The second one finds the blocks in memory.
+async fn walk_of<'a>(
+    kind: &'static str,
+    pool: &Pool,
+    pace: &'a Pace,
+    until: Instant,
+) -> Result<(Walk<'a>, OffsetDateTime), Error> {
+    let reach = idempotency::reach(pool).await?;
+    Ok((Walk { kind, blocks: reach.blocks, pace, until }, reach.before))
+}
+
+/// As many statements as it takes, until there is no time left; whether those were all. `rows`
+/// counts rows, also those before an error.
+async fn batches<F>(
+    rows: &mut u64,
+    until: Instant,
+    statement: impl Fn() -> F,
+) -> Result<bool, Error>
 where
     F: Future<Output = Result<u64, Error>>,
 {
-    let mut rows = 0;
-    for _ in 0..BATCHES {
+    loop {
         let more = statement().await?;
-        rows += more;
-        if more < BATCH.unsigned_abs() {
-            return Ok((rows, true));
+        *rows += more;
+        if more == 0 || Instant::now() >= until {
+            return Ok(more == 0);
         }
     }
-    Ok((rows, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_have_their_time_before_the_run_is_cancelled() {
+        // A statement may begin in the last moment, and take as long as a session lets it; a
+        // connection, and where the walk stands, come on top.
+        let after_the_last_moment = Duration::from_secs(4) * 3;
+        let longest = (Pace::default().each_for + after_the_last_moment) * KINDS;
+        assert!(longest < JOB.at_most_for, "{longest:?}");
+    }
+
+    #[test]
+    fn trouble_says_what_failed_and_what_was_done_nevertheless() {
+        assert_eq!(Purged { keys: 1, all: true, ..Purged::default() }.trouble(), None);
+        let failed = vec![Failed { kind: "sessions", why: "no such table".to_owned() }];
+        let purged = Purged { keys: 3, failed, ..Purged::default() };
+        assert_eq!(
+            purged.trouble().unwrap(),
+            "sessions: no such table; forgotten nevertheless: keys 3, answers 0, sessions 0, \
+             runs 0, marks 0"
+        );
+    }
 }

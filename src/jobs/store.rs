@@ -329,18 +329,20 @@ pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets runs that were done so many days ago, at most so many, but never a job's latest.
+/// Forgets runs that were done so many days ago, but never a job's latest. Looks at so many of the
+/// oldest, of which few are a job's latest or are open: where none may go, there is none behind.
 ///
 /// # Errors
 /// Postgres's.
 pub async fn forget(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
-        "delete from job_runs where id in (
-            select id from job_runs old
-             where state = 'done' and started_at < clock_timestamp() - make_interval(days => $1)
+        "delete from job_runs where id = any(array(
+            select old.id
+              from (select id, job, state, started_at from job_runs order by id limit $2) old
+             where old.state = 'done'
+               and old.started_at < clock_timestamp() - make_interval(days => $1)
                and exists (select from job_runs newer
-                            where newer.job = old.job and newer.id > old.id)
-             limit $2)",
+                            where newer.job = old.job and newer.id > old.id)))",
         days,
         most,
     )

@@ -22,11 +22,11 @@ use crate::common::{Shop, services, until};
 use crate::topology::ask;
 
 /// A tick that no test's own time comes near.
-const DUE: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
+pub const DUE: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
 /// Its timetable: only a test on New Year's Eve could see two.
 const YEARLY: &str = "0 0 1 1 *";
 
-const fn job(
+pub const fn job(
     name: &'static str,
     run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
 ) -> Job {
@@ -61,7 +61,7 @@ async fn bare() -> Shop {
 }
 
 /// A replica of that shop as far as jobs go, with a Redis connection and a pool of its own.
-fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
+pub fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
     replica_over(shop, name, job, &services().running.redis_url, &shop.database_url())
 }
 
@@ -85,7 +85,7 @@ fn replica_over(
     Scheduler::of(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
 }
 
-async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {
+pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {
     let job = &to.names()[0];
     to.offer(job, due_at, Once::LockAndRow, Probe::Off).await.unwrap().unwrap()
 }

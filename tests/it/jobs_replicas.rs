@@ -1,17 +1,15 @@
 //! The shop's own jobs on real replicas: a holder that is killed, stopped, or told to end; what
-//! `reconcile` keeps; what `purge` forgets and what it leaves.
+//! `reconcile` keeps.
 
 use holdfast::jobs::history::{self, Run};
-use holdfast::jobs::purge::{self, BATCH, BATCHES, Purged};
 use holdfast::jobs::store::State;
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
-use uuid::Uuid;
 
-use crate::common::{Shop, User, body, problem, until};
+use crate::common::{Shop, User, problem, until};
 use crate::figures::{figures, value};
 
 const DUE: OffsetDateTime = datetime!(2026-03-04 05:06 UTC);
@@ -172,117 +170,4 @@ async fn where_jobs_are_off_nobody_runs_them_and_nobody_but_the_admin_sees_them(
         assert_eq!(problem(refused, 404).await, "not-found");
     }
     assert_eq!(shop.number("select count(*) from job_runs").await, 0);
-}
-
-/// Rows of every kind, old and young.
-const OLD_AND_YOUNG: [&str; 4] = [
-    "insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
-     select gen_random_uuid(), 'POST', path, 'a-key-of-16-letters-' || n, '', 201, 'x',
-            now() - age
-       from generate_series(1, 1200) n,
-            unnest(array['/api/orders', '/api/me/top-ups', '/api/orders/1/pay']) path,
-            unnest(array[interval '25 hours', interval '23 hours']) age",
-    "insert into sessions (token_hash, user_id, csrf, expires_at)
-     select convert_to(n::text, 'UTF8'), (select id from users where name = 'alice'), '',
-            now() + case when n <= 1500 then interval '-1 minute' else interval '1 minute' end
-       from generate_series(1, 1600) n",
-    "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
-                           ended_at, result)
-     select job, now() - n * interval '1 day', 'done', 5, 'x', 1, now() - n * interval '1 day',
-            now(), '{}'::jsonb
-       from generate_series(60, 1, -1) n, unnest(array['often']) job
-      union all
-     select 'once', now() - interval '90 days', 'done', 5, 'x', 1, now() - interval '90 days',
-            now(), '{}'::jsonb",
-    "insert into lab_marks (due_at, replica, at)
-     select now(), 'x', now() - n * interval '20 hours' from generate_series(0, 2) n",
-];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
-    let shop = Shop::bare().await;
-    for sql in OLD_AND_YOUNG {
-        sqlx::query(sql).execute(&shop.pool).await.unwrap();
-    }
-    let pool = shop.pool.clone().into();
-    let purged = purge::purge(&pool, None).await.unwrap();
-    let limit = purged.answers_before;
-    let expected = Purged {
-        keys: 2_400,
-        answers: 1_200,
-        sessions: 1_500,
-        runs: 31,
-        marks: 1,
-        all: true,
-        answers_before: limit,
-    };
-    assert_eq!(purged, expected);
-    let counts = [
-        ("select count(*) from idempotency where created_at > now() - interval '1 day'", 3_600),
-        ("select count(*) from idempotency where body is not null", 3_600),
-        ("select count(*) from idempotency where body is null and status is null", 1_200),
-        ("select count(*) from sessions where expires_at > now()", 100),
-        ("select count(*) from sessions where expires_at <= now()", 0),
-        ("select count(*) from job_runs where job = 'often'", 29),
-        ("select count(*) from job_runs where job = 'once'", 1),
-        ("select count(*) from lab_marks", 2),
-    ];
-    for (sql, count) in counts {
-        assert_eq!(shop.number(sql).await, count, "{sql}");
-    }
-    let again = purge::purge(&pool, limit).await.unwrap();
-    let nothing = Purged { all: true, answers_before: again.answers_before, ..Purged::default() };
-    assert_eq!(again, nothing);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn purge_is_bounded_and_goes_on_where_it_ended() {
-    let shop = Shop::bare().await;
-    let most = BATCH * i64::from(BATCHES);
-    let sql = "insert into sessions (token_hash, user_id, csrf, expires_at)
-               select convert_to(n::text, 'UTF8'), (select id from users where name = 'alice'), '',
-                      now() - interval '1 minute' from generate_series(1, $1) n";
-    sqlx::query(sql).bind(most + 7).execute(&shop.pool).await.unwrap();
-    let pool = shop.pool.clone().into();
-    let first = purge::purge(&pool, None).await.unwrap();
-    assert_eq!((first.sessions, first.all), (most.unsigned_abs(), false));
-    let second = purge::purge(&pool, first.answers_before).await.unwrap();
-    assert_eq!((second.sessions, second.all), (7, true));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn keys_stay_used_when_their_answers_are_forgotten() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());
-    let post = |path: &str, key: &str, body: Value| {
-        let request = shop.request(&alice, Method::POST, 0, path).header("Idempotency-Key", key);
-        request.json(&body).send()
-    };
-    let wanted = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
-    let order = post("/api/orders", &keys[0], wanted.clone()).await.unwrap();
-    let order = body(order, StatusCode::CREATED).await;
-    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-    let paid = post(&pay, &keys[1], json!({})).await.unwrap();
-    body(paid, StatusCode::OK).await;
-    let amount = json!({ "amount_cents": 100 });
-    let topped = post("/api/me/top-ups", &keys[2], amount.clone()).await.unwrap();
-    body(topped, StatusCode::CREATED).await;
-    let old = "update idempotency set created_at = created_at - interval '25 hours'";
-    sqlx::query(old).execute(&shop.pool).await.unwrap();
-    let purged = purge::purge(&shop.pool.clone().into(), None).await.unwrap();
-    assert_eq!((purged.keys, purged.answers), (2, 1));
-    // Also for a clock that was put back since: an answer that is gone is not made up.
-    let young = "update idempotency set created_at = now()";
-    sqlx::query(young).execute(&shop.pool).await.unwrap();
-    let again = [
-        post("/api/orders", &keys[0], wanted).await.unwrap(),
-        post(&pay, &keys[1], json!({})).await.unwrap(),
-        post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
-    ];
-    for answer in again {
-        assert_eq!(problem(answer, 409).await, "idempotency-key-used");
-    }
-    assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
-    shop.assert_sound().await;
 }

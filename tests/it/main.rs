@@ -36,6 +36,7 @@ mod limits_sign_in;
 mod observer;
 mod overload;
 mod per_customer;
+mod purge;
 mod queue;
 mod refusals;
 mod scheduler;

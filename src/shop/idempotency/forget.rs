@@ -6,6 +6,16 @@
 //!
 //! Of two minds it may not be: what is forgotten is what [`super::look_up`] calls old, by the same
 //! clock. A clock that was put back meanwhile finds a key without an answer, and calls it used.
+//!
+//! The rows of payments stay for ever, so no statement here may look for old rows in all there are.
+//! Each is given a stretch of the table's blocks and reads those, by a TID range scan: what it costs
+//! is known beforehand, and needs no index that every order would pay for. Migration 0007 meant
+//! rows to lie in the order of their age, for a block range index to find the old ones. That holds
+//! until the first are deleted: young rows then go where old ones lay, and a range's bounds never
+//! shrink. Migration 0013 drops it. Who adds an index on the age again gives the planner a way to
+//! read more than the stretch, and finds a test that counts blocks.
+
+use std::ops::Range;
 
 use time::OffsetDateTime;
 
@@ -13,55 +23,71 @@ use super::{KEPT_HOURS, ORDERS_PATH, TOP_UPS_PATH};
 use crate::db::Pool;
 use crate::shop::Error;
 
-/// Answers from before this moment may be forgotten.
-///
-/// # Errors
-/// Postgres's.
-pub async fn forget_before(pool: &Pool) -> Result<OffsetDateTime, Error> {
-    let limit = sqlx::query_scalar!(
-        r#"select clock_timestamp() - make_interval(hours => $1) as "limit!""#,
-        i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
-    );
-    Ok(limit.fetch_one(&mut *pool.acquire().await?).await?)
+/// How far forgetting goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// How many blocks the keys lie in.
+    pub blocks: i64,
+    /// Answers from before this moment may be forgotten.
+    pub before: OffsetDateTime,
 }
 
-/// Forgets keys that what they made remembers, at most so many.
+/// Asks how far it goes now.
 ///
 /// # Errors
 /// Postgres's.
-pub async fn forget(pool: &Pool, before: OffsetDateTime, most: i64) -> Result<u64, Error> {
+pub async fn reach(pool: &Pool) -> Result<Reach, Error> {
+    let reach = sqlx::query_as!(
+        Reach,
+        r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
+                      as "blocks!",
+                  clock_timestamp() - make_interval(hours => $1) as "before!""#,
+        i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
+    );
+    Ok(reach.fetch_one(&mut *pool.acquire().await?).await?)
+}
+
+/// The `ctid` before the first row of a block.
+fn start_of(block: i64) -> String {
+    format!("({block},0)")
+}
+
+/// Forgets keys in these blocks that what they made remembers.
+///
+/// # Errors
+/// Postgres's.
+pub async fn forget(pool: &Pool, blocks: Range<i64>, before: OffsetDateTime) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
-        "delete from idempotency where ctid in (
-            select ctid from idempotency
-             where created_at < $1 and path = any($2) limit $3)",
+        "delete from idempotency
+          where ctid >= $1::text::tid and ctid < $2::text::tid
+            and created_at < $3 and path = any($4)",
+        start_of(blocks.start),
+        start_of(blocks.end),
         before,
         &[ORDERS_PATH.to_owned(), TOP_UPS_PATH.to_owned()],
-        most,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
     Ok(forgotten.rows_affected())
 }
 
-/// Forgets the answers of all other keys, at most so many; those from before `from` are forgotten.
+/// Forgets the answers of all other keys in these blocks.
 ///
 /// # Errors
 /// Postgres's.
 pub async fn forget_answers(
     pool: &Pool,
-    from: OffsetDateTime,
+    blocks: Range<i64>,
     before: OffsetDateTime,
-    most: i64,
 ) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
-        "update idempotency set status = null, body = null where ctid in (
-            select ctid from idempotency
-             where created_at >= $1 and created_at < $2 and body is not null
-               and path <> all($3) limit $4)",
-        from,
+        "update idempotency set status = null, body = null
+          where ctid >= $1::text::tid and ctid < $2::text::tid
+            and created_at < $3 and body is not null and path <> all($4)",
+        start_of(blocks.start),
+        start_of(blocks.end),
         before,
         &[ORDERS_PATH.to_owned(), TOP_UPS_PATH.to_owned()],
-        most,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;

@@ -18,7 +18,7 @@ use sqlx::PgConnection;
 use super::{Answer, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
-pub use forget::{forget, forget_answers, forget_before};
+pub use forget::{Reach, forget, forget_answers, reach};
 pub(super) use many::LOOK_LIMIT;
 pub use many::{ClaimRow, Claimed, claim_all, look_up_all, settle_all, unclaim};
 

@@ -277,7 +277,7 @@ mod tests {
         let failing = json!([{ "name": "stock-drift", "ok": false, "detail": "tea" }]);
         let off = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
         assert_eq!(words(off), Some(("not sound: 1 of 18 fail: stock-drift".to_owned(), true)));
-        let purged = json!({ "keys": 3, "old_runs": 0, "all": false, "answers_before": "2026" });
+        let purged = json!({ "keys": 3, "old_runs": 0, "all": false, "other": "words" });
         assert_eq!(words(purged), Some(("keys 3, old runs 0, not all".to_owned(), false)));
     }
 

@@ -1,0 +1,291 @@
+//! What `purge` forgets and what it leaves; how much it does at a time, and where it goes on; and
+//! that one kind's trouble is its own.
+
+use std::time::Duration;
+
+use holdfast::db::Pool;
+use holdfast::jobs::purge::{self, Failed, Pace, Purged};
+use holdfast::jobs::{Came, Job};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::{Shop, body, problem, until};
+use crate::jobs::{DUE, job, offer, replica};
+
+/// Rows of every kind, old and young.
+const OLD_AND_YOUNG: [&str; 4] = [
+    "insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
+     select gen_random_uuid(), 'POST', path, 'a-key-of-16-letters-' || n, '', 201, 'x',
+            now() - age
+       from generate_series(1, 1200) n,
+            unnest(array['/api/orders', '/api/me/top-ups', '/api/orders/1/pay']) path,
+            unnest(array[interval '25 hours', interval '23 hours']) age",
+    "insert into sessions (token_hash, user_id, csrf, expires_at)
+     select convert_to(n::text, 'UTF8'), (select id from users where name = 'alice'), '',
+            now() + case when n <= 1500 then interval '-1 minute' else interval '1 minute' end
+       from generate_series(1, 1600) n",
+    "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
+                           ended_at, result)
+     select job, now() - n * interval '1 day', 'done', 5, 'x', 1, now() - n * interval '1 day',
+            now(), '{}'::jsonb
+       from generate_series(60, 1, -1) n, unnest(array['often']) job
+      union all
+     select 'once', now() - interval '90 days', 'done', 5, 'x', 1, now() - interval '90 days',
+            now(), '{}'::jsonb",
+    "insert into lab_marks (due_at, replica, at)
+     select now(), 'x', now() - n * interval '20 hours' from generate_series(0, 2) n",
+];
+
+/// The same for a shop that sells more: so many payments, a day and more ago.
+const OLD_PAYMENTS: &str = "
+    insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
+    select gen_random_uuid(), 'POST', '/api/orders/' || gen_random_uuid() || '/pay',
+           gen_random_uuid(), sha256(''), status, body, now() - interval '30 hours'
+      from generate_series(1, $1) n,
+           (values (201::smallint, 'x'::bytea), (null, null)) as answer (status, body)
+     where (body is not null) = $2";
+
+const ANSWERS: &str = "select count(*) from idempotency where body is not null";
+const BLOCKS: &str = "select pg_relation_size('idempotency') / 8192";
+const KEYS_WALKED: &str =
+    "select coalesce(max(next_block), 0) from purge_walks where kind = 'keys'";
+
+async fn run(shop: &Shop, sql: &'static str) {
+    sqlx::query(sql).execute(&shop.pool).await.unwrap();
+}
+
+async fn old_payments(pool: &Pool, rows: i32, answered: bool) {
+    let insert = sqlx::query(OLD_PAYMENTS).bind(rows).bind(answered);
+    insert.execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
+    let shop = Shop::bare().await;
+    for sql in OLD_AND_YOUNG {
+        run(&shop, sql).await;
+    }
+    let pool = shop.pool.clone().into();
+    let purged = purge::purge(&pool, &Pace::default()).await;
+    let expected = Purged {
+        keys: 2_400,
+        answers: 1_200,
+        sessions: 1_500,
+        runs: 31,
+        marks: 1,
+        blocks: purged.blocks,
+        all: true,
+        failed: Vec::new(),
+    };
+    assert_eq!(purged, expected);
+    let counts = [
+        ("select count(*) from idempotency where created_at > now() - interval '1 day'", 3_600),
+        (ANSWERS, 3_600),
+        ("select count(*) from idempotency where body is null and status is null", 1_200),
+        ("select count(*) from sessions where expires_at > now()", 100),
+        ("select count(*) from sessions where expires_at <= now()", 0),
+        ("select count(*) from job_runs where job = 'often'", 29),
+        ("select count(*) from job_runs where job = 'once'", 1),
+        ("select count(*) from lab_marks", 2),
+    ];
+    for (sql, count) in counts {
+        assert_eq!(shop.number(sql).await, count, "{sql}");
+    }
+    let again = purge::purge(&pool, &Pace::default()).await;
+    let nothing = Purged { all: true, blocks: again.blocks, ..Purged::default() };
+    assert_eq!(again, nothing);
+}
+
+/// A run without any time does one statement of each kind, and so can be counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_ends_by_time_and_goes_on_where_it_ended() {
+    let shop = Shop::bare().await;
+    for sql in OLD_AND_YOUNG {
+        run(&shop, sql).await;
+    }
+    let pool = shop.pool.clone().into();
+    let pace = Pace { batch: 600, stretch: 50, each_for: Duration::ZERO, ..Pace::default() };
+    let (mut sessions, mut keys) = (Vec::new(), Vec::new());
+    for turn in 1.. {
+        let purged = purge::purge(&pool, &pace).await;
+        assert_eq!(purged.failed, []);
+        assert!(purged.blocks <= 100, "a stretch for each of two walks: {purged:?}");
+        sessions.push(purged.sessions);
+        keys.push(purged.keys);
+        let (walked, blocks) = (shop.number(KEYS_WALKED).await, shop.number(BLOCKS).await);
+        assert_eq!(walked, (turn * 50).min(blocks), "it goes on, and not back");
+        if walked == blocks {
+            break;
+        }
+        assert!(!purged.all, "{purged:?}");
+    }
+    assert!(keys.len() > 3, "{keys:?}");
+    assert_eq!(keys.iter().sum::<u64>(), 2_400, "{keys:?}");
+    assert_eq!(sessions[..4], [600, 600, 300, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a_walk() {
+    const RUNS: i64 = 6;
+    let shop = Shop::bare().await;
+    let pool = shop.pool.clone().into();
+    old_payments(&pool, 4_000, true).await;
+    let pace = Pace { stretch: 8, at_least: 8, runs_per_walk: RUNS, ..Pace::default() };
+    let mut left = vec![shop.number(ANSWERS).await];
+    for _ in 0..RUNS {
+        let part = shop.number(BLOCKS).await / RUNS + 1;
+        let purged = purge::purge(&pool, &pace).await;
+        assert!(purged.all && purged.blocks <= 2 * part.unsigned_abs(), "{part}: {purged:?}");
+        left.push(shop.number(ANSWERS).await);
+    }
+    assert!(left.is_sorted_by(|before, after| before > after), "each run does its part: {left:?}");
+    assert_eq!(left.last(), Some(&0));
+    // What grows old behind a walk is the next one's.
+    run(&shop, "update idempotency set status = 201, body = 'x'").await;
+    let walks = 2 * RUNS;
+    for _ in 0..walks {
+        purge::purge(&pool, &pace).await;
+    }
+    assert_eq!(shop.number(ANSWERS).await, 0);
+    assert_eq!(shop.number("select count(*) from idempotency").await, 4_000, "keys stay");
+}
+
+/// Does it on a connection of its own, and returns when Postgres has counted what it read.
+async fn apart(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
+    let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
+        .fetch_one(&mut *pool.acquire().await.unwrap())
+        .await
+        .unwrap();
+    work(&pool).await;
+    pool.close().await;
+    until("its session is gone", async || {
+        let there = sqlx::query_scalar::<_, bool>(
+            "select exists (select from pg_stat_activity where pid = $1)",
+        );
+        !there.bind(pid).fetch_one(&shop.pool).await.unwrap()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
+    const READ: &str = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables
+                         where relname = 'idempotency'";
+    const PART: u64 = 64;
+    let shop = Shop::bare().await;
+    // It would read, too.
+    run(&shop, "alter table idempotency set (autovacuum_enabled = off)").await;
+    apart(&shop, async |pool| {
+        old_payments(pool, 20_000, false).await;
+        let analyze = sqlx::query("analyze idempotency");
+        analyze.execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
+    })
+    .await;
+    let blocks = shop.number(BLOCKS).await;
+    assert!(blocks > 8 * 64, "{blocks}");
+    let before = shop.number(READ).await;
+    // Enough statements for Postgres to choose the plan that it keeps.
+    let pace = Pace { stretch: 4, at_least: 64, ..Pace::default() };
+    apart(&shop, async |pool| {
+        let purged = purge::purge(pool, &pace).await;
+        let nothing = Purged { blocks: 2 * PART, all: true, ..Purged::default() };
+        assert_eq!(purged, nothing);
+    })
+    .await;
+    let read = (shop.number(READ).await - before).unsigned_abs();
+    assert!((2 * PART..=2 * PART + 16).contains(&read), "{read} of {blocks} blocks");
+}
+
+static PURGES: Job = job("purges", |turn| Box::pin(purge::run_once(turn)));
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
+    let shop = Shop::bare().await;
+    for sql in OLD_AND_YOUNG {
+        run(&shop, sql).await;
+    }
+    run(
+        &shop,
+        "create function no() returns trigger language plpgsql as
+         $$ begin raise 'not these'; end $$",
+    )
+    .await;
+    let triggers = [
+        "create trigger no before delete on lab_marks execute function no()",
+        "create trigger no before delete on sessions execute function no()",
+        "create trigger no before update on idempotency execute function no()",
+    ];
+    for sql in triggers {
+        run(&shop, sql).await;
+    }
+    let came = offer(&replica(&shop, "a", &PURGES), DUE).await;
+    let Came::Failed(why) = came else { panic!("{came:?}") };
+    for word in ["marks: ", "sessions: ", "answers: ", "not these", "keys 2400", "runs 31"] {
+        assert!(why.contains(word), "{word}: {why}");
+    }
+    assert!(!why.contains("runs: ") && !why.contains("keys: "), "{why}");
+    let kept = "select trouble from job_runs where job = 'purges' and state = 'failed'";
+    let kept: String = sqlx::query_scalar(kept).fetch_one(&shop.pool).await.unwrap();
+    assert_eq!(kept, why);
+    assert_eq!(shop.number(KEYS_WALKED).await, shop.number(BLOCKS).await);
+    assert_eq!(
+        shop.number("select count(*) from idempotency where path = '/api/orders'").await,
+        1_200
+    );
+
+    run(&shop, "drop function no cascade").await;
+    let purged = purge::purge(&shop.pool.clone().into(), &Pace::default()).await;
+    let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.answers);
+    assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed begins where it failed");
+    assert!(purged.all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_without_postgres_says_so_of_every_kind_in_time() {
+    let shop = Shop::bare().await;
+    let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
+    pool.close().await;
+    let purged = purge::purge(&pool, &Pace::default()).await;
+    let kinds: Vec<&str> = purged.failed.iter().map(|Failed { kind, .. }| *kind).collect();
+    assert_eq!(kinds, ["marks", "runs", "sessions", "answers", "keys"]);
+    assert!(!purged.all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_stay_used_when_their_answers_are_forgotten() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());
+    let post = |path: &str, key: &str, body: Value| {
+        let request = shop.request(&alice, Method::POST, 0, path).header("Idempotency-Key", key);
+        request.json(&body).send()
+    };
+    let wanted = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
+    let order = post("/api/orders", &keys[0], wanted.clone()).await.unwrap();
+    let order = body(order, StatusCode::CREATED).await;
+    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    let paid = post(&pay, &keys[1], json!({})).await.unwrap();
+    body(paid, StatusCode::OK).await;
+    let amount = json!({ "amount_cents": 100 });
+    let topped = post("/api/me/top-ups", &keys[2], amount.clone()).await.unwrap();
+    body(topped, StatusCode::CREATED).await;
+    let old = "update idempotency set created_at = created_at - interval '25 hours'";
+    sqlx::query(old).execute(&shop.pool).await.unwrap();
+    let purged = purge::purge(&shop.pool.clone().into(), &Pace::default()).await;
+    assert_eq!((purged.keys, purged.answers), (2, 1));
+    // Also for a clock that was put back since: an answer that is gone is not made up.
+    let young = "update idempotency set created_at = now()";
+    sqlx::query(young).execute(&shop.pool).await.unwrap();
+    let again = [
+        post("/api/orders", &keys[0], wanted).await.unwrap(),
+        post(&pay, &keys[1], json!({})).await.unwrap(),
+        post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
+    ];
+    for answer in again {
+        assert_eq!(problem(answer, 409).await, "idempotency-key-used");
+    }
+    assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
+    shop.assert_sound().await;
+}
