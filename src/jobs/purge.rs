@@ -60,9 +60,9 @@ pub struct Pace {
 
 impl Default for Pace {
     /// A stretch is 2 MB and at most a few thousand rows: milliseconds, and a second from a slow
-    /// disk. 64 MB are read in a moment and hold the keys of a hundred thousand orders. A walk takes
-    /// a day of hourly runs, as an answer is kept for a day: so at most two days' keys are there,
-    /// and what stays for ever is read once a day and not once an hour.
+    /// disk. 64 MB are read in a moment and hold the keys of a hundred thousand orders. A walk
+    /// takes a day of hourly runs, as an answer is kept for a day: so at most two days' keys are
+    /// there, and what stays for ever is read once a day and not once an hour.
     fn default() -> Self {
         Self {
             batch: 1_000,

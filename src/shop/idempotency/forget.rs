@@ -8,12 +8,12 @@
 //! clock. A clock that was put back meanwhile finds a key without an answer, and calls it used.
 //!
 //! The rows of payments stay for ever, so no statement here may look for old rows in all there are.
-//! Each is given a stretch of the table's blocks and reads those, by a TID range scan: what it costs
-//! is known beforehand, and needs no index that every order would pay for. Migration 0007 meant
-//! rows to lie in the order of their age, for a block range index to find the old ones. That holds
-//! until the first are deleted: young rows then go where old ones lay, and a range's bounds never
-//! shrink. Migration 0013 drops it. Who adds an index on the age again gives the planner a way to
-//! read more than the stretch, and finds a test that counts blocks.
+//! Each is given a stretch of the table's blocks and reads those, by a TID range scan: what it
+//! costs is known beforehand, and needs no index that every order would pay for. Migration 0007
+//! meant rows to lie in the order of their age, for a block range index to find the old ones. That
+//! holds until the first are deleted: young rows then go where old ones lay, and a range's bounds
+//! never shrink. Migration 0013 drops it. What breaks the bound: an index on the age, which the
+//! planner may then prefer to the stretch.
 
 use std::ops::Range;
 
