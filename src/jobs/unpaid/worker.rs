@@ -2,8 +2,9 @@
 //! not know.
 //!
 //! It may be killed between any two of its steps. Before the transaction commits nothing has
-//! happened, and what was claimed is due again when [`super::queue::CLAIM`] is over; afterwards the order
-//! is no longer pending, and whoever claims it then only takes it out of the queue.
+//! happened, and what was claimed is due again when its claim ([`super::queue::CLAIM`]) is over;
+//! afterwards the order is no longer pending, and whoever claims it then only takes it out of the
+//! queue.
 //!
 //! An item that nobody can have the lock of keeps one group of its orders, and a few behind it;
 //! those of other items go past.
