@@ -9,8 +9,9 @@
 //! An item that nobody can have the lock of keeps one group of its orders, and a few behind it;
 //! those of other items go past.
 //!
-//! What has to wait for less than its claim lasts waits here, in a delay queue in memory: it is gone
-//! with the process, and then the claim ends as well. What has to wait longer is put off in Redis.
+//! What has to wait for less than its claim lasts waits here, in a delay queue in memory: it is
+//! gone with the process, and then the claim ends as well. What has to wait longer is put off in
+//! Redis.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
