@@ -80,6 +80,7 @@ impl Replica {
             jobs,
             replica,
             door,
+            readiness: crate::web::api::health::Readiness::default(),
             lab: options.lab == Switch::On,
             board,
             scheduler,

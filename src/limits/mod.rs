@@ -164,7 +164,8 @@ impl Limiter {
         self.desk.remember(what, long).await;
     }
 
-    /// Whether that was to be remembered; no, with Redis away.
+    /// Whether that was to be remembered; no, with Redis away. Each time a call: for those who have
+    /// passed a limit.
     pub async fn knows(&self, what: &str) -> bool {
         self.desk.knows(what).await
     }

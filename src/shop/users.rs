@@ -23,6 +23,8 @@ use crate::db::{self, Pool};
 
 /// How long a session lasts, in days.
 const SESSION_DAYS: i32 = 30;
+/// No longer name is anybody's.
+const LONGEST_NAME: usize = 64;
 /// How many passwords are hashed at a time.
 const HASHERS: usize = 2;
 /// What the names of the lab's own users begin with. Nobody else may have such a one.
@@ -286,18 +288,36 @@ fn secret() -> Result<String, Error> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
+/// Whether somebody may be called so: 1 to [`LONGEST_NAME`] of `a-z0-9._-`.
+#[must_use]
+pub fn could_be_a_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
+}
+
 fn impossible(credentials: &Credentials) -> Option<Refusal> {
-    let name = &credentials.user;
-    let fits = (1..=64).contains(&name.len())
-        && name.bytes().all(|b| {
-            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-')
-        });
-    if !fits {
-        let why = "1 to 64 of a-z, 0-9, dot, dash and underscore".to_owned();
+    if !could_be_a_name(&credentials.user) {
+        let why = format!("1 to {LONGEST_NAME} of a-z, 0-9, dot, dash and underscore");
         return Some(Refusal::Invalid("user", why));
     }
     if !(3..=256).contains(&credentials.password.chars().count()) {
         return Some(Refusal::Invalid("password", "3 to 256 characters".to_owned()));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_short_and_plain() {
+        let longest = "a".repeat(LONGEST_NAME);
+        for name in ["a", "lab-7", "dora.the_2nd", &longest] {
+            assert!(could_be_a_name(name), "{name}");
+        }
+        for name in ["", "Dora", "dora smith", "dora@home", "dör", &format!("{longest}a")] {
+            assert!(!could_be_a_name(name), "{name}");
+        }
+    }
 }

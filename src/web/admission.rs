@@ -30,13 +30,12 @@ use super::address::{Proxies, counted_as};
 use super::auth::{Credential, caller, site};
 use super::problems::{Kind, Problem};
 use crate::limits::{Limiter, Policy, Rate, Standing, Verdict};
+use crate::shop::users::could_be_a_name;
 
 /// What machines ask, and what costs nothing.
 const FREE: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
 /// How long an address is known as a user's: as long as a session lasts.
 const KNOWN_FOR: Duration = Duration::from_hours(30 * 24);
-/// No longer name is anybody's.
-const LONGEST_NAME: usize = 64;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -113,22 +112,23 @@ impl Door {
         Ok(standings)
     }
 
-    /// Counts an attempt to sign in as somebody, or to sign up.
+    /// Counts an attempt to sign in as somebody, or to sign up: by its address first, because
+    /// whether it is known here costs a call, which only those may cause who may try at all. So an
+    /// attempt that is refused by its name has been counted for its address.
     ///
     /// # Errors
     /// `too-many-requests`; then the password must not be looked at.
     pub async fn knock(&self, request: &HttpRequest, name: Option<&str>) -> Result<(), Problem> {
         let address = self.address(request);
-        let mut wanted = Vec::new();
-        wanted.extend(limit("sign-in", self.rates.sign_in, || address.clone()));
+        let by_address = limit("sign-in", self.rates.sign_in, || address.clone());
+        self.pass(by_address.as_slice()).await?;
         // A name that can't be anybody's has no password to guess.
-        if let Some(name) = name.filter(|name| could_be_a_name(name)) {
-            let place = at(name, &address);
-            let known = self.rates.name.is_some() && self.limiter.knows(&place).await;
-            let who = || if known { place } else { name.to_owned() };
-            wanted.extend(limit("sign-in-name", self.rates.name, who));
-        }
-        self.pass(&wanted).await.map(drop)
+        let name = name.filter(|name| could_be_a_name(name));
+        let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
+        let place = at(name, &address);
+        let who = if self.limiter.knows(&place).await { place } else { name.to_owned() };
+        let by_name = limit("sign-in-name", self.rates.name, || who);
+        self.pass(by_name.as_slice()).await.map(drop)
     }
 
     /// Somebody has signed in: whoever else tries, from here they can again.
@@ -145,11 +145,6 @@ fn limit(name: &'static str, rate: Option<Rate>, who: impl FnOnce() -> String) -
 
 fn at(name: &str, address: &str) -> String {
     format!("{name}@{address}")
-}
-
-fn could_be_a_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// Wraps a request; see the module.

@@ -26,6 +26,7 @@ use crate::lab::scheduler::Scheduler;
 use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
 use admission::Door;
+use api::health::Readiness;
 use auth::Sessions;
 use problems::{Kind, Problem};
 
@@ -52,6 +53,8 @@ pub struct Site {
     pub sessions: Sessions,
     /// How much one client may ask.
     pub door: Door,
+    /// Whether Postgres and Redis answered just now.
+    pub readiness: Readiness,
     /// What Prometheus asks for.
     pub metrics: PrometheusHandle,
 }

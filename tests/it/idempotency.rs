@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::{Shop, User, body, problem, until};
+use crate::queue::{Barrier, answer, fresh_key, send, told};
 
 fn order(shop: &Shop, who: &User, replica: usize, key: &str, sku: &str, n: i64) -> RequestBuilder {
     shop.request(who, Method::POST, replica, "/api/orders")
@@ -252,6 +253,76 @@ async fn a_key_of_yesterday_is_used_for_ever() {
         assert_eq!(refusal["order_id"], placed["id"]);
     }
     assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+/// What the purge does to keys of yesterday, which their orders remember.
+async fn forget_keys(shop: &Shop) {
+    sqlx::query("delete from idempotency").execute(&shop.pool).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let cases = [
+        (shop.shop_item(1, 100).await, "sold-out"),
+        (shop.limited(false, 100, 1).await, "limit-reached"),
+    ];
+    for (sku, refusal) in cases {
+        let key = fresh_key();
+        let ask = async |key: &str, sku: &str, many: i64| {
+            let (status, kind, body) =
+                told(order(&shop, &alice, 0, key, sku, many).send().await.unwrap()).await;
+            (status, kind, body["order_id"].clone(), body["id"].clone())
+        };
+        let (status, _, _, id) = ask(&key, &sku, 1).await;
+        assert_eq!(status, 201);
+        forget_keys(&shop).await;
+        let used = (409, "idempotency-key-used".to_owned(), id, Value::Null);
+        assert_eq!(ask(&key, &sku, 1).await, used, "{refusal}: in a batch");
+        let (status, kind, ..) = ask(&fresh_key(), &sku, 1).await;
+        assert_eq!((status, kind.as_str()), (409, refusal), "whose key was not used");
+        // What is sold out is known by now, and told at the gate.
+        for many in [1, 2] {
+            assert_eq!(ask(&key, &sku, many).await, used, "{refusal}: at the gate, {many}");
+        }
+        assert_eq!(ask(&key, "no-such-item", 1).await, used, "{refusal}: of nothing");
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 2);
+    assert_eq!(shop.number("select count(*) from idempotency").await, 0);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_batch_each_is_told_of_its_own_key() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let sku = shop.shop_item(3, 100).await;
+    let (hers, his) = (fresh_key(), fresh_key());
+    let mut placed = Vec::new();
+    for (who, key) in [(&alice, &hers), (&bob, &his)] {
+        let order = order(&shop, who, 0, key, &sku, 1).send().await.unwrap();
+        placed.push(body(order, StatusCode::CREATED).await["id"].clone());
+    }
+    forget_keys(&shop).await;
+    // One is left, and the first takes it.
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let wanted = [(&bob, fresh_key()), (&alice, hers), (&bob, his), (&alice, fresh_key())];
+    let mut sent = Vec::new();
+    for (who, key) in wanted {
+        sent.push(send(order(&shop, who, 0, &key, &sku, 1)));
+        barrier.until_queued(sent.len()).await;
+    }
+    barrier.open().await;
+    let mut answers = Vec::new();
+    for sent in sent {
+        let (status, kind, body) = told(answer(sent).await).await;
+        answers.push((status, kind, body["order_id"].clone()));
+    }
+    let used = |n: usize| (409, "idempotency-key-used".to_owned(), placed[n].clone());
+    let sold_out = (409, "sold-out".to_owned(), Value::Null);
+    assert_eq!(answers, [(201, String::new(), Value::Null), used(0), used(1), sold_out]);
+    shop.assert_sound().await;
 }
 
 #[tokio::test]

@@ -216,7 +216,7 @@ async fn with_redis_away_each_replica_keeps_the_limit_alone() {
 }
 
 /// How often each command was called there.
-fn calls(redis: &str) -> BTreeMap<String, u64> {
+pub fn calls(redis: &str) -> BTreeMap<String, u64> {
     let told: String = ask(redis, "INFO commandstats").unwrap();
     let calls = told.lines().filter_map(|line| {
         let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;

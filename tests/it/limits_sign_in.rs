@@ -4,8 +4,8 @@
 use reqwest::{Method, Response};
 use serde_json::json;
 
-use crate::common::{Shop, User, problem};
-use crate::limits::limited;
+use crate::common::{Shop, User, problem, until};
+use crate::limits::{NO_OTHER, calls, limited};
 
 const BEHIND_A_PROXY: (&str, &str) = ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.0/8");
 
@@ -82,4 +82,26 @@ async fn one_address_signs_in_and_up_so_often_whatever_the_names() {
         assert!(form.text().await.unwrap().contains("Slower, please"), "{page}");
     }
     assert_eq!(knock(&shop, 0, "203.0.113.10", "carol", "carol").await.status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_address_costs_no_call() {
+    let (mut shop, redis) = Shop::with_its_own_redis().await;
+    let mut env = NO_OTHER.to_vec();
+    env.extend([("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LIMIT_SIGN_IN", "3/h:3")]);
+    env.push(("HOLDFAST_LIMIT_SIGN_IN_NAME", "1000/s"));
+    shop.add_replica(&env);
+    let here = "127.0.0.1";
+    until("the limit is used up", async || {
+        knock(&shop, 2, here, "bob", "wrong").await.status() == 429
+    })
+    .await;
+    let asked = || ["exists", "evalsha", "eval"].map(|name| calls(&redis.url).get(name).copied());
+    let before = asked();
+    assert!(before[0] >= Some(3), "who may try is looked for: {before:?}");
+    for n in 0..50 {
+        let refused = knock(&shop, 2, here, ["alice", "bob"][n % 2], "bob").await;
+        assert_eq!(problem(refused, 429).await, "too-many-requests");
+    }
+    assert_eq!(asked(), before);
 }

@@ -38,6 +38,7 @@ mod overload;
 mod per_customer;
 mod purge;
 mod queue;
+mod ready;
 mod refusals;
 mod scheduler;
 mod strategies;

@@ -3,6 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use holdfast::shop::idempotency::{Claim, ORDERS_PATH, Stored};
+use holdfast::shop::{Key, UserId};
 use reqwest::StatusCode;
 
 use crate::common::{Shop, body, problem, until};
@@ -50,4 +53,40 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
     .await;
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&(ROOM + 3).into(), &true.into()));
+}
+
+/// On one thread: all have asked before the first look begins.
+#[tokio::test]
+async fn of_thousands_who_are_refused_at_once_whoever_is_finished_has_the_answer() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(10, 100).await;
+    let finished = fresh_key();
+    let order = || keyed(&shop, &alice, 0, &finished, &sku, 1).send();
+    let placed = body(order().await.unwrap(), StatusCode::CREATED).await;
+    let (user, fingerprint): (_, Vec<u8>) =
+        sqlx::query_as("select user_id, fingerprint from idempotency where key = $1")
+            .bind(&finished)
+            .fetch_one(&shop.pool)
+            .await
+            .unwrap();
+    let fingerprint: [u8; 32] = fingerprint.try_into().unwrap();
+    let there = shop.in_this_process("batched");
+    let claim =
+        |key: Key| Claim { user: UserId(user), path: ORDERS_PATH.to_owned(), key, fingerprint };
+    let asked = (0..4_000).map(|n| {
+        let key = if n % 999 == 0 { Key::try_from(finished.clone()).unwrap() } else { Key::mint() };
+        let (claim, there) = (claim(key), &there);
+        async move { there.combiner.looks.look(there, &claim).await }
+    });
+    for (n, stored) in join_all(asked).await.into_iter().enumerate() {
+        match stored {
+            Some(Stored::Finished(answer)) if n % 999 == 0 => {
+                let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+                assert_eq!(answer["id"], placed["id"]);
+            }
+            None if n % 999 != 0 => {}
+            other => panic!("{n}: {other:?}"),
+        }
+    }
 }

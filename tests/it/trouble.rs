@@ -33,12 +33,12 @@ pub async fn postgres() -> Proxy {
     Proxy::to(socket).await
 }
 
-async fn redis() -> Proxy {
+pub async fn redis() -> Proxy {
     let url = &services().running.redis_url;
     Proxy::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await
 }
 
-async fn told_in_time(request: reqwest::RequestBuilder) -> Response {
+pub async fn told_in_time(request: reqwest::RequestBuilder) -> Response {
     let started = Instant::now();
     let response = request.send().await.unwrap();
     assert!(started.elapsed() < TOLD_WITHIN, "{:?}", started.elapsed());

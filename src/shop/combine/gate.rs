@@ -1,43 +1,41 @@
 //! What is sold out is said without a lock and without a write.
 //!
 //! Once somebody was told that an item is short, whoever wants as many asks here first: finished
-//! keys are looked up, then the shelf. One look serves all who wait for one, and it begins after
-//! the last of them has come, so every answer was true at a moment of its request. Whoever finds
-//! enough on the shelf gets in line like everybody else.
+//! keys are looked up, the orders of keys that are forgotten, and the shelf. One look serves all
+//! who wait for one, and it begins after the last of them has come ([`super::coalesce`]), so every
+//! answer was true at a moment of its request. Whoever finds enough on the shelf gets in line like
+//! everybody else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::MOST_WAITING;
-use super::line::Joined;
+use super::coalesce::Coalescer;
 use crate::shop::idempotency::{self, Claim, LOOK_LIMIT, Stored};
-use crate::shop::{Error, Shop, Sku};
+use crate::shop::{Error, Refusal, Shop, Sku};
 
 /// More items are not remembered; then all are forgotten, which costs each one refusal under lock.
 const MOST_REMEMBERED: usize = 10_000;
-/// One look answers for so many at most.
-const MOST_AT_ONCE: usize = 512;
 
 /// What is known to be short, and who asks. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Gate {
     short: Arc<Mutex<HashMap<Sku, i64>>>,
-    asking: Arc<Mutex<HashMap<Sku, Vec<Asking>>>>,
+    asking: Coalescer<Sku, Asked, Seen>,
 }
 
 #[derive(Debug)]
-struct Asking {
+struct Asked {
     claim: Claim,
-    reply: oneshot::Sender<Result<Seen, Error>>,
+    quantity: i64,
 }
 
 /// What a look showed.
 #[derive(Debug)]
 pub enum Seen {
-    /// The key is finished, or can't be used.
+    /// The key is finished, or can't be used. Whoever finds enough may have used it long ago all
+    /// the same: who places the order finds that out.
     Settled(Stored),
     /// So many are on the shelf; `None` when there is no such item.
     Shelf(Option<i64>),
@@ -66,97 +64,31 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
-    pub async fn look(&self, shop: &Shop, sku: &Sku, claim: &Claim) -> Result<Seen, Error> {
-        let (reply, answer) = oneshot::channel();
-        match self.ask(sku, Asking { claim: claim.clone(), reply }) {
-            Joined::First => {
-                let (gate, there, sku) = (self.clone(), shop.clone(), sku.clone());
-                shop.running.spawn_on(async move { gate.serve(&there, &sku).await }, &shop.runtime);
-            }
-            Joined::Behind => {}
-            Joined::Full => {
-                return Err(Error::Overloaded(format!("{MOST_WAITING} requests ask for {sku}")));
-            }
-        }
-        answer
-            .await
-            .unwrap_or_else(|_| Err(Error::Bug("a look ended without an answer".to_owned())))
-    }
-
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<Sku, Vec<Asking>>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask(&self, sku: &Sku, asking: Asking) -> Joined {
-        let mut all = self.all();
-        match all.get_mut(sku) {
-            Some(line) if line.len() >= MOST_WAITING => Joined::Full,
-            Some(line) => {
-                line.push(asking);
-                Joined::Behind
-            }
-            None => {
-                all.insert(sku.clone(), vec![asking]);
-                Joined::First
-            }
-        }
-    }
-
-    fn take(&self, sku: &Sku) -> Option<Vec<Asking>> {
-        let mut all = self.all();
-        let line = all.get_mut(sku)?;
-        line.retain(|asking| !asking.reply.is_closed());
-        if line.is_empty() {
-            all.remove(sku);
-            return None;
-        }
-        let rest = line.split_off(line.len().min(MOST_AT_ONCE));
-        Some(std::mem::replace(line, rest))
-    }
-
-    async fn serve(&self, shop: &Shop, sku: &Sku) {
-        let _closing = Closing { gate: self, sku };
-        while let Some(asking) = self.take(sku) {
-            let claims: Vec<&Claim> = asking.iter().map(|asking| &asking.claim).collect();
-            match look(shop, sku, &claims).await {
-                Ok((stored, stock)) => {
-                    if let Some(stock) = stock {
-                        self.note(sku, stock);
-                    }
-                    for (asking, stored) in asking.into_iter().zip(stored) {
-                        let seen = stored.map_or(Seen::Shelf(stock), Seen::Settled);
-                        let _ = asking.reply.send(Ok(seen));
-                    }
+    pub async fn look(
+        &self,
+        shop: &Shop,
+        sku: &Sku,
+        quantity: i64,
+        claim: &Claim,
+    ) -> Result<Seen, Error> {
+        let (gate, there, item) = (self.clone(), shop.clone(), sku.clone());
+        let call = move |asked: Vec<Asked>| {
+            let (gate, there, item) = (gate.clone(), there.clone(), item.clone());
+            async move {
+                let (stock, seen) = look(&there, &item, &asked).await?;
+                if let Some(stock) = stock {
+                    gate.note(&item, stock);
                 }
-                Err(error) => {
-                    for asking in asking {
-                        let _ = asking.reply.send(Err(error.clone()));
-                    }
-                }
+                Ok(seen)
             }
-        }
+        };
+        let asked = Asked { claim: claim.clone(), quantity };
+        self.asking.ask(shop, sku.clone(), asked, call).await
     }
 }
 
-/// Lets whoever comes next begin anew when a look ends by a panic.
-struct Closing<'g> {
-    gate: &'g Gate,
-    sku: &'g Sku,
-}
-
-impl Drop for Closing<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.gate.all().remove(self.sku);
-        }
-    }
-}
-
-async fn look(
-    shop: &Shop,
-    sku: &Sku,
-    claims: &[&Claim],
-) -> Result<(Vec<Option<Stored>>, Option<i64>), Error> {
+/// What is on the shelf, and what that means for each.
+async fn look(shop: &Shop, sku: &Sku, asked: &[Asked]) -> Result<(Option<i64>, Vec<Seen>), Error> {
     let mut connection = shop.connection().await?;
     let looking = async {
         // In this order: what made the shelf short has been committed by then, and if it was done
@@ -164,8 +96,24 @@ async fn look(
         let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
             .fetch_optional(&mut *connection)
             .await?;
-        let stored = idempotency::look_up_all(&mut connection, claims).await?;
-        Ok((stored, stock))
+        let is_short = |asked: &Asked| stock.is_some_and(|stock| stock < asked.quantity);
+        let short: Vec<&Claim> =
+            asked.iter().filter(|asked| is_short(asked)).map(|asked| &asked.claim).collect();
+        // And the orders before the keys: of one that was placed a moment ago, the key is found.
+        let mut used = idempotency::orders_of_tokens(&mut connection, &short).await?.into_iter();
+        let claims: Vec<&Claim> = asked.iter().map(|asked| &asked.claim).collect();
+        let stored = idempotency::look_up_all(&mut connection, &claims).await?;
+        let seen = asked.iter().zip(stored).map(|(asked, stored)| {
+            let used = if is_short(asked) { used.next().flatten() } else { None };
+            match (stored, used) {
+                (Some(stored), _) => Seen::Settled(stored),
+                (None, Some(order)) => {
+                    Seen::Settled(Stored::Refused(Refusal::KeyUsed { order_id: Some(order) }))
+                }
+                (None, None) => Seen::Shelf(stock),
+            }
+        });
+        Ok((stock, seen.collect()))
     };
     match timeout(LOOK_LIMIT, looking).await {
         Ok(seen) => seen,

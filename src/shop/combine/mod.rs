@@ -26,6 +26,7 @@
 //! and its answer can be had with the same key.
 
 mod batch;
+mod coalesce;
 mod gate;
 mod line;
 mod looks;

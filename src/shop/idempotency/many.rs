@@ -169,6 +169,37 @@ pub async fn look_up_all(
     Ok(stored)
 }
 
+/// The order that each key has placed, if any, however long ago: see [`super::order_of_token`]. To
+/// be asked before an order is refused whose key is not known, for it may have been forgotten.
+/// Without keys it costs nothing.
+///
+/// # Errors
+/// Postgres's.
+pub async fn orders_of_tokens(
+    db: &mut PgConnection,
+    claims: &[&Claim],
+) -> Result<Vec<Option<OrderId>>, Error> {
+    if claims.is_empty() {
+        return Ok(Vec::new());
+    }
+    let columns = Columns::of(claims);
+    let orders = sqlx::query_scalar!(
+        r#"select (select id from orders
+                    where asked.path = $1 and user_id = asked.user_id and token = asked.key)
+                  as "order_id?"
+             from unnest($2::uuid[], $3::text[], $4::text[])
+                  with ordinality as asked (user_id, path, key, place)
+            order by place"#,
+        ORDERS_PATH,
+        &columns.users,
+        &columns.paths,
+        &columns.keys,
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(orders.into_iter().map(|order| order.map(OrderId)).collect())
+}
+
 impl Shop {
     /// What is stored under each key, if anything, on a connection of its own and in bounded time.
     ///

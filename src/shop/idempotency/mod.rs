@@ -20,7 +20,7 @@ use crate::lock::{Kind, TokenGuard, TokenOutcome};
 
 pub use forget::{Reach, forget, forget_answers, reach};
 pub(super) use many::LOOK_LIMIT;
-pub use many::{ClaimRow, Claimed, claim_all, look_up_all, settle_all, unclaim};
+pub use many::{ClaimRow, Claimed, claim_all, look_up_all, orders_of_tokens, settle_all, unclaim};
 
 /// How long answers are kept.
 pub const KEPT_HOURS: i64 = 24;

@@ -1,8 +1,8 @@
 //! Placing an order.
 //!
 //! It takes units off the shelf at once and holds them for a while ([`Shop::hold`]); paying keeps
-//! them, cancelling puts them back, and so does [`super::unpaid`] when the time is over. The order, its lines, the stock, its ledger entries and the stored
-//! answer are one transaction.
+//! them, cancelling puts them back, and so does [`super::unpaid`] when the time is over. The order,
+//! its lines, the stock, its ledger entries and the stored answer are one transaction.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use super::{Change, Line, Order};
 use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::combine::{self, Combiner, Lines, Looked, Member, Work, pass};
-use crate::shop::idempotency::{Claim, ClaimRow, Stored};
+use crate::shop::idempotency::{self, Claim, ClaimRow, Stored};
 use crate::shop::stock::Exclusion;
 use crate::shop::stock::batched::{self, Sale, Shelf};
 use crate::shop::{
@@ -51,7 +51,7 @@ async fn refused_at_the_gate(
     quantity: i64,
     claim: &Claim,
 ) -> Result<Option<Outcome>, Error> {
-    Ok(match shop.combiner.gate.look(shop, sku, claim).await? {
+    Ok(match shop.combiner.gate.look(shop, sku, quantity, claim).await? {
         Looked::Settled(Stored::Finished(answer)) => Some(Outcome::Replayed(answer)),
         Looked::Settled(Stored::Refused(refusal)) => Some(Outcome::Refused(refusal)),
         Looked::Shelf(Some(available)) if available < quantity => {
@@ -97,13 +97,15 @@ impl Work for Place {
         };
         let Some(shelf) = batched::lock_shelf(tx, exclusion, &sku).await? else {
             let no_such = || Refusal::NotFound(format!("there is no item {sku}"));
-            return Ok(members.iter().map(|_| Err(no_such())).collect());
+            let judged = members.iter().map(|_| Err(no_such())).collect();
+            return unless_used(tx, &members, judged).await;
         };
         let held = match shelf.limit_per_user {
             Some(_) => customer_limit::held_by_each(tx, &sku, buyers(shelf, &members)).await?,
             None => HashMap::new(),
         };
         let judged = judge(&sku, shelf, held, &members);
+        let judged = unless_used(tx, &members, judged).await?;
         let read = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.before);
         pass(members.iter().copied(), Point::Read, read).await;
 
@@ -186,6 +188,25 @@ impl Wanted {
 fn buyers(shelf: Shelf, members: &[&Member<Place>]) -> BTreeSet<UserId> {
     let places = members.iter().map(|member| &member.work);
     places.filter(|it| it.quantity() <= shelf.stock).map(|it| it.claim.user).collect()
+}
+
+/// A key that is forgotten is claimed like a new one. The order it has placed is found when it is
+/// placed again; who is not to have any is told of it instead of the refusal. One statement for all
+/// of them, and none where nobody is refused.
+async fn unless_used<T>(
+    tx: &mut PgConnection,
+    members: &[&Member<Place>],
+    mut judged: Vec<Result<T, Refusal>>,
+) -> Result<Vec<Result<T, Refusal>>, Error> {
+    let refused = || judged.iter().zip(members).filter(|(judged, _)| judged.is_err());
+    let claims: Vec<&Claim> = refused().map(|(_, member)| &member.work.claim).collect();
+    let orders = idempotency::orders_of_tokens(tx, &claims).await?;
+    for (judged, order) in judged.iter_mut().filter(|judged| judged.is_err()).zip(orders) {
+        if order.is_some() {
+            *judged = Err(Refusal::KeyUsed { order_id: order });
+        }
+    }
+    Ok(judged)
 }
 
 /// Each order in its turn: what was on the shelf before it, or why it can't have its units. Of

@@ -230,8 +230,10 @@ impl Kind {
                 503,
                 "Too much at once",
                 "More wait already than can be served within a moment, so this request was not \
-                 made to wait in vain. Nothing was changed.",
-                "Try again after `Retry-After`, with the same key.",
+                 made to wait in vain. Nothing was changed by it. Whether an earlier request with \
+                 the same key was carried out, this does not say.",
+                "Try again after `Retry-After`, with the same key: what it has done is told then, \
+                 and not done twice.",
             ),
             Kind::Unavailable => (
                 "unavailable",

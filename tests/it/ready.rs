@@ -1,0 +1,60 @@
+//! `/readyz` has no limit: a flood of it costs one look at a time, and is told the truth.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+
+use crate::common::{Shop, until};
+use crate::limits::calls;
+use crate::trouble::{redis, shop_behind, told_in_time};
+
+/// For so long an answer is everybody's: `KEPT` in `src/web/api/health.rs`.
+const KEPT: Duration = Duration::from_millis(250);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_probes_is_one_look_at_a_time() {
+    let (shop, own) = Shop::with_its_own_redis().await;
+    let pings = || calls(&own.url).get("ping").copied().unwrap_or(0);
+    let (before, began) = (pings(), Instant::now());
+    let probes = 1_000;
+    stream::iter(0..probes)
+        .for_each_concurrent(64, |_| async {
+            let told = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+            assert_eq!(told.status(), 200);
+        })
+        .await;
+    let looks = pings() - before;
+    let most = 2 + began.elapsed().div_duration_f64(KEPT) as u64;
+    assert!((1..=most).contains(&looks), "{looks} looks for {probes} probes, {most} at most");
+}
+
+/// Whoever hangs up leaves nobody behind, and what was kept is not told for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_flood_of_probes_who_is_away_is_told_and_who_is_back() {
+    let redis = redis().await;
+    let shop = shop_behind(None, Some(&redis)).await;
+    let ready = || shop.http.get(shop.url(0, "/readyz"));
+    let over = AtomicBool::new(false);
+    let crowd = (0..32).map(async |n| {
+        while !over.load(Ordering::Relaxed) {
+            if n % 2 == 0 {
+                told_in_time(ready()).await;
+            } else {
+                let _ = ready().timeout(Duration::from_millis(n)).send().await;
+            }
+        }
+    });
+    let told = async {
+        for _ in 0..2 {
+            redis.cut();
+            until("it is told", async || told_in_time(ready()).await.status() == 503).await;
+            assert_eq!(told_in_time(ready()).await.status(), 503);
+            redis.mend();
+            until("it is back", async || told_in_time(ready()).await.status() == 200).await;
+        }
+        over.store(true, Ordering::Relaxed);
+    };
+    futures_util::join!(join_all(crowd), told);
+}
