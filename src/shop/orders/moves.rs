@@ -96,8 +96,8 @@ pub(in crate::shop) async fn move_on(
     Ok(Err(no_longer(status, lapsed, action)))
 }
 
-/// Why an order that is in that status can't be moved. Who comes too late to pay is told so, whether
-/// the order has been given back by then or not.
+/// Why an order that is in that status can't be moved. Who comes too late to pay is told so,
+/// whether the order has been given back by then or not.
 pub(in crate::shop) fn no_longer(status: String, lapsed: bool, action: &'static str) -> Refusal {
     if lapsed && action == "pay" {
         Refusal::OrderExpired
