@@ -44,3 +44,4 @@ mod scheduler;
 mod strategies;
 mod trouble;
 mod unpaid;
+mod unpaid_money;

@@ -1,7 +1,6 @@
 //! Unpaid orders: each goes back on the shelf once, whoever is killed and whatever is forgotten.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
@@ -18,25 +17,25 @@ use crate::topology::ask;
 /// Short leases: what a killed replica held is free again after one.
 const SHORT_LEASE: (&str, &str) = ("HOLDFAST_LOCK_TTL_MS", "1000");
 /// The workers are what is looked at here.
-const JOBS: (&str, &str) = ("HOLDFAST_JOBS", "on");
+pub const JOBS: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 impl Shop {
     /// Places an order that is due so soon.
-    async fn placed_for(&self, who: &User, replica: usize, sku: &str, hold_ms: u64) -> String {
+    pub async fn placed_for(&self, who: &User, replica: usize, sku: &str, hold_ms: u64) -> String {
         let order = self.order(who, replica, sku, 1).header("Holdfast-Hold-Ms", hold_ms);
         let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
         order["id"].as_str().unwrap().to_owned()
     }
 
     /// Tells a replica's worker something.
-    async fn tell_worker(&self, replica: usize, wish: Value) {
+    pub async fn tell_worker(&self, replica: usize, wish: Value) {
         let admin = self.sign_in("admin").await;
         let told = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
         assert_eq!(told.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     }
 
     /// Who is held at that point of that replica, when somebody is.
-    async fn worker_held(&self, replica: usize, point: &str) -> String {
+    pub async fn worker_held(&self, replica: usize, point: &str) -> String {
         let admin = self.sign_in("admin").await;
         let mut held = None;
         until(&format!("somebody is held at {point}"), async || {
@@ -48,12 +47,12 @@ impl Shop {
         held.unwrap().request
     }
 
-    async fn lets_go(&self, replica: usize, request: &str) {
+    pub async fn lets_go(&self, replica: usize, request: &str) {
         let admin = self.sign_in("admin").await;
         assert!(self.let_go(&admin, replica, request).await);
     }
 
-    async fn until_none_is_unpaid(&self) {
+    pub async fn until_none_is_unpaid(&self) {
         until("no order is unpaid", async || {
             self.number("select count(*) from orders where status = 'pending'").await == 0
         })
@@ -61,11 +60,11 @@ impl Shop {
     }
 
     /// Entries that put units back on the shelf for want of payment.
-    async fn given_back(&self) -> i64 {
+    pub async fn given_back(&self) -> i64 {
         self.number("select count(*) from stock_ledger where reason = 'expiry'").await
     }
 
-    async fn stock(&self, who: &User, sku: &str) -> i64 {
+    pub async fn stock(&self, who: &User, sku: &str) -> i64 {
         self.read(who, &format!("/api/items/{sku}")).await["stock"].as_i64().unwrap()
     }
 }
@@ -131,98 +130,6 @@ async fn a_worker_that_dies_before_it_commits_is_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_dies_after_its_commit_has_done_it() {
     join_all(["committed", "release"].map(a_worker_is_killed_at)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn money_that_is_on_its_way_wins_over_the_worker() {
-    for strategy in ["batched", "fenced", "row-lock"] {
-        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
-        let alice = shop.sign_in("alice").await;
-        let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
-        let path = format!("/api/orders/{order}/pay");
-        let pay = shop
-            .request(&alice, Method::POST, 0, &path)
-            .header("Idempotency-Key", fresh_key())
-            .header("Holdfast-Pause", "commit");
-        let pay = tokio::spawn(pay.send());
-        let paying = shop.worker_held(0, "commit").await;
-        until("its time is over", async || {
-            shop.number("select count(*) from orders where expires_at < now()").await == 1
-        })
-        .await;
-        // Others go back past it: the worker does not stand and wait for a row.
-        shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        until("another order has gone back", async || shop.given_back().await == 1).await;
-        shop.lets_go(0, &paying).await;
-        body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
-        shop.tell_worker(0, json!({ "pause": "claimed" })).await;
-        shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        let round = shop.worker_held(0, "claimed").await;
-        shop.lets_go(0, &round).await;
-        shop.until_none_is_unpaid().await;
-        let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
-        assert_eq!(status["status"], "paid", "{strategy}");
-        assert_eq!(shop.stock(&alice, "deadbolt").await, 39, "{strategy}");
-        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 95_100, "{strategy}");
-        shop.assert_sound().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
-    for strategy in ["batched", "fenced", "row-lock"] {
-        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
-        let alice = shop.sign_in("alice").await;
-        shop.tell_worker(0, json!({ "pause": "commit" })).await;
-        let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        let worker = shop.worker_held(0, "commit").await;
-        let path = format!("/api/orders/{order}/pay");
-        let pay =
-            shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", fresh_key());
-        let pay = tokio::spawn(pay.send());
-        until("the payment waits for the order's row", async || {
-            let waiting = "select count(*) from pg_stat_activity
-                            where datname = current_database() and wait_event_type = 'Lock'";
-            shop.number(waiting).await == 1
-        })
-        .await;
-        shop.lets_go(0, &worker).await;
-        assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
-        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
-        assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
-        shop.assert_sound().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn payments_at_the_last_instant_win_or_lose_as_a_whole() {
-    let shop = Shop::start_with(2, &[JOBS]).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.shop_item(1_000, 100).await;
-    let buyers = (0..60).map(|n| {
-        let (shop, alice, sku) = (&shop, &alice, &sku);
-        async move {
-            let order = shop.placed_for(alice, n % 2, sku, 700).await;
-            // From well before its time to well after it.
-            tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
-            let path = format!("/api/orders/{order}/pay");
-            let pay = shop.request(alice, Method::POST, (n + 1) % 2, &path);
-            let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-            if paid.status() == StatusCode::OK {
-                return 1;
-            }
-            assert_eq!(problem(paid, 409).await, "order-expired");
-            0
-        }
-    });
-    let paid: i64 = join_all(buyers).await.into_iter().sum();
-    shop.until_none_is_unpaid().await;
-    println!("{paid} of 60 were paid in time");
-    assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, paid);
-    assert_eq!(shop.given_back().await, 60 - paid);
-    assert_eq!(shop.stock(&alice, &sku).await, 1_000 - paid);
-    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 100 * paid);
-    shop.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
