@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use futures_util::{StreamExt as _, stream};
 use holdfast::jobs::unpaid::Unpaid;
+use holdfast::load::script::Posts;
+use holdfast::load::{self, Client, Plan};
 use holdfast::shop::audit::history::Outcome;
 use sqlx::{Connection as _, PgConnection};
 
@@ -33,7 +34,7 @@ use crate::topology::ask;
 
 /// Connections of the load.
 const CONNECTIONS: usize = 64;
-const ORDERS: usize = 3_000;
+const ORDERS: usize = 50 * CONNECTIONS;
 /// How many loads may be needed to show it.
 const LOADS: usize = 10;
 /// How many times per order Redis may be read from, and Postgres may commit.
@@ -128,9 +129,13 @@ impl Price {
     }
 }
 
-/// With what a shop does beside it. (Limits at the door cost five calls a second and replica, however
-/// many ask: `it/limits.rs` holds them to that.)
-const ALL_ELSE: [(&str, &str); 1] = [("HOLDFAST_JOBS", "on")];
+/// With all that a shop does beside it: the jobs, and limits that nobody reaches and that are kept
+/// all the same.
+const ALL_ELSE: [(&str, &str); 3] = [
+    ("HOLDFAST_JOBS", "on"),
+    ("HOLDFAST_LIMIT_CLIENT", "100000/s"),
+    ("HOLDFAST_LIMIT_ADDRESS", "100000/s"),
+];
 
 /// Fewer people come back in time for the next batch where other tests want the
 /// machine too, so several loads have their chance. How often Redis is asked per batch does not
@@ -140,15 +145,26 @@ async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
     let (shop, redis) = Shop::with_its_own_redis_and(&ALL_ELSE).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
+    let lines = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
+    // Clients that do little: they run on the cores of the servers that are to be kept busy.
     let load = async |orders: usize| {
-        stream::iter(0..orders)
-            .for_each_concurrent(CONNECTIONS, |n| {
-                let order = shop.order(&alice, n % 2, &sku, 1).send();
-                async { assert_eq!(order.await.unwrap().status(), 201) }
-            })
-            .await;
+        let each = (orders / CONNECTIONS) as u64;
+        let posts = Posts::new("/api/orders", &alice.token, &[], std::slice::from_ref(&lines), 0)
+            .times(each);
+        let target = |n: usize| shop.replicas[n % 2].base_url[7..].parse().unwrap();
+        let client = |n| Client { target: target(n), script: Box::new(posts.clone()) };
+        let plan = Plan {
+            clients: (0..CONNECTIONS).map(client).collect(),
+            warm_up: Duration::ZERO,
+            window: None,
+            wanted: |status| status == 201,
+            observe: false,
+            live: None,
+        };
+        let report = load::run(plan).await.unwrap();
+        assert_eq!(report.wanted_in_all, orders as u64, "{:?}", report.statuses);
     };
-    load(300).await;
+    load(5 * CONNECTIONS).await;
     // Nothing is asked of the shop for about as long as a load takes.
     let idle = Used::by(&shop, &redis.url).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -169,7 +185,10 @@ async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
         before = after;
     }
     let audit = shop.item_audit(&sku).await;
-    assert_eq!((&audit["sold"], &audit["ok"]), (&(loads * ORDERS + 300).into(), &true.into()));
+    assert_eq!(
+        (&audit["sold"], &audit["ok"]),
+        (&(loads * ORDERS + 5 * CONNECTIONS).into(), &true.into())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
