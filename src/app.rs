@@ -312,6 +312,10 @@ fn describe_metrics() {
             "holdfast_batches_early_total",
             "batched: put together while the lock was waited for, and used or given up",
         ),
+        (
+            "holdfast_transactions_early_total",
+            "fenced: begun while the lock was waited for, and used or given up",
+        ),
         ("holdfast_limit_refusals_total", "Requests refused because one client asks too much"),
         ("holdfast_limit_calls_total", "Calls to Redis for permits, each for all who asked"),
         (

@@ -25,6 +25,7 @@ pub mod tokens;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use fenced::FencedLocks;
@@ -298,11 +299,13 @@ impl Locks {
     /// # Errors
     /// As [`Locks::acquire`], and as safe to drop.
     pub async fn acquire_watched(&self, ask: Ask<'_>, probe: &Probe) -> Result<Outcome, Error> {
-        self.acquire_in_line(ask, &Manner::default(), probe).await
+        self.acquire_in_line(ask, &Manner::default(), None, probe).await
     }
 
     /// The same for somebody who says how they join the line, where there is one
-    /// ([`Kind::Queue`]); elsewhere the manner means nothing.
+    /// ([`Kind::Queue`]); elsewhere the manner means nothing. `next` is told when nobody of this
+    /// process is before the caller any more and the last key is still taken ([`Kind::Fenced`]):
+    /// the time to get ready. It is dropped untold where that is never known.
     ///
     /// # Errors
     /// As [`Locks::acquire`], and as safe to drop. [`Error::Full`] with [`WhenFull::Fail`] only.
@@ -310,6 +313,7 @@ impl Locks {
         &self,
         ask: Ask<'_>,
         manner: &Manner,
+        mut next: Option<oneshot::Sender<()>>,
         probe: &Probe,
     ) -> Result<Outcome, Error> {
         let started = Instant::now();
@@ -319,9 +323,11 @@ impl Locks {
         keys.dedup();
 
         let mut guards = Guards::default();
-        for key in keys {
+        let last = keys.len().saturating_sub(1);
+        for (at, key) in keys.into_iter().enumerate() {
+            let next = next.take_if(|_| at == last);
             let queue = (ask.kind == Kind::Queue).then(|| key.clone());
-            let no = match self.acquire_one(key, &ask, manner, probe, until).await {
+            let no = match self.acquire_one(key, &ask, (manner, next), probe, until).await {
                 Ok(Ok(guard)) => {
                     guards.push(guard);
                     continue;
@@ -343,7 +349,7 @@ impl Locks {
         &self,
         key: LockKey,
         ask: &Ask<'_>,
-        manner: &Manner,
+        (manner, next): (&Manner, Option<oneshot::Sender<()>>),
         probe: &Probe,
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
@@ -399,7 +405,10 @@ impl Locks {
                     None => Ok(Err(quorum.holder(&redis_key).await)),
                 }
             }
-            Kind::Fenced => self.fenced.acquire(key, redis_key, ask.wait, ask.ttl, until).await,
+            Kind::Fenced => {
+                let asking = fenced::Asking { wait: ask.wait, ttl: ask.ttl, until, next };
+                self.fenced.acquire(key, redis_key, asking).await
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! How every change travels: claim the token, take the locks, one transaction, commit, give back.
 //!
 //! Guarantees:
-//! - the locks come before the database connection; nobody waits for Redis while holding one;
+//! - the locks come before the database connection; nobody waits for Redis while holding one, but
+//!   for who is next, and within bounds ([`super::early`]);
 //! - the transaction and the guards live in a task of their own on the main runtime, so a caller
 //!   that goes away releases nothing early;
 //! - a commit whose outcome is unknown is settled by its key before the locks are given back, and
@@ -21,9 +22,10 @@ use sqlx::{PgConnection, Postgres};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout, timeout_at};
 
+use super::early;
 use super::idempotency::{self, Claim, Opened, Stored};
 use super::stock::{self, Exclusion, Isolation, Release, Strategy};
-use super::taken::{self, Taken};
+use super::taken::Taken;
 use super::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop};
 use crate::db::Transaction;
 use crate::lock::{Guards, LockKey, Priority, TokenGuard};
@@ -110,8 +112,8 @@ pub async fn run<E: Errand>(
         };
         match prepared {
             Prepared::Settled(outcome) => Ok(outcome),
-            Prepared::Ready(taken, token) => {
-                to_the_end(shop_there, conditions, errand, taken, token).await
+            Prepared::Ready(taken, begun, token) => {
+                to_the_end(shop_there, conditions, errand, (taken, begun), token).await
             }
         }
     };
@@ -125,8 +127,8 @@ pub async fn run<E: Errand>(
 enum Prepared {
     /// All there is to say; nothing is held.
     Settled(Outcome),
-    /// The locks, and the token's.
-    Ready(Taken, Option<TokenGuard>),
+    /// The locks, perhaps a transaction that has claimed the key, and the token's lock.
+    Ready(Taken, Option<Transaction>, Option<TokenGuard>),
 }
 
 async fn prepare<E: Errand>(
@@ -147,11 +149,11 @@ async fn prepare<E: Errand>(
         },
     };
     let taken = match errand.admit(shop, conditions).await? {
-        Ok(()) => taken::take(shop, conditions, errand).await?,
+        Ok(()) => early::take(shop, conditions, errand).await?,
         Err(refusal) => Err(refusal),
     };
     match taken {
-        Ok(taken) => Ok(Prepared::Ready(taken, token)),
+        Ok((taken, begun)) => Ok(Prepared::Ready(taken, begun, token)),
         Err(refusal) => {
             give_back_token(token).await;
             Ok(Prepared::Settled(Outcome::Refused(refusal)))
@@ -171,10 +173,10 @@ async fn to_the_end<E: Errand>(
     shop: Shop,
     conditions: Conditions,
     errand: E,
-    mut taken: Taken,
+    (mut taken, begun): (Taken, Option<Transaction>),
     token: Option<TokenGuard>,
 ) -> Result<Outcome, Error> {
-    let end = attempt_until_done(&shop, &conditions, &errand, &mut taken).await;
+    let end = attempt_until_done(&shop, &conditions, &errand, &mut taken, begun).await;
     let result = match end {
         End::GiveBack(result) => {
             taken.give_back(&conditions).await;
@@ -200,12 +202,13 @@ async fn attempt_until_done<E: Errand>(
     conditions: &Conditions,
     errand: &E,
     taken: &mut Taken,
+    mut begun: Option<Transaction>,
 ) -> End {
     let attempts = conditions.strategy.attempts;
     let mut attempt = 1;
     let mut healings = 0;
     loop {
-        match in_one_transaction(shop, conditions, errand, taken).await {
+        match in_one_transaction(shop, conditions, errand, taken, begun.take()).await {
             End::GiveBack(Err(Error::Conflict(_))) if attempt < attempts => {
                 let pause = rand::rng().random_range(2..=20 * attempt);
                 sleep(Duration::from_millis(pause.into())).await;
@@ -262,12 +265,19 @@ async fn in_one_transaction<E: Errand>(
     conditions: &Conditions,
     errand: &E,
     taken: &mut Taken,
+    begun: Option<Transaction>,
 ) -> End {
-    let tx = match shop.begin().await {
-        Ok(tx) => tx,
-        Err(error) => return End::GiveBack(Err(error)),
+    let step = match begun {
+        Some(tx) => match transaction(tx, true, conditions, errand, taken).await {
+            // Its session may have ended while it waited.
+            Step::Over(Err(Error::Unavailable { .. })) => {
+                from_the_beginning(shop, conditions, errand, taken).await
+            }
+            step => step,
+        },
+        None => from_the_beginning(shop, conditions, errand, taken).await,
     };
-    let end = match transaction(tx, conditions, errand, taken).await {
+    let end = match step {
         Step::Over(result) => End::GiveBack(result),
         Step::Claimed(mut connection) => {
             End::GiveBack(finished_by_another(&mut connection, errand).await)
@@ -280,14 +290,27 @@ async fn in_one_transaction<E: Errand>(
     end
 }
 
+async fn from_the_beginning<E: Errand>(
+    shop: &Shop,
+    conditions: &Conditions,
+    errand: &E,
+    taken: &mut Taken,
+) -> Step {
+    match shop.begin().await {
+        Ok(tx) => transaction(tx, false, conditions, errand, taken).await,
+        Err(error) => Step::Over(Err(error)),
+    }
+}
+
 async fn transaction<E: Errand>(
     mut tx: Transaction,
+    claimed: bool,
     conditions: &Conditions,
     errand: &E,
     taken: &mut Taken,
 ) -> Step {
     let statements = async {
-        match body(&mut tx, conditions, errand, &taken.guards).await {
+        match body(&mut tx, claimed, conditions, errand, &taken.guards).await {
             Ok(Body::Answer(answer)) => {
                 if conditions.strategy.release == Release::BeforeCommit {
                     taken.give_back_early(conditions).await;
@@ -337,6 +360,7 @@ enum Body {
 
 async fn body<E: Errand>(
     tx: &mut PgConnection,
+    claimed: bool,
     conditions: &Conditions,
     errand: &E,
     guards: &Guards,
@@ -345,7 +369,8 @@ async fn body<E: Errand>(
     if strategy.isolation == Isolation::Serializable {
         stock::serializable::isolate(tx).await?;
     }
-    if let Some(claim) = errand.claim()
+    if !claimed
+        && let Some(claim) = errand.claim()
         && !idempotency::claim(tx, claim).await?
     {
         return Ok(Body::Claimed);

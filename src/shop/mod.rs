@@ -12,6 +12,7 @@ pub mod users;
 
 pub mod stock;
 
+mod early;
 pub mod errand;
 mod figures;
 pub mod idempotency;

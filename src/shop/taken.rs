@@ -1,6 +1,8 @@
 //! The locks of one errand: on what, taken before its transaction, given back after it; or, where a
 //! strategy shows what becomes of that, on something else and too early.
 
+use tokio::sync::oneshot;
+
 use super::errand::Errand;
 use super::figures::{Holding, Waiting};
 use super::stock::{On, early_release, wrong_key};
@@ -20,11 +22,12 @@ pub(super) struct Taken {
     released: bool,
 }
 
-/// Takes what the strategy locks, or says why not.
+/// Takes what the strategy locks, or says why not. For `next` see [`lock::Locks::acquire_in_line`].
 pub(super) async fn take<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
     errand: &E,
+    next: Option<oneshot::Sender<()>>,
 ) -> Result<Result<Taken, Refusal>, Error> {
     let Conditions { strategy, ref probe, deadline, ttl, .. } = *conditions;
     let keys = match (strategy.on, errand.order()) {
@@ -39,7 +42,7 @@ pub(super) async fn take<E: Errand>(
     let priority = conditions.manner.priority.unwrap_or(errand.priority());
     let manner = Manner { priority: Some(priority), ..conditions.manner };
     let waiting = Waiting::begin(strategy);
-    let outcome = shop.locks.acquire_in_line(ask, &manner, probe).await?;
+    let outcome = shop.locks.acquire_in_line(ask, &manner, next, probe).await?;
     waiting.answered();
     match outcome {
         lock::Outcome::Acquired(guards) => {

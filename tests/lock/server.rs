@@ -5,8 +5,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::fenced::Times;
-use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
+use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Manner, Outcome, Redis, Settings, Wait};
+use holdfast::probe::Probe;
 use rustix::process::Signal;
+use tokio::sync::oneshot;
 
 use crate::topology::{self, Running, Topology};
 
@@ -236,6 +238,25 @@ impl Process {
             Outcome::Acquired(guards) => guards,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The same, and who hears when it is next.
+    pub fn take_and_hear(
+        &self,
+        key: &'static str,
+    ) -> (impl Future<Output = Guards> + use<>, oneshot::Receiver<()>) {
+        let (locks, (next, is_next)) = (self.0.clone(), oneshot::channel());
+        let taking = async move {
+            let keys = [LockKey::new(key).unwrap()];
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+            let (kind, wait) = (Kind::Fenced, Wait::Notify);
+            let ask = Ask { kind, wait, ttl: None, deadline, keys: &keys };
+            match locks.acquire_in_line(ask, &Manner::default(), Some(next), &Probe::Off).await {
+                Ok(Outcome::Acquired(guards)) => guards,
+                other => panic!("{other:?}"),
+            }
+        };
+        (taking, is_next)
     }
 
     /// Whether the lock is free, without keeping it.

@@ -76,6 +76,19 @@ impl Default for Times {
     }
 }
 
+/// How one waits for the lock.
+#[derive(Debug)]
+pub struct Asking {
+    /// Not at all with [`Wait::Try`].
+    pub wait: Wait,
+    /// The lease's time, if not the usual one; passed on inside the process it stays what it was.
+    pub ttl: Option<Duration>,
+    /// Until when.
+    pub until: Instant,
+    /// Told when nobody of this process is before the caller any more and the lock is taken.
+    pub next: Option<oneshot::Sender<()>>,
+}
+
 /// The fenced locks of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FencedLocks(Arc<Shared>);
@@ -105,9 +118,8 @@ impl FencedLocks {
         Self(shared)
     }
 
-    /// Takes the lock on `key`, waiting until `until` unless `wait` is [`Wait::Try`]; the holder's
-    /// particulars when it is still taken then (Redis is asked for them, up to 0.8 s more). `ttl`
-    /// is the lease's, if not the usual one; passed on inside the process it stays what it was.
+    /// Takes the lock on `key`; the holder's particulars when it is still taken when the time is up
+    /// (Redis is asked for them, up to 0.8 s more).
     ///
     /// First come, first served among the waiters of this process. Between processes nobody barges,
     /// but a process passes the lock on inside itself a few times before others have it.
@@ -121,16 +133,16 @@ impl FencedLocks {
         &self,
         key: LockKey,
         redis_key: String,
-        wait: Wait,
-        ttl: Option<Duration>,
-        until: Instant,
+        asking: Asking,
     ) -> Result<Result<Guard, Holder>, Error> {
+        let Asking { wait, ttl, until, next } = asking;
         let (reply, answer) = oneshot::channel();
         let waiter = Waiter {
             reply,
             joined_us: clock::monotonic_us(),
             only_try: wait == Wait::Try,
             ttl: ttl.unwrap_or(self.0.times.ttl),
+            next,
         };
         self.0.send(&redis_key, Message::Join(waiter));
         // Whether it is answered or not: dropping `answer` is what leaves the line.

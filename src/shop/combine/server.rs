@@ -15,14 +15,13 @@ use super::transaction::{Begun, Ready};
 use super::{MOST_AT_ONCE, Member, Work};
 use crate::db::{Spare, Transaction};
 use crate::lock::{self, Ask, Guards, Kind, LockKey, Tokens, Wait};
+use crate::shop::early::A_WHILE;
 use crate::shop::figures::{Holding, Waiting};
 use crate::shop::stock::BATCHED;
 use crate::shop::{Error, Refusal, Shop};
 
 /// How many batches the lock is kept for while others wait for it.
 const BATCHES_BEFORE_OTHERS: u32 = 4;
-/// Longer than the lock is waited for in between two batches.
-const A_WHILE: Duration = Duration::from_millis(50);
 /// And for how long at most, though nobody is known to wait.
 const LONGEST_TENURE: Duration = Duration::from_secs(1);
 

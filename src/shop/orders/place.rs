@@ -17,7 +17,8 @@ use crate::lock::LockKey;
 use crate::probe::{Point, Seen};
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::{self, Claim, ORDERS_PATH};
-use crate::shop::stock::{self, Origin};
+use crate::shop::stock::fenced::{Sale, Sold};
+use crate::shop::stock::{self, Moved, Origin, StockReading, Write};
 use crate::shop::{
     Answer, Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, Sku, USUAL_HOLD, UserId,
     catalog, customer_limit,
@@ -165,25 +166,17 @@ impl Errand for Place {
                 None => return Ok(Err(Refusal::Invalid("lines", "it costs too much".to_owned()))),
             }
         }
-        let (created_at, expires_at) = match self.insert(tx, &skus, &readings, total_cents).await? {
-            Ok(times) => times,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-
         let deltas: Vec<i64> = self.lines.values().map(|quantity| -quantity).collect();
-        let origin =
-            Origin { reason: "order", order: Some(self.order), request_id: held.request_id };
-        let written =
-            stock::write_stock(tx, held.strategy, &held.exclusion, &readings, &deltas, origin);
-        let moved = match written.await? {
-            Ok(moved) => moved,
-            Err(short) => {
-                return Ok(Err(Refusal::SoldOut {
-                    sku: readings[short.at].sku.clone(),
-                    requested: -deltas[short.at],
-                    available: short.available,
-                }));
+        let written = match readings.as_slice() {
+            // Whether it is sold out, or its token used, is told by the other way.
+            [reading] if held.strategy.write == Write::Fenced && reading.stock + deltas[0] >= 0 => {
+                self.write_at_once(tx, held, reading, total_cents).await?
             }
+            _ => self.write(tx, held, &readings, &deltas, total_cents).await?,
+        };
+        let Written { created_at, expires_at, moved } = match written {
+            Ok(written) => written,
+            Err(refusal) => return Ok(Err(refusal)),
         };
         // Sold out is told first: that is so for everybody, and is known without counting.
         let user = self.claim.user;
@@ -216,15 +209,79 @@ impl Errand for Place {
     }
 }
 
+/// What was written of an order.
+struct Written {
+    created_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    /// By line.
+    moved: Vec<Moved>,
+}
+
 impl Place {
+    /// The order, its lines, the rows and the ledger, one after the other.
+    async fn write(
+        &self,
+        tx: &mut PgConnection,
+        held: &Held<'_>,
+        readings: &[StockReading],
+        deltas: &[i64],
+        total_cents: i64,
+    ) -> Result<Result<Written, Refusal>, Error> {
+        let (created_at, expires_at) = match self.insert(tx, readings, total_cents).await? {
+            Ok(times) => times,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let origin =
+            Origin { reason: "order", order: Some(self.order), request_id: held.request_id };
+        let written =
+            stock::write_stock(tx, held.strategy, &held.exclusion, readings, deltas, origin);
+        Ok(match written.await? {
+            Ok(moved) => Ok(Written { created_at, expires_at, moved }),
+            Err(short) => Err(Refusal::SoldOut {
+                sku: readings[short.at].sku.clone(),
+                requested: -deltas[short.at],
+                available: short.available,
+            }),
+        })
+    }
+
+    /// The same in one statement.
+    async fn write_at_once(
+        &self,
+        tx: &mut PgConnection,
+        held: &Held<'_>,
+        reading: &StockReading,
+        total_cents: i64,
+    ) -> Result<Result<Written, Refusal>, Error> {
+        let sale = Sale {
+            user: self.claim.user,
+            token: self.claim.key.as_str(),
+            quantity: self.lines.values().sum(),
+            total_cents,
+            hold_s: self.hold.as_secs_f64(),
+            origin: (self.order, held.request_id),
+        };
+        match stock::fenced::sell(tx, &held.exclusion, reading, sale).await? {
+            Sold::Done(created_at, expires_at, moved) => {
+                Ok(Ok(Written { created_at, expires_at, moved: vec![moved] }))
+            }
+            Sold::TokenUsed => Ok(Err(self.token_used(tx).await?)),
+        }
+    }
+
+    async fn token_used(&self, tx: &mut PgConnection) -> Result<Refusal, Error> {
+        let order_id = idempotency::order_of_token(tx, &self.claim).await?;
+        Ok(Refusal::KeyUsed { order_id })
+    }
+
     /// The order and its lines: one round trip, for its item is locked meanwhile.
     async fn insert(
         &self,
         tx: &mut PgConnection,
-        skus: &[String],
-        readings: &[stock::StockReading],
+        readings: &[StockReading],
         total_cents: i64,
     ) -> Result<Result<(OffsetDateTime, OffsetDateTime), Refusal>, Error> {
+        let skus: Vec<String> = readings.iter().map(|reading| reading.sku.to_string()).collect();
         let quantities: Vec<i64> = self.lines.values().copied().collect();
         let prices: Vec<i64> = readings.iter().map(|reading| reading.price_cents).collect();
         let limits: Vec<Option<i64>> =
@@ -251,7 +308,7 @@ impl Place {
             total_cents,
             self.claim.key.as_str(),
             self.hold.as_secs_f64(),
-            skus,
+            &skus,
             &quantities,
             &prices,
             &limits as &[Option<i64>],
@@ -260,10 +317,7 @@ impl Place {
         .await?;
         match row {
             Some(row) => Ok(Ok((row.created_at, row.expires_at))),
-            None => {
-                let order_id = idempotency::order_of_token(tx, &self.claim).await?;
-                Ok(Err(Refusal::KeyUsed { order_id }))
-            }
+            None => Ok(Err(self.token_used(tx).await?)),
         }
     }
 }

@@ -9,6 +9,10 @@
 //!
 //! The read locks no row, so a holder that is paused holds up nobody.
 //!
+//! An order for one item is one statement ([`sell`]): everybody waits for its lock, and a round trip
+//! to Postgres is time in which nothing is done. The write is conditional in any case; its order
+//! and its ledger entry hang on it.
+//!
 //! # Breaks when
 //! It does not: whatever the lock does, the write is compared with the row.
 //!
@@ -17,11 +21,107 @@
 //! are what lock libraries recommend and leave to the reader.
 
 use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 use super::{
     BalanceReading, Exclusion, Moved, Origin, Short, StockReading, entries, read_then_update,
 };
-use crate::shop::Error;
+use crate::shop::{Error, OrderId, UserId};
+
+/// An order for one item.
+#[derive(Debug, Clone, Copy)]
+pub struct Sale<'a> {
+    /// Whose it is.
+    pub user: UserId,
+    /// The buyer's token.
+    pub token: &'a str,
+    /// How many units.
+    pub quantity: i64,
+    /// What they cost together.
+    pub total_cents: i64,
+    /// How long it can be paid.
+    pub hold_s: f64,
+    /// Which order, and by which request.
+    pub origin: (OrderId, Uuid),
+}
+
+/// What came of a sale.
+#[derive(Debug)]
+pub enum Sold {
+    /// It is done: since when, until when it can be paid, and what it changed.
+    Done(OffsetDateTime, OffsetDateTime, Moved),
+    /// An order was placed with that token long ago. Whoever hears so must roll back.
+    TokenUsed,
+}
+
+/// Places an order for one item, of which there must be enough: the order, its line, what is left
+/// on the shelf and the ledger entry, in one statement.
+///
+/// # Errors
+/// As for every fenced write: [`Error::Stale`] when the row has a higher fence, and
+/// [`Error::Conflict`] when it has another version. [`Error::Bug`] when no lock covers the item.
+pub async fn sell(
+    tx: &mut PgConnection,
+    exclusion: &Exclusion<'_>,
+    reading: &StockReading,
+    sale: Sale<'_>,
+) -> Result<Sold, Error> {
+    let key = reading.sku.lock_key();
+    exclusion.check(&key)?;
+    let fence = exclusion.fence(&key)?;
+    let after = reading.stock - sale.quantity;
+    let (order, request_id) = sale.origin;
+    let row = sqlx::query!(
+        r#"with shelf as (
+             update items set stock = $3, fence = $4
+              where sku = $1 and version = $2 and fence <= $4
+             returning sku),
+         placed as (
+             insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+             select $5, $6, 'pending', $7, $8, now(), now() + make_interval(secs => $9)
+               from shelf
+             on conflict on constraint orders_token_key do nothing
+             returning id, created_at, expires_at),
+         lined as (
+             insert into order_lines
+                 (order_id, sku, quantity, unit_price_cents, counts_for, limit_per_user)
+             select id, $1, $10, $11, $6, $12 from placed),
+         entered as (
+             insert into stock_ledger
+                 (sku, before, delta, after, version, fence, reason, order_id, request_id)
+             select $1, $13, -$10::bigint, $3, $2, $4, 'order', id, $14 from placed
+             returning seq)
+         select exists (select from shelf) as "written!",
+                (select created_at from placed) as created_at,
+                (select expires_at from placed) as expires_at,
+                (select seq from entered) as seq"#,
+        reading.sku.as_str(),
+        reading.version,
+        after,
+        fence,
+        order.0,
+        sale.user.0,
+        sale.total_cents,
+        sale.token,
+        sale.hold_s,
+        sale.quantity,
+        reading.price_cents,
+        reading.limit_per_user,
+        reading.stock,
+        request_id,
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    match (row.created_at, row.expires_at, row.seq) {
+        (Some(created_at), Some(expires_at), Some(seq)) => {
+            let (before, delta, version) = (reading.stock, -sale.quantity, reading.version);
+            Ok(Sold::Done(created_at, expires_at, Moved { seq, before, delta, after, version }))
+        }
+        _ if row.written => Ok(Sold::TokenUsed),
+        _ => Err(why_not(tx, std::slice::from_ref(reading), &[fence]).await?),
+    }
+}
 
 /// Writes all rows and their entries, or none: whoever gets an error must roll back.
 pub(super) async fn write_stock(
@@ -56,17 +156,27 @@ pub(super) async fn write_stock(
     if written.rows_affected() == readings.len() as u64 {
         return Ok(Ok(entries::append_stock(tx, readings, deltas, Some(&fences), origin).await?));
     }
+    Err(why_not(tx, readings, &fences).await?)
+}
+
+/// Why the rows could not be written.
+async fn why_not(
+    tx: &mut PgConnection,
+    readings: &[StockReading],
+    fences: &[i64],
+) -> Result<Error, Error> {
+    let skus: Vec<String> = readings.iter().map(|reading| reading.sku.to_string()).collect();
     let rows = sqlx::query!("select sku, fence from items where sku = any($1)", &skus)
         .fetch_all(tx)
         .await?;
     let mut stale = Vec::new();
-    for (reading, fence) in readings.iter().zip(&fences) {
+    for (reading, fence) in readings.iter().zip(fences) {
         let row = rows.iter().find(|row| row.sku == reading.sku.as_str());
         if let Some(row) = row.filter(|row| row.fence > *fence) {
             stale.push((reading.sku.lock_key(), row.fence));
         }
     }
-    Err(refused(stale))
+    Ok(refused(stale))
 }
 
 /// Writes the balance and its entry, or nothing.

@@ -1,4 +1,5 @@
-//! `batched`: the next batch is put together while another process has the lock.
+//! What is next is made ready while another has the lock: a batch under `batched`, an order under
+//! `fenced`.
 
 use futures_util::future::join_all;
 use holdfast::shop::audit::history::Outcome;
@@ -13,12 +14,33 @@ const CLIENTS: usize = 16;
 /// Clients at both replicas, each of whom orders again as soon as it is answered; the first one's
 /// orders stand still before their commit if `pause` says so. How many batches of each replica
 /// ended like that which had been put together early.
-async fn crowd(rounds: usize, pause: Option<&'static str>, end: &str) -> Vec<f64> {
-    let shop = Shop::start(2).await;
-    crowd_at(&shop, rounds, pause, end).await
+async fn crowd(of: &Early, rounds: usize, pause: Option<&'static str>, end: &str) -> Vec<f64> {
+    let shop = of.shop().await;
+    crowd_at(&shop, of, rounds, pause, end).await
 }
 
-async fn crowd_at(shop: &Shop, rounds: usize, pause: Option<&'static str>, end: &str) -> Vec<f64> {
+/// A strategy, and the figure that counts what it had ready.
+struct Early {
+    strategy: &'static str,
+    figure: &'static str,
+}
+
+const BATCHES: Early = Early { strategy: "batched", figure: "holdfast_batches_early_total" };
+const ORDERS: Early = Early { strategy: "fenced", figure: "holdfast_transactions_early_total" };
+
+impl Early {
+    async fn shop(&self) -> Shop {
+        Shop::start_with(2, &[("HOLDFAST_LOCK", self.strategy)]).await
+    }
+}
+
+async fn crowd_at(
+    shop: &Shop,
+    of: &Early,
+    rounds: usize,
+    pause: Option<&'static str>,
+    end: &str,
+) -> Vec<f64> {
     let observer = Observer::of(shop).await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let clients = (0..CLIENTS).map(|n| {
@@ -35,7 +57,7 @@ async fn crowd_at(shop: &Shop, rounds: usize, pause: Option<&'static str>, end: 
         }
     });
     join_all(clients).await;
-    let line = format!("holdfast_batches_early_total{{end=\"{end}\"}}");
+    let line = format!("{}{{end=\"{end}\"}}", of.figure);
     let mut ended = Vec::new();
     for replica in 0..2 {
         shop.until_nothing_is_locked(replica).await;
@@ -48,30 +70,44 @@ async fn crowd_at(shop: &Shop, rounds: usize, pause: Option<&'static str>, end: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_crowd_the_next_batch_is_ready_when_the_lock_is_had() {
-    let used = crowd(30, None, "used").await;
-    assert!(used.iter().all(|used| *used > 0.0), "{used:?}");
+async fn in_a_crowd_the_next_is_ready_when_the_lock_is_had() {
+    for of in [BATCHES, ORDERS] {
+        let used = crowd(&of, 30, None, "used").await;
+        assert!(used.iter().all(|used| *used > 0.0), "{}: {used:?}", of.strategy);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_too_long_gives_the_connection_back_and_keeps_place_and_token() {
-    let given_up = crowd(12, Some("commit:120"), "given-up").await;
-    assert!(given_up[1] > 0.0, "{given_up:?}");
+    for of in [BATCHES, ORDERS] {
+        let given_up = crowd(&of, 12, Some("commit:120"), "given-up").await;
+        assert!(given_up[1] > 0.0, "{}: {given_up:?}", of.strategy);
+    }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_session_while_waiting_begins_anew_under_the_lock() {
-    let shop = Shop::start(2).await;
+/// The lock's holder stands before its commit, so the one that is ended has not the lock; every
+/// order is done all the same, and none twice.
+async fn kill_in_line(of: &Early) {
+    let shop = of.shop().await;
     let killing = until("a session that has only claimed keys is ended", async || {
-        // The lock's holder stands before its commit, so this one has not the lock.
         let ended = "with standing as (
                          select pid, query from pg_stat_activity
                           where datname = current_database() and state = 'idle in transaction')
                      select count(pg_terminate_backend(pid)) from standing
                       where starts_with(query, 'insert into idempotency')
-                        and exists (select from standing where starts_with(query, 'with placed'))";
+                        and exists (select from standing
+                                     where query ~ '^(with placed|update idempotency)')";
         shop.number(ended).await > 0
     });
-    // Every order is done, and none twice.
-    futures_util::join!(crowd_at(&shop, 40, Some("commit:30"), "used"), killing);
+    futures_util::join!(crowd_at(&shop, of, 40, Some("commit:30"), "used"), killing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_loses_its_session_while_waiting_begins_anew_under_the_lock() {
+    kill_in_line(&BATCHES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_loses_its_session_while_waiting_begins_anew_under_the_lock() {
+    kill_in_line(&ORDERS).await;
 }
