@@ -23,6 +23,7 @@ mod figures;
 mod history;
 mod holders;
 mod holds;
+mod hung_up;
 mod idempotency;
 mod jobs;
 mod jobs_replicas;
