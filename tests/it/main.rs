@@ -30,6 +30,7 @@ mod jobs_replicas;
 mod journey;
 mod keys;
 mod keys_command;
+mod keys_confirmed;
 mod ladder;
 mod limit_changes;
 mod limits;
