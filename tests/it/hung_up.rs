@@ -1,5 +1,5 @@
-//! A client that hangs up while it waits has left: for its lock, its line and its token at once, not
-//! when its turn has come.
+//! A client that hangs up while it waits has left its line and its token at once, not when its
+//! turn has come.
 //!
 //! The others in the line came before, and are served in the end: had the wait been over because
 //! its time was, theirs would have been over first.
