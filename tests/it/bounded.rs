@@ -211,6 +211,28 @@ async fn who_waited_in_vain_leaves_the_house_and_the_place_is_free() {
 }
 
 #[tokio::test]
+async fn who_hangs_up_leaves_the_house_and_the_place_is_free() {
+    let house = House::with(10, &[]).await;
+    let served = house.served(house.guest()).await;
+    let mut line = house.line_of(2, || house.offer("put")).await;
+    let outside = send(house.offer("put"));
+    house.until_line(2, 1).await;
+    // The one in the middle goes, and whoever stood outside has the place.
+    line.remove(1).abort();
+    house.until_line(2, 0).await;
+    outside.abort();
+    house.until_line(1, 0).await;
+    line.push(send(house.offer("put")));
+    house.until_line(2, 0).await;
+    body(house.goes_on(served).await, StatusCode::CREATED).await;
+    for waits in line {
+        placed(waits).await;
+    }
+    let audit = house.shop.item_audit_at(0, &house.sku).await;
+    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{audit:#}");
+}
+
+#[tokio::test]
 async fn a_rendezvous_is_served_now_or_knows_that_it_is_not() {
     let house = House::with(10, &[]).await;
     let trying = || house.order().header("Holdfast-Wait", "try");

@@ -13,7 +13,9 @@ use crate::common::{services, until};
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
-    let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()));
+    // Long enough for eight workers to take a thousand on a busy machine, and to wait for.
+    let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()))
+        .with_claim(Duration::from_secs(5));
     let ids: Vec<Uuid> = (0..1_000).map(|_| Uuid::now_v7()).collect();
     let due: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
     for some in due.chunks(300) {
@@ -45,6 +47,36 @@ async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
     assert_eq!(again, lost.iter().copied().collect());
     queue.remove(lost).await.unwrap();
     assert_eq!(queue.lengths().await.unwrap(), (0, 0), "and no key is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_renewed_stays_claimed_and_what_is_done_stays_away() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let name = format!("test-{}:", Uuid::new_v4().simple());
+    let [queue, patient] = [100, 60_000].map(|ms| {
+        let queue = DelayQueue::new(redis.clone(), name.clone());
+        queue.with_claim(Duration::from_millis(ms))
+    });
+    let ids: Vec<Uuid> = (0..90).map(|_| Uuid::now_v7()).collect();
+    let (renewed, rest) = ids.split_at(30);
+    let (done, lost) = rest.split_at(30);
+    let brought = queue.bring_forward(&ids).await.unwrap();
+    assert_eq!((brought.unknown, brought.no_room), (90, Vec::new()));
+    assert_eq!(patient.claim(90).await.unwrap().ids.len(), 90);
+    queue.remove(done).await.unwrap();
+    queue.renew(lost).await.unwrap();
+    patient.renew(&[renewed, done].concat()).await.unwrap();
+    let mut again = BTreeSet::new();
+    until("what was not renewed for long is due again", async || {
+        again.extend(queue.claim(90).await.unwrap().ids);
+        again.len() >= 30
+    })
+    .await;
+    assert_eq!(again, lost.iter().copied().collect());
+    assert_eq!(queue.lengths().await.unwrap().0, 60, "what is done is not brought back");
+    let brought = patient.bring_forward(&[renewed, done].concat()).await.unwrap();
+    assert_eq!(brought.unknown, 30, "those that were done");
+    queue.remove(&ids).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,37 +11,42 @@ use serde_json::Value;
 use crate::keys::Keep;
 use crate::topology::Topology;
 
-/// Runs it; nobody is at its terminal, because it has none.
-fn keys(url: &str, arguments: &[&str]) -> Output {
+/// It, not run yet.
+pub fn command(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"HOLDFAST_") {
             command.env_remove(name);
         }
     }
-    command.arg("keys").args(arguments).env("REDIS_URL", url).stdin(Stdio::null());
-    command.output().unwrap()
+    command.arg("keys").args(arguments).env("REDIS_URL", url);
+    command
 }
 
-fn text(bytes: &[u8]) -> String {
+/// Runs it; nobody is at its terminal, because it has none.
+fn keys(url: &str, arguments: &[&str]) -> Output {
+    command(url, arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// What it printed, when it went well.
-fn printed(output: &Output) -> String {
+pub fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     text(&output.stdout)
 }
 
 /// Why it did not.
-fn refused(output: &Output) -> String {
+pub fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
     text(&output.stderr)
 }
 
 /// Something big of every type, something small, and something of the shop's.
-async fn filled(topology: Topology) -> Option<Keep> {
+pub async fn filled(topology: Topology) -> Option<Keep> {
     let keep = Keep::start(topology)?;
     for kind in ["hash", "set", "zset", "list", "stream"] {
         keep.put(kind, format!("big:{kind}").as_bytes(), 5_500).await;

@@ -74,6 +74,11 @@ impl Line {
         self.tokens().await.len()
     }
 
+    /// Waits until there are so many.
+    pub async fn until(&mut self, requests: usize, what: &str) {
+        until(what, async || self.length().await == requests).await;
+    }
+
     async fn tokens(&mut self) -> Vec<String> {
         let mut keys = redis::cmd("KEYS");
         keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap()
@@ -122,8 +127,7 @@ impl Barrier {
 
     /// Waits until so many requests are in line.
     pub async fn until_queued(&mut self, requests: usize) {
-        let what = format!("{requests} requests are in line");
-        until(&what, async || self.line.length().await == requests).await;
+        self.line.until(requests, &format!("{requests} requests are in line")).await;
     }
 
     /// Lets them go.

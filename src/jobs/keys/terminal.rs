@@ -176,7 +176,12 @@ fn confirm(asked: &Asked, found: &Found) -> anyhow::Result<bool> {
     );
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).context("can't read the answer")?;
+    let read = std::io::stdin().read_line(&mut answer);
+    if !answer.ends_with('\n') {
+        // Nobody has ended the line with the question in it.
+        eprintln!();
+    }
+    read.context("can't read the answer, so nothing was removed")?;
     Ok(answer.trim() == WORD)
 }
 

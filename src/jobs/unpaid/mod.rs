@@ -2,13 +2,14 @@
 //!
 //! Guarantees: what was not paid in time is given back once, within a second or two of its time as
 //! long as Redis, Postgres and one replica are there, whoever is killed and whatever Redis forgets.
+//! (But an item whose lock's holder was killed is nobody's until the lock's lease is over.)
 //! *At least once* is the queue's ([`queue`]); *at most once* is the order's status
 //! ([`crate::shop::orders::unpaid`]). An order that can't be given back is tried again with growing
 //! pauses and in the end parked ([`failures`]); it never keeps others from their turn.
 //!
 //! How an order gets here: whoever placed it tells the feed, which tells the queue; or nobody
 //! did (the process was killed, Redis was emptied, the queue was full), and the worker finds it in
-//! Postgres, half a second after its time.
+//! Postgres, a quarter of a second after its time; and then tells the queue what is due next.
 //!
 //! Does not guarantee: order. And with Redis away nothing is given back under a strategy that locks
 //! in Redis; it is made up for afterwards.

@@ -25,9 +25,10 @@ const SHARDS: u8 = 32;
 /// More elements than this are a big key (`holdfast keys`).
 pub const MOST_PER_SHARD: usize = 5_000;
 
-/// How long what one worker has claimed is nobody else's. A killed worker's is that late; a slow
-/// one's is looked at by two, which costs a look.
-pub const CLAIM: Duration = Duration::from_secs(2);
+/// How long what one worker has claimed is nobody else's, unless it says so again. A killed
+/// worker's is that late; that of one which is stopped for longer is looked at by two, which costs
+/// a look.
+pub const CLAIM: Duration = Duration::from_secs(1);
 
 static SCHEDULE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("schedule.lua")));
 static CLAIM_DUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
@@ -49,6 +50,15 @@ pub struct Claimed {
     pub ids: Vec<Uuid>,
     /// When the next one is due, as far as is known now.
     pub next_in: Option<Duration>,
+}
+
+/// What became of what was brought forward.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// How many the queue did not know.
+    pub unknown: usize,
+    /// Those for which there was no room.
+    pub no_room: Vec<Uuid>,
 }
 
 /// What is done with something that is, or is not, in the queue.
@@ -97,15 +107,14 @@ impl DelayQueue {
     /// # Errors
     /// When Redis does not answer; then all, some or none are in.
     pub async fn add(&self, entries: &[(Uuid, Duration)]) -> Result<Vec<Uuid>, RedisError> {
-        self.schedule(How::In, entries).await
+        Ok(self.schedule(How::In, entries).await?.no_room)
     }
 
-    /// Makes them due now, but for those that somebody has claimed. Those for which there was no
-    /// room.
+    /// Makes them due now, but for those that somebody has claimed.
     ///
     /// # Errors
     /// As for [`Self::add`].
-    pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<Vec<Uuid>, RedisError> {
+    pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<Brought, RedisError> {
         let now: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
         self.schedule(How::Now, &now).await
     }
@@ -116,6 +125,15 @@ impl DelayQueue {
     /// As for [`Self::add`].
     pub async fn put_off(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
         self.schedule(How::Off, entries).await.map(drop)
+    }
+
+    /// Keeps what was claimed, and not removed since, for another [`CLAIM`] from now.
+    ///
+    /// # Errors
+    /// As for [`Self::add`].
+    pub async fn renew(&self, ids: &[Uuid]) -> Result<(), RedisError> {
+        let kept: Vec<_> = ids.iter().map(|id| (*id, self.claim)).collect();
+        self.put_off(&kept).await
     }
 
     /// Claims what is due, at most so many, for [`CLAIM`].
@@ -204,7 +222,7 @@ impl DelayQueue {
         &self,
         how: How,
         entries: &[(Uuid, Duration)],
-    ) -> Result<Vec<Uuid>, RedisError> {
+    ) -> Result<Brought, RedisError> {
         let shards = by_shard(entries.iter().copied(), |entry| entry.0);
         let shards: Vec<_> = shards.into_iter().collect();
         let calls = if self.redis.is_cluster() { shards.chunks(1) } else { shards.chunks(256) };
@@ -219,10 +237,14 @@ impl DelayQueue {
                     call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());
                 }
             }
-            self.redis.invoke::<Vec<String>>(call)
+            self.redis.invoke::<(usize, Vec<String>)>(call)
         });
-        let refused = try_join_all(answers).await?.into_iter().flatten();
-        Ok(refused.filter_map(|id| Uuid::parse_str(&id).ok()).collect())
+        let mut brought = Brought::default();
+        for (added, refused) in try_join_all(answers).await? {
+            brought.unknown += added;
+            brought.no_room.extend(refused.iter().filter_map(|id| Uuid::parse_str(id).ok()));
+        }
+        Ok(brought)
     }
 }
 

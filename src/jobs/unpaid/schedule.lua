@@ -6,14 +6,14 @@
 --        2 how many a shard may have
 --        3 for how many milliseconds a claim lasts
 --        then for each member: which of the KEYS, in how many milliseconds it is due, itself
--- Answers with the members for which there was no room.
+-- Answers with how many were put in, and the members for which there was no room.
 --
 -- Due times are on this server's clock, and are told as a span from now: nobody's clock need agree
 -- with it. Doing it twice is harmless.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local most, claim = tonumber(ARGV[2]), tonumber(ARGV[3])
-local room, refused = {}, {}
+local room, added, refused = {}, 0, {}
 for at = 4, #ARGV, 3 do
     local shard, due, member = tonumber(ARGV[at]), now + tonumber(ARGV[at + 1]), ARGV[at + 2]
     if ARGV[1] == 'off' then
@@ -29,10 +29,11 @@ for at = 4, #ARGV, 3 do
             if room[shard] > 0 then
                 redis.call('ZADD', KEYS[shard], due, member)
                 room[shard] = room[shard] - 1
+                added = added + 1
             else
                 refused[#refused + 1] = member
             end
         end
     end
 end
-return refused
+return {added, refused}

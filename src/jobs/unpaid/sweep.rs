@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::queue::DelayQueue;
 use super::{Unpaid, failures};
 use crate::jobs::Job;
 use crate::shop::{OrderId, Shop};
@@ -55,22 +56,38 @@ pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
         forgotten: failures::forget_settled(shop, MOST_FORGOTTEN).await?,
         ..Swept::default()
     };
+    (swept.due_soon, swept.no_room) = tell(shop, unpaid.queue(), HORIZON, MOST_PAGES).await?;
+    Ok(swept)
+}
+
+/// Tells the queue what is due within that time, the next one first, at most so many [`PAGE`]s of
+/// it. How many that were, and for how many of them there was no room.
+///
+/// # Errors
+/// As for [`run_once`].
+pub(super) async fn tell(
+    shop: &Shop,
+    queue: &DelayQueue,
+    within: Duration,
+    most_pages: usize,
+) -> anyhow::Result<(usize, usize)> {
+    let (mut told, mut no_room) = (0, 0);
     let mut after = (OffsetDateTime::UNIX_EPOCH, OrderId(Uuid::nil()));
-    for _ in 0..MOST_PAGES {
-        let page = due_soon(shop, after).await?;
+    for _ in 0..most_pages {
+        let page = due_soon(shop, within, after).await?;
         let Some(last) = page.last() else { break };
         after = (last.expires_at, last.order);
         let entries: Vec<(Uuid, Duration)> =
             page.iter().map(|order| (order.order.0, order.due_in)).collect();
-        let refused = unpaid.queue().add(&entries).await?;
-        swept.due_soon += page.len();
-        swept.no_room += refused.len();
+        let refused = queue.add(&entries).await?;
+        told += page.len();
+        no_room += refused.len();
         // The rest is due later still; there will be room when it is its turn.
         if refused.len() == entries.len() || entries.len() < PAGE as usize {
             break;
         }
     }
-    Ok(swept)
+    Ok((told, no_room))
 }
 
 struct Due {
@@ -82,6 +99,7 @@ struct Due {
 /// A page of the unpaid orders that are due soon, by when they are.
 async fn due_soon(
     shop: &Shop,
+    within: Duration,
     (after_at, after_id): (OffsetDateTime, OrderId),
 ) -> Result<Vec<Due>, crate::shop::Error> {
     let rows = sqlx::query!(
@@ -95,7 +113,7 @@ async fn due_soon(
         after_at,
         after_id.0,
         PAGE,
-        HORIZON.as_secs_f64(),
+        within.as_secs_f64(),
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;

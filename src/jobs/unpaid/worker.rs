@@ -6,14 +6,21 @@
 //! afterwards the order is no longer pending, and whoever claims it then only takes it out of the
 //! queue.
 //!
+//! So how late is an order at most? Of what the queue knows, nothing but what there is to do before
+//! it; with a killed worker its claim more, and for the item that it was at what was left of its
+//! lock's lease. What the queue does not know is found [`OVERDUE`] and [`LOOK_BACK_EVERY`] after
+//! its time; and because a queue that does not know one has probably forgotten others, it is then
+//! told of those that are due next, so that they are not late.
+//!
 //! An item that nobody can have the lock of keeps one group of its orders, and a few behind it;
 //! those of other items go past.
 //!
-//! What has to wait for less than its claim lasts waits here, in a delay queue in memory: it is
-//! gone with the process, and then the claim ends as well. What has to wait longer is put off in
-//! Redis.
+//! What has to wait for a moment waits here, and the claims of what is about to be given back are
+//! renewed meanwhile: it is gone with the process, and then its claim ends as well. What has to
+//! wait longer is put off in Redis.
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,8 +33,8 @@ use uuid::Uuid;
 
 use super::failures::Overdue;
 use super::give::{Giver, by_chance};
-use super::group::{Group, groups};
-use super::{Unpaid, failures};
+use super::group::{Group, Pending};
+use super::{Unpaid, failures, sweep};
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
 use crate::shop::orders::unpaid::{self, Found};
 use crate::shop::{Conditions, Error, OrderId, Shop, Sku};
@@ -36,27 +43,39 @@ use crate::shop::{Conditions, Error, OrderId, Shop, Sku};
 const MOST_CLAIMED: usize = 64;
 /// So many transactions at once, out of the replica's connections.
 const AT_ONCE: usize = 4;
-/// So many groups wait for a turn; more are put off.
-const MOST_PENDING: usize = 32;
-/// So many of them wait for one item: a tenth of a second's work, if somebody has it for longer.
-const MOST_BEHIND: usize = 4;
+/// Three times within a claim: twice it may fail.
+const RENEW_EVERY: Duration = Duration::from_millis(300);
 /// The queue is asked twice a second, or when it has said that something is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A worker that rests looks so often whether it still shall.
 const REST_LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Postgres is asked once a second what is overdue by …
-const LOOK_BACK_EVERY: Duration = Duration::from_secs(1);
+/// Postgres is asked twice a second what is overdue by …
+const LOOK_BACK_EVERY: Duration = Duration::from_millis(500);
 /// … this: then the queue does not know it.
-const OVERDUE: Duration = Duration::from_millis(500);
-/// So many are found in one look back; the next one goes on behind them.
+const OVERDUE: Duration = Duration::from_millis(250);
+/// So many are found in one look back; the next one goes on behind them …
 const MOST_OVERDUE: i64 = 256;
+/// … after this: if an item that nobody can lock has thousands, they must not be all we ask for.
+const LOOK_ON_AFTER: Duration = Duration::from_millis(50);
+/// A queue that does not know an order is told of those that are due within this time: by then a
+/// sweep has come and told it the rest.
+const LOOK_AHEAD: Duration = Duration::from_secs(60);
+/// In one look ahead, so many pages; the next look back says whether that was enough.
+const MOST_PAGES_AHEAD: usize = 8;
 /// An order whose row is locked is being paid, or given back by another; that takes so long.
 const ROW_TAKEN: Duration = Duration::from_millis(200);
 /// No question of the worker's takes Postgres longer, unless the network swallows it.
 const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 
-/// A group that was given back: its items, and the orders whose rows were taken.
-type Over = (BTreeSet<Sku>, Vec<OrderId>);
+/// A group that was given back.
+struct Over {
+    /// Its items.
+    skus: BTreeSet<Sku>,
+    /// Its orders.
+    orders: Vec<OrderId>,
+    /// Those of them whose rows were taken.
+    taken: Vec<OrderId>,
+}
 
 /// One replica's.
 pub(super) struct Worker {
@@ -67,7 +86,10 @@ pub(super) struct Worker {
     in_flight: JoinSet<Over>,
     /// The items of those in flight.
     busy: BTreeSet<Sku>,
-    pending: Vec<(Group, Conditions)>,
+    pending: Pending,
+    /// All orders that are in flight or pending: each once, and its claim is renewed.
+    in_hand: BTreeSet<OrderId>,
+    renew_at: Instant,
     /// Orders whose row was taken, until they are looked at again.
     soon: DelayQueue<OrderId>,
     /// The same, each once.
@@ -88,7 +110,9 @@ impl Worker {
             board: board.clone(),
             in_flight: JoinSet::new(),
             busy: BTreeSet::new(),
-            pending: Vec::new(),
+            pending: Pending::default(),
+            in_hand: BTreeSet::new(),
+            renew_at: Instant::now() + RENEW_EVERY,
             soon: DelayQueue::new(),
             soon_too: BTreeSet::new(),
             look_back_at: Instant::now() + by_chance(LOOK_BACK_EVERY),
@@ -113,10 +137,16 @@ impl Worker {
                     }
                     self.look_back_in_time().await;
                     let pause = self.claim().await;
-                    claim_at = Instant::now() + pause;
+                    claim_at = (Instant::now() + pause).min(self.look_back_at);
+                }
+                () = sleep_until(self.renew_at), if !self.in_hand.is_empty() => {
+                    self.renew().await;
                 }
                 Some(over) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
-                    self.note_over(over.unwrap_or_default());
+                    // It catches its panics itself.
+                    if let Ok(over) = over {
+                        self.note_over(over);
+                    }
                 }
                 Some(first) = self.soon.next(), if !self.soon.is_empty() => {
                     again.push(first.into_inner());
@@ -160,6 +190,15 @@ impl Worker {
         }
     }
 
+    /// What is in our hands stays ours.
+    async fn renew(&mut self) {
+        let ours: Vec<Uuid> = self.in_hand.iter().map(|order| order.0).collect();
+        if let Err(error) = self.giver.queue.renew(&ours).await {
+            tracing::debug!(%error, "claims are not renewed");
+        }
+        self.renew_at = Instant::now() + RENEW_EVERY;
+    }
+
     async fn look_back_in_time(&mut self) {
         if Instant::now() < self.look_back_at {
             return;
@@ -178,12 +217,20 @@ impl Worker {
         let look = failures::overdue(&self.giver.shop, OVERDUE, self.looked_at, MOST_OVERDUE);
         let overdue = in_time(look).await?;
         self.looked_at = overdue.last().copied().filter(|_| overdue.len() as i64 == MOST_OVERDUE);
+        if self.looked_at.is_some() {
+            self.look_back_at = Instant::now() + LOOK_ON_AFTER;
+        }
         if overdue.is_empty() {
             return Ok(());
         }
         let ids: Vec<Uuid> = overdue.iter().map(|overdue| overdue.order.0).collect();
         let left = match self.giver.queue.bring_forward(&ids).await {
-            Ok(no_room) => no_room,
+            Ok(brought) => {
+                if brought.unknown > 0 {
+                    self.look_ahead().await;
+                }
+                brought.no_room
+            }
             Err(_) => ids,
         };
         let left: Vec<OrderId> = left.into_iter().map(OrderId).collect();
@@ -191,6 +238,17 @@ impl Worker {
             self.settle(some.to_vec()).await?;
         }
         Ok(())
+    }
+
+    /// Tells the queue, which has forgotten some, of those that are due next.
+    async fn look_ahead(&self) {
+        let (shop, queue) = (&self.giver.shop, &self.giver.queue);
+        let told = timeout(ANSWER_LIMIT, sweep::tell(shop, queue, LOOK_AHEAD, MOST_PAGES_AHEAD));
+        match told.await {
+            Ok(Ok((told, _))) => tracing::debug!(told, "the queue is told of unpaid orders again"),
+            Ok(Err(error)) => tracing::debug!(%error, "the queue is not told again"),
+            Err(_) => tracing::debug!("the queue is not told again in time"),
+        }
     }
 
     /// Does with each of the orders what is to be done now.
@@ -214,45 +272,52 @@ impl Worker {
         }
         self.giver.forget(&gone).await;
         self.giver.put_off(&early).await;
-        for group in groups(due) {
-            if matches!(watched.probe, Probe::Off) {
-                watched = self.conditions(|point| point != Point::Claimed);
+        due.retain(|(order, _)| self.in_hand.insert(*order));
+        if matches!(watched.probe, Probe::Off) && !due.is_empty() {
+            watched = self.conditions(|point| point != Point::Claimed);
+        }
+        if !matches!(watched.probe, Probe::Off) {
+            due = self.pending.join_watched(due, watched);
+        }
+        let mut no_room = Vec::new();
+        for due in due {
+            let order = due.0;
+            if !self.pending.join(due) {
+                self.in_hand.remove(&order);
+                no_room.push(order);
             }
-            let conditions = std::mem::replace(&mut watched, self.giver.usual());
-            let behind = |other: &&(Group, _)| !other.0.skus.is_disjoint(&group.skus);
-            if self.pending.len() < MOST_PENDING
-                && self.pending.iter().filter(behind).count() < MOST_BEHIND
-            {
-                self.pending.push((group, conditions));
-                self.begin_pending();
-            } else {
-                let orders = group.orders.into_iter().map(|(order, _)| order);
-                self.giver.leave_for_later(orders).await;
-            }
+        }
+        self.begin_pending();
+        if !no_room.is_empty() {
+            self.giver.leave_for_later(no_room).await;
         }
         Ok(())
     }
 
-    /// Begins with the groups whose items nobody is at, as far as there are turns.
+    /// Begins with those whose items nobody is at, as far as there are turns.
     fn begin_pending(&mut self) {
-        let mut at = 0;
-        while at < self.pending.len() && self.in_flight.len() < AT_ONCE {
-            if !self.pending[at].0.skus.is_disjoint(&self.busy) {
-                at += 1;
-                continue;
-            }
-            let (Group { orders, skus }, conditions) = self.pending.remove(at);
+        while self.in_flight.len() < AT_ONCE
+            && let Some(Group { orders, skus, watched }) = self.pending.next(&self.busy)
+        {
             self.busy.extend(skus.iter().cloned());
+            let ids: Vec<OrderId> = orders.iter().map(|(order, _)| *order).collect();
             let giver = self.giver.clone();
-            self.in_flight.spawn_on(
-                async move { (skus, giver.give_back(orders, conditions).await) },
-                &self.giver.shop.runtime,
-            );
+            // Whatever it panics of, its items must be free again, and its claims must end.
+            let give_back = async move {
+                let conditions = watched.unwrap_or_else(|| giver.usual());
+                let taken = giver.give_back(orders.into(), conditions);
+                let taken = AssertUnwindSafe(taken).catch_unwind().await;
+                Over { skus, orders: ids, taken: taken.unwrap_or_default() }
+            };
+            self.in_flight.spawn_on(give_back, &self.giver.shop.runtime);
         }
     }
 
-    fn note_over(&mut self, (skus, taken): Over) {
+    fn note_over(&mut self, Over { skus, orders, taken }: Over) {
         self.busy.retain(|sku| !skus.contains(sku));
+        for order in &orders {
+            self.in_hand.remove(order);
+        }
         for order in taken {
             if self.soon_too.insert(order) {
                 self.soon.insert(order, ROW_TAKEN);

@@ -142,9 +142,7 @@ struct GivenBack {
 
 impl Errand for GiveBack {
     fn keys(&self) -> Vec<LockKey> {
-        let units = self.orders.iter().flat_map(|(_, units)| units);
-        let skus: BTreeSet<&Sku> = units.map(|(sku, _)| sku).collect();
-        skus.into_iter().map(Sku::lock_key).collect()
+        self.skus().iter().map(Sku::lock_key).collect()
     }
 
     fn order(&self) -> Option<OrderId> {
@@ -165,6 +163,7 @@ impl Errand for GiveBack {
         tx: &mut PgConnection,
         held: &Held<'_>,
     ) -> Result<Result<Answer, Refusal>, Error> {
+        stock::look_at_fences(tx, held.strategy, &held.exclusion, &self.skus()).await?;
         let due = cancel_due(tx, self.orders.iter().map(|(order, _)| order.0).collect()).await?;
         if held.strategy.lock.is_none() {
             self.take_items(tx, held, &due).await?;
@@ -177,6 +176,13 @@ impl Errand for GiveBack {
 }
 
 impl GiveBack {
+    /// The items of all of them, sorted.
+    fn skus(&self) -> Vec<Sku> {
+        let units = self.orders.iter().flat_map(|(_, units)| units);
+        let skus: BTreeSet<&Sku> = units.map(|(sku, _)| sku).collect();
+        skus.into_iter().cloned().collect()
+    }
+
     /// Where Postgres keeps others out: takes the items of all of them, sorted, before the first is
     /// written. Order by order, two who give back, or buy, could each wait for what the other has.
     async fn take_items(

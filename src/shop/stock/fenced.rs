@@ -27,7 +27,8 @@ use uuid::Uuid;
 use super::{
     BalanceReading, Exclusion, Moved, Origin, Short, StockReading, entries, read_then_update,
 };
-use crate::shop::{Error, OrderId, UserId};
+use crate::lock::LockKey;
+use crate::shop::{Error, OrderId, Sku, UserId};
 
 /// An order for one item.
 #[derive(Debug, Clone, Copy)]
@@ -119,8 +120,41 @@ pub async fn sell(
             Ok(Sold::Done(created_at, expires_at, Moved { seq, before, delta, after, version }))
         }
         _ if row.written => Ok(Sold::TokenUsed),
-        _ => Err(why_not(tx, std::slice::from_ref(reading), &[fence]).await?),
+        _ => Err(refused(stale(tx, std::slice::from_ref(&reading.sku), &[fence]).await?)),
     }
+}
+
+/// Whether one of the items' rows knows a higher fence than its lock has, before anything is
+/// written: [`Error::Stale`] with all that do.
+pub(super) async fn look_at_fences(
+    tx: &mut PgConnection,
+    exclusion: &Exclusion<'_>,
+    skus: &[Sku],
+) -> Result<(), Error> {
+    let keys = skus.iter().map(Sku::lock_key);
+    let fences = keys.map(|key| exclusion.fence(&key)).collect::<Result<Vec<i64>, Error>>()?;
+    let stale = stale(tx, skus, &fences).await?;
+    if stale.is_empty() { Ok(()) } else { Err(Error::Stale(stale)) }
+}
+
+/// The items whose rows know a higher fence than that, and which.
+async fn stale(
+    tx: &mut PgConnection,
+    skus: &[Sku],
+    fences: &[i64],
+) -> Result<Vec<(LockKey, i64)>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let rows = sqlx::query!("select sku, fence from items where sku = any($1)", &names)
+        .fetch_all(tx)
+        .await?;
+    let mut stale = Vec::new();
+    for (sku, fence) in skus.iter().zip(fences) {
+        let row = rows.iter().find(|row| row.sku == sku.as_str());
+        if let Some(row) = row.filter(|row| row.fence > *fence) {
+            stale.push((sku.lock_key(), row.fence));
+        }
+    }
+    Ok(stale)
 }
 
 /// Writes all rows and their entries, or none: whoever gets an error must roll back.
@@ -156,27 +190,8 @@ pub(super) async fn write_stock(
     if written.rows_affected() == readings.len() as u64 {
         return Ok(Ok(entries::append_stock(tx, readings, deltas, Some(&fences), origin).await?));
     }
-    Err(why_not(tx, readings, &fences).await?)
-}
-
-/// Why the rows could not be written.
-async fn why_not(
-    tx: &mut PgConnection,
-    readings: &[StockReading],
-    fences: &[i64],
-) -> Result<Error, Error> {
-    let skus: Vec<String> = readings.iter().map(|reading| reading.sku.to_string()).collect();
-    let rows = sqlx::query!("select sku, fence from items where sku = any($1)", &skus)
-        .fetch_all(tx)
-        .await?;
-    let mut stale = Vec::new();
-    for (reading, fence) in readings.iter().zip(fences) {
-        let row = rows.iter().find(|row| row.sku == reading.sku.as_str());
-        if let Some(row) = row.filter(|row| row.fence > *fence) {
-            stale.push((reading.sku.lock_key(), row.fence));
-        }
-    }
-    Ok(refused(stale))
+    let skus: Vec<Sku> = readings.iter().map(|reading| reading.sku.clone()).collect();
+    Err(refused(stale(tx, &skus, &fences).await?))
 }
 
 /// Writes the balance and its entry, or nothing.
@@ -213,7 +228,7 @@ pub(super) async fn write_balance(
 }
 
 /// *Stale* if a row has a higher fence, *moved* if only its version is another.
-fn refused(stale: Vec<(crate::lock::LockKey, i64)>) -> Error {
+fn refused(stale: Vec<(LockKey, i64)>) -> Error {
     if stale.is_empty() {
         Error::Conflict("the row moved between read and write".to_owned())
     } else {

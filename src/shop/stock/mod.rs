@@ -146,6 +146,24 @@ pub async fn read_stock(
     }
 }
 
+/// Looks whether one of the items' locks comes too late, or Redis has forgotten its numbers, before
+/// anything is written. Whoever writes items one after the other in one transaction asks first:
+/// otherwise each of them ends a transaction of its own.
+///
+/// # Errors
+/// [`Error::Stale`] with all that do; Postgres's.
+pub async fn look_at_fences(
+    tx: &mut PgConnection,
+    strategy: &Strategy,
+    exclusion: &Exclusion<'_>,
+    skus: &[Sku],
+) -> Result<(), Error> {
+    match strategy.write {
+        Write::Fenced => fenced::look_at_fences(tx, exclusion, skus).await,
+        Write::Computed | Write::Conditional | Write::Versioned => Ok(()),
+    }
+}
+
 /// Changes the stock of each reading by its delta and writes the ledger entries. All or nothing:
 /// whoever gets [`Short`] must roll back. `readings` are sorted by sku; a sku occurs once.
 ///

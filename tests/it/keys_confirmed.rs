@@ -1,0 +1,138 @@
+//! The word that `holdfast keys --delete-big` asks for, typed at a terminal: only that word removes
+//! anything, and without a terminal nobody is asked and nothing happens.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::keys::Keep;
+use crate::keys_command::{command, filled, printed, refused, text};
+use crate::topology::Topology;
+
+/// The end of the question.
+const QUESTION: &str = "Type `delete`, anything else leaves them: ";
+/// Ctrl-D, at a terminal.
+const END_OF_INPUT: &str = "\x04";
+
+/// The program at a terminal of its own, which has asked its question.
+struct Asked {
+    program: Child,
+    /// Somebody's hands.
+    keyboard: File,
+    /// All that it said until then, on stderr.
+    said: String,
+}
+
+/// Starts it, and waits for the question.
+fn asked(mut command: Command) -> Asked {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    // Or a replica of another test's, started meanwhile, had it too, and it were never closed.
+    #[cfg(target_os = "linux")]
+    let flags = flags | OpenptFlags::CLOEXEC;
+    let keyboard = openpt(flags).unwrap();
+    grantpt(&keyboard).unwrap();
+    unlockpt(&keyboard).unwrap();
+    let name = ptsname(&keyboard, Vec::new()).unwrap();
+    let terminal = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
+    command.stdin(terminal.unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut program = command.spawn().unwrap();
+    let stderr = program.stderr.as_mut().unwrap();
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    while !said.ends_with(QUESTION.as_bytes()) {
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended: {}", text(&said));
+        said.push(byte[0]);
+    }
+    Asked { program, keyboard: keyboard.into(), said: text(&said) }
+}
+
+impl Asked {
+    fn is_told(mut self, typed: &str) -> Output {
+        self.keyboard.write_all(typed.as_bytes()).unwrap();
+        self.program.wait_with_output().unwrap()
+    }
+
+    /// The terminal is closed.
+    fn is_left_alone(self) -> Output {
+        drop(self.keyboard);
+        self.program.wait_with_output().unwrap()
+    }
+}
+
+async fn seven_big_ones() -> Keep {
+    let keep = filled(Topology::Redis).await.unwrap();
+    assert_eq!(keep.count().await, 12);
+    keep
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_right_word_removes_what_was_shown() {
+    let keep = seven_big_ones().await;
+    let asked = asked(command(keep.url(), &["--delete-big"]));
+    let said = &asked.said;
+    assert!(said.contains("Remove these 6 keys, for good?"), "{said}");
+    for kind in ["hash", "set", "zset", "list", "stream"] {
+        assert!(said.contains(&format!("big:{kind}")), "it is shown what goes: {said}");
+    }
+    assert!(!said.contains("holdfast:expiry"), "nor the shop's: {said}");
+    assert_eq!(keep.count().await, 12, "nothing goes while it asks");
+    let told = printed(&asked.is_told("delete\n"));
+    assert_eq!(told.lines().filter(|line| line.starts_with("removed ")).count(), 6, "{told}");
+    assert_eq!(keep.count().await, 6, "the small ones and the shop's");
+    assert!(keep.has(b"holdfast:expiry:{1}").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_other_word_removes_nothing_and_says_so() {
+    let keep = seven_big_ones().await;
+    for typed in ["\n", "y\n", "yes\n", "DELETE\n", "delete them\n", END_OF_INPUT] {
+        let output = asked(command(keep.url(), &["--delete-big"])).is_told(typed);
+        assert_eq!(output.status.code(), Some(1), "{typed:?}: {output:?}");
+        let said = text(&output.stderr);
+        assert_eq!(said.trim(), "Nothing was removed.", "{typed:?}");
+        assert!(!text(&output.stdout).contains("removed "), "{typed:?}: {output:?}");
+        assert_eq!(keep.count().await, 12, "{typed:?}");
+    }
+    let json = asked(command(keep.url(), &["--delete-big", "--json"])).is_told("no\n");
+    let told: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(told["top"].as_array().map(Vec::len), Some(6), "{told:#}");
+    assert_eq!(told["deleted"], serde_json::json!([]), "{told:#}");
+    assert_eq!(keep.count().await, 12);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_is_closed_has_not_said_yes() {
+    let keep = seven_big_ones().await;
+    let output = asked(command(keep.url(), &["--delete-big"])).is_left_alone();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stderr).to_lowercase();
+    assert!(said.contains("nothing was removed"), "{said}");
+    assert_eq!(keep.count().await, 12);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_word_counts_at_a_terminal_only() {
+    let keep = seven_big_ones().await;
+    let mut piped = command(keep.url(), &["--delete-big"]);
+    piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut piped = piped.spawn().unwrap();
+    // Whether it still listens or not: it may have gone before it is told.
+    let _ = piped.stdin.take().unwrap().write_all(b"delete\n");
+    let real = command(keep.url(), &["--delete-big"]);
+    let mut closed = Command::new("sh");
+    closed.args(["-c", "exec \"$@\" <&-", "sh"]).arg(real.get_program()).args(real.get_args());
+    for (name, value) in real.get_envs() {
+        match value {
+            Some(value) => closed.env(name, value),
+            None => closed.env_remove(name),
+        };
+    }
+    for output in [piped.wait_with_output().unwrap(), closed.output().unwrap()] {
+        let why = refused(&output);
+        assert!(why.contains("no terminal") && why.contains("nothing was done"), "{why}");
+        assert!(why.contains("--yes"), "what to do: {why}");
+        assert_eq!(keep.count().await, 12);
+    }
+}
