@@ -43,8 +43,6 @@ def find_base_urls(options) -> list[str]:
     urls = list(dict.fromkeys(base_url(part.strip()) for part in text.split(",") if part.strip()))
     if not urls:
         raise Trouble("BASE_URLS names no server")
-    if len(urls) > options.connections:
-        raise Trouble(f"{len(urls)} replicas need at least as many --connections")
     for url in urls:
         if not options.yes_remote and not is_loopback(url):
             raise Trouble(f"{url} is not this machine; a load test of somebody else's has to be "
@@ -95,6 +93,21 @@ def is_loopback(url: str) -> bool:
         raise Trouble(f"{parts.hostname} is not known: {error.strerror}") from None
     return all(ip_address(entry[4][0].partition("%")[0]).is_loopback for entry in found)
 
+
+def order_headers(token: str, lock: Optional[str], work_ms: int) -> dict[str, str]:
+    """What every order of a run carries, apart from its key; the server's own lock when none is
+    named."""
+    said = {"Authorization": f"Bearer {token}"}
+    if lock:
+        said["Holdfast-Lock"] = lock
+    if work_ms:
+        said["Holdfast-Work-Ms"] = str(work_ms)
+    return said
+
+
+def order_body(sku: str) -> str:
+    """Every order asks for one unit."""
+    return json.dumps({"lines": [{"sku": sku, "quantity": 1}]})
 
 
 def call(base: str, method: str, path: str, token: str = "", body: Optional[dict] = None,

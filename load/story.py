@@ -15,24 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Callable, Optional
 
-from shop import (ANSWER_TIMEOUT_S, Person, Trouble, audit, check_ready, find_base_urls, place_one,
+from common import add_shop, between, count, listed, parsed, told
+from shop import (Trouble, audit, check_ready, find_base_urls, order_body, order_headers, place_one,
                   put_on_the_shelf, signed_in)
 
-LOAD = Path(__file__).resolve().parent
-TOOLS = LOAD / ".tools"
-
-# What a tool may take on top of its load to start, to summarise and to stop.
-TOOL_GRACE_S = 10
+# What to do when a run takes too long.
+LESS = "fewer --orders or more --max-seconds"
 
 
 @dataclass(frozen=True)
@@ -50,16 +41,11 @@ class Load:
 
     def headers(self) -> dict[str, str]:
         """What every order of this run carries, apart from its key."""
-        said = {"Authorization": f"Bearer {self.token}"}
-        if self.lock:
-            said["Holdfast-Lock"] = self.lock
-        if self.work_ms:
-            said["Holdfast-Work-Ms"] = str(self.work_ms)
-        return said
+        return order_headers(self.token, self.lock, self.work_ms)
 
     def body(self) -> str:
         """Every order asks for one unit."""
-        return json.dumps({"lines": [{"sku": self.sku, "quantity": 1}]})
+        return order_body(self.sku)
 
 
 @dataclass
@@ -109,22 +95,18 @@ class Run:
 def tell(name: str, tool: str, prepare: Callable[[], Throw]) -> int:
     """Tells the story with one tool and returns the exit code."""
     options = read_options(name, tool)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda n, _: sys.exit(128 + n))
-    try:
+
+    def story() -> int:
         throw = prepare()
-        base_urls = find_base_urls(options)
-        return run_both(name, tool, throw, base_urls, options)
-    except Trouble as trouble:
-        print(f"{name}: {trouble}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"\n{name}: stopped", file=sys.stderr)
-        return 130
+        return run_both(name, tool, throw, find_base_urls(options), options)
+
+    return told(name, story)
 
 
 def run_both(name: str, tool: str, throw: Throw, base_urls: list[str], options) -> int:
     """Lock off, lock on, verdict."""
+    if len(base_urls) > options.connections:
+        raise Trouble(f"{len(base_urls)} replicas need at least as many --connections")
     for base in base_urls:
         check_ready(base)
     table = Table(silent=options.json)
@@ -273,11 +255,6 @@ def read_options(name: str, tool: str) -> argparse.Namespace:
     add = parser.add_argument
     add("--lock", metavar="NAME", default=os.environ.get("LOCK") or None,
         help="the strategy of the second run [env: LOCK; default: the server's own]")
-    add("--base-urls", metavar="URL,URL", default=os.environ.get("BASE_URLS") or None,
-        help="the replicas [env: BASE_URLS; default: HOLDFAST_REPLICAS, from the environment or "
-             "from the running `holdfast up`]")
-    add("--data", metavar="FOLDER", default=os.environ.get("HOLDFAST_DATA") or None,
-        help="data folder of the running `holdfast up` [env: HOLDFAST_DATA; default: .holdfast]")
     add("--stock", type=between(1, 100_000), default=100, help="units on the shelf [%(default)s]")
     add("--orders", type=between(2, 200_000), default=400,
         help="orders of each run, more than the units [%(default)s]")
@@ -286,92 +263,10 @@ def read_options(name: str, tool: str) -> argparse.Namespace:
         help="extra time between read and write, in both runs [%(default)s]")
     add("--max-seconds", type=between(1, 600), default=60,
         help="a run is ended after this long [%(default)s]")
-    add("--json", action="store_true", help="print one JSON document instead of the table")
-    add("--yes-remote", action="store_true",
-        help="throw orders at a machine that is not this one; ask its owner first")
-    options = parser.parse_args()
+    add_shop(parser)
+    options = parsed(parser)
     if options.orders <= options.stock:
         parser.error("--orders must be more than --stock, or there is nothing to oversell")
-    if options.lock and not options.lock.replace("-", "").isalnum():
-        parser.error(f"--lock {options.lock!r} is no name of a strategy")
     if options.connections > options.orders:
         parser.error("--connections must not be more than --orders")
-    env = os.environ.get
-    options.user = Person(env("HOLDFAST_USER", "alice"), env("HOLDFAST_PASSWORD", "alice"),
-                          "HOLDFAST_USER and HOLDFAST_PASSWORD")
-    options.admin = Person(env("HOLDFAST_ADMIN", "admin"), env("HOLDFAST_ADMIN_PASSWORD", "admin"),
-                           "HOLDFAST_ADMIN and HOLDFAST_ADMIN_PASSWORD")
     return options
-
-
-def between(least: int, most: int) -> Callable[[str], int]:
-    """A whole number within bounds, for argparse."""
-    def number(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{value} is not between {least} and {most}")
-        return value
-    return number
-
-
-# ------------------------------------------------------------------- the tools
-
-
-def find_tool(name: str, installed: Path) -> str:
-    """The pinned tool of load/setup, or one of that name on the PATH."""
-    found = str(installed) if os.access(installed, os.X_OK) else shutil.which(name)
-    if not found:
-        raise Trouble(f"{name} is missing: run load/setup {name}")
-    return found
-
-
-def run_tools(commands: list[list[str]], seconds: float, env: Optional[dict] = None) -> list[str]:
-    """Runs them at the same time and gives what each printed. None of them outlives this call."""
-    started: list[tuple[subprocess.Popen, object, object]] = []
-    deadline = time.monotonic() + seconds
-    try:
-        for command in commands:
-            out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
-            started.append((subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
-                                             stderr=err, env=env), out, err))
-        for process, _, _ in started:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        return [output_of(*entry) for entry in started]
-    except subprocess.TimeoutExpired:
-        raise Trouble(f"the run took longer than {seconds:.0f} s and was ended; fewer --orders or "
-                      "more --max-seconds") from None
-    finally:
-        stop([process for process, _, _ in started])
-
-
-def output_of(process: subprocess.Popen, out, err) -> str:
-    """What it printed, or why it failed."""
-    out.seek(0)
-    err.seek(0)
-    if process.returncode != 0:
-        said = err.read().strip().splitlines()[-5:] or ["and said nothing"]
-        raise Trouble(f"{process.args[0]} failed ({process.returncode}): " + "\n  ".join(said))
-    return out.read()
-
-
-def stop(processes: list[subprocess.Popen]) -> None:
-    """Asks, waits, insists."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    for process in processes:
-        try:
-            process.wait(3)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def count(value) -> int:
-    """A number, or the length of a list."""
-    return value if isinstance(value, int) else len(value)
-
-
-def listed(counts: dict[str, int]) -> str:
-    """`3 sold out, 1 lock busy`"""
-    return ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))

@@ -1,6 +1,6 @@
 //! The composition root: puts one replica together and runs it until it is told to stop.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, HttpServer, web};
 use anyhow::{Context, anyhow, bail};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpSocket;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,11 @@ use crate::web::{Site, configure};
 
 /// Requests in flight get this long after a SIGTERM; then the process ends.
 const DRAIN_S: u64 = 3;
+/// So many connections wait to be accepted. Where no more may, the kernel lets the next one's
+/// packet fall, and its client sends it again after a second, and after three: so a refusal at once
+/// begins here. The 128 that are usual are few for a crowd; the kernel's own limit
+/// (`net.core.somaxconn`) is 4,096 too.
+const BACKLOG: u32 = 4_096;
 /// How often samples that nobody has asked for are put together.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Upper bounds of the histograms' buckets, in seconds.
@@ -53,7 +60,8 @@ impl Replica {
     /// # Errors
     /// What is wrong, and what to do about it.
     pub async fn build(options: &Serve) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(options.listen).with_context(|| {
+        raise_open_files();
+        let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
         })?;
         let port = listener.local_addr()?.port();
@@ -148,6 +156,25 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+/// As many files as this process may have open: every client is one, and the 1,024 that are usual
+/// are fewer than wait for two items. (They are usual for `select`, which nobody here uses.)
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "no more than {:?} files can be open at once", limit.current);
+    }
+}
+
+/// Binds the address, with room for a crowd. Must be called on a runtime.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A replica that comes back does not wait for the connections of the one before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
 }
 
 /// The shop of those options, for the replica of that name. Must be called on the main runtime.

@@ -1,5 +1,6 @@
-//! The load scripts tell the truth: off oversells, on does not, and a lock that does not hold is
-//! not praised. Needs the tools of `load/setup`, which `script/test` fetches first.
+//! The load scripts tell the truth: off oversells, on does not, a lock that does not hold is not
+//! praised, and what is too much is refused. Needs the tools of `load/setup`, which `script/test`
+//! fetches first.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -8,7 +9,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use common::Shop;
 
@@ -17,9 +18,10 @@ struct Told {
     story: Value,
 }
 
-async fn tell(script: &str, arguments: &'static [&'static str]) -> Told {
-    let shop = Shop::start(2).await;
-    let urls = [shop.replicas[0].base_url.as_str(), shop.replicas[1].base_url.as_str()].join(",");
+async fn tell(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Told {
+    let shop = Shop::start(replicas).await;
+    let urls: Vec<&str> = shop.replicas.iter().map(|it| it.base_url.as_str()).collect();
+    let urls = urls.join(",");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("load").join(script);
     let mut command = Command::new(script);
     command.args(arguments).arg("--json").env("BASE_URLS", urls);
@@ -48,12 +50,12 @@ fn assert_both_halves(told: &Told) {
 
 #[tokio::test]
 async fn the_story_with_oha_shows_both_halves() {
-    assert_both_halves(&tell("oversell-oha", &[]).await);
+    assert_both_halves(&tell(2, "oversell-oha", &[]).await);
 }
 
 #[tokio::test]
 async fn the_story_with_k6_shows_both_halves_and_counts_refusals_as_refusals() {
-    let told = tell("oversell-k6", &[]).await;
+    let told = tell(2, "oversell-k6", &[]).await;
     assert_both_halves(&told);
     let refused = told.story["on"]["refused"].as_object().unwrap();
     assert_eq!(refused.values().map(|n| n.as_i64().unwrap()).sum::<i64>(), 300, "{refused:?}");
@@ -61,7 +63,44 @@ async fn the_story_with_k6_shows_both_halves_and_counts_refusals_as_refusals() {
 
 #[tokio::test]
 async fn a_lock_that_does_not_hold_is_not_praised() {
-    let told = tell("oversell-oha", &["--lock", "local"]).await;
+    let told = tell(2, "oversell-oha", &["--lock", "local"]).await;
     assert_eq!(told.code, Some(1), "{:#}", told.story);
     assert_eq!(told.story["claim_shown"], false);
+}
+
+/// Half a second for a batch: the lock is the limit on any machine, and one replica's line is full
+/// after two seconds. What share was sold and how fast was refused is the machine's, so it may be
+/// told either way, but not wrongly.
+#[tokio::test]
+async fn the_story_of_too_much_load_is_complete_and_its_ledger_sound() {
+    let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];
+    let Told { code, story } = tell(1, "overload-k6", arguments).await;
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}: {story:#}"));
+    let search = story["search"].as_array().unwrap();
+    let rates: Vec<f64> = search.iter().map(|run| number(&run["sold_per_s"])).collect();
+    let best = number(&story["best_per_s"]);
+    assert!(rates.len() > 1 && rates.iter().all(|rate| (0.1..=best).contains(rate)), "{story:#}");
+    assert!((number(&story["asked_per_s"]) - 3.0 * best).abs() <= 1.0, "{story:#}");
+    let over = &story["over"];
+    assert_eq!(over["unexpected"], json!({}), "{story:#}");
+    let refused = number(&over["refused"]["overloaded"]);
+    assert!(refused > 0.0 && number(&over["accepted"]) > 0.0, "{story:#}");
+    for ledger in story["ledgers"].as_array().unwrap() {
+        assert_eq!((&ledger["ok"], &ledger["oversold"]), (&true.into(), &0.into()), "{story:#}");
+    }
+    let share = number(&over["sold_per_s"]) / best;
+    let at_once = over["refused_p99_ms"].as_f64().is_some_and(|p99| p99 < 100.0);
+    let (shown, verdict) = (code == Some(0), story["verdict"].as_str().unwrap());
+    assert_eq!(story["claim_shown"], shown);
+    assert!(!shown || (share >= 0.8 && at_once), "{story:#}");
+    assert!(matches!(code, Some(0..=2)), "{story:#}");
+    assert_eq!(verdict.starts_with("No result: "), code == Some(2), "{story:#}");
+}
+
+#[tokio::test]
+async fn what_can_be_carried_is_not_called_too_much() {
+    let arguments = &["--times", "1.1", "--clients", "1", "--seconds", "1", "--vus", "300"];
+    let Told { code, story } = tell(1, "overload-k6", arguments).await;
+    assert_eq!((&story["over"]["refused"], &story["claim_shown"]), (&json!({}), &false.into()));
+    assert!(matches!(code, Some(1 | 2)), "{code:?} {story:#}");
 }

@@ -146,6 +146,15 @@ impl Shop {
 
     /// One more replica; later variables win.
     pub fn add_replica(&mut self, env: &[(&str, &str)]) {
+        self.add_replica_by(Replica::start, env);
+    }
+
+    /// The same, started like that.
+    pub fn add_replica_by(
+        &mut self,
+        start: impl FnOnce(&[(&str, &str)]) -> Replica,
+        env: &[(&str, &str)],
+    ) {
         let url = self.database_url();
         let redis = &services().running.redis_url;
         let redlock = services().running.redlock_urls.join(",");
@@ -160,7 +169,7 @@ impl Shop {
             ("HOLDFAST_JOBS", "off"),
         ];
         all.extend(env);
-        self.replicas.push(Replica::start(&all));
+        self.replicas.push(start(&all));
     }
 
     /// Where the test's own database is.

@@ -14,7 +14,18 @@ pub struct Replica {
 impl Replica {
     /// Starts one on a free port and waits until it listens.
     pub fn start(env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        Self::run(Command::new(env!("CARGO_BIN_EXE_holdfast")), env)
+    }
+
+    /// The same, from a shell that gives it no more than so many open files, unless it asks.
+    pub fn start_with_files(files: usize, env: &[(&str, &str)]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
+        shell.arg(env!("CARGO_BIN_EXE_holdfast"));
+        Self::run(shell, env)
+    }
+
+    fn run(mut command: Command, env: &[(&str, &str)]) -> Self {
         command
             .arg("serve")
             .env("HOLDFAST_LISTEN", "127.0.0.1:0")

@@ -1,5 +1,8 @@
 //! The figures at `/metrics`: they carry their units, say what they mean, and move.
 
+use std::time::Instant;
+
+use futures_util::future::join_all;
 use reqwest::StatusCode;
 
 use crate::common::{Shop, body, until};
@@ -54,6 +57,34 @@ async fn every_lock_tells_how_long_it_was_waited_for_and_held() {
         assert_eq!((one("wait", "count") as u32, one("hold", "count") as u32), (1, 1));
         assert!(one("hold", "sum") >= f64::from(held_ms) / 1_000.0, "{figures}");
     }
+}
+
+/// Two replicas take turns: what one holds, the other waits for, and never both.
+#[tokio::test]
+async fn a_line_that_waits_for_its_next_turn_holds_nothing() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(1_000).await;
+    let began = Instant::now();
+    let client = async |replica| {
+        for _ in 0..6 {
+            let order = shop.order(&alice, replica, &sku, 1).header("Holdfast-Work-Ms", "100");
+            body(order.send().await.unwrap(), StatusCode::CREATED).await;
+        }
+    };
+    join_all((0..16).map(|n| client(n % 2))).await;
+    let held = async |replica, part| {
+        let line = format!("holdfast_lock_hold_seconds_{part}{{strategy=\"batched\"}}");
+        value(&figures(&shop, replica).await, &line).unwrap_or_default()
+    };
+    until("the last turns are over", async || {
+        held(0, "count").await >= 1.0 && held(1, "count").await >= 1.0
+    })
+    .await;
+    // A hand-off counts for both for a moment.
+    let both = held(0, "sum").await + held(1, "sum").await;
+    let all = began.elapsed().as_secs_f64();
+    assert!(both > 0.3 * all && both < 1.2 * all, "{both} s held in {all} s");
 }
 
 #[tokio::test]

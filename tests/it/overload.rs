@@ -7,13 +7,49 @@ use futures_util::future::join_all;
 use holdfast::shop::idempotency::{Claim, ORDERS_PATH, Stored};
 use holdfast::shop::{Key, UserId};
 use reqwest::StatusCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::common::{Shop, body, problem, until};
+use crate::common::{Replica, Shop, body, problem, until};
 use crate::figures::{figures, value};
 use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send};
 
 /// Two batches, which always fit: `ALWAYS` in `src/shop/combine/pace.rs`.
 const ROOM: usize = 512;
+/// More than wait to be accepted where nobody has asked for more (128).
+const CROWD: usize = 600;
+/// Longer than any connection takes that is not refused.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A replica that does not run accepts nobody: so many the kernel lets in by itself, and whoever
+/// comes then knocks again after a second, and after three. When it runs again it has all of them
+/// at once, though it was started with fewer files than that.
+#[tokio::test]
+async fn a_crowd_is_let_in_though_nobody_is_at_the_door() {
+    let most = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
+    // An old kernel lets in 128 whatever it is asked for.
+    let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(128).min(CROWD);
+    let mut shop = Shop::bare().await;
+    shop.add_replica_by(|env| Replica::start_with_files(CROWD / 2, env), &[]);
+    let replica = &shop.replicas[0];
+    let address = replica.base_url.strip_prefix("http://").unwrap();
+    replica.pause();
+    let mut crowd = Vec::new();
+    for n in 0..most {
+        let knock = timeout(PATIENCE, TcpStream::connect(address)).await;
+        crowd.push(knock.unwrap_or_else(|_| panic!("no room for more than {n}")).unwrap());
+    }
+    replica.resume();
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    for (n, connection) in crowd.iter_mut().enumerate() {
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut said = [0; 12];
+        let heard = timeout(PATIENCE, connection.read_exact(&mut said)).await;
+        heard.unwrap_or_else(|_| panic!("{n} are served, and no more")).unwrap();
+        assert_eq!(said, *b"HTTP/1.1 200");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_line_is_short_and_refuses_at_once() {

@@ -47,7 +47,7 @@ impl<W> Drop for Closing<W> {
 /// The lock, while a line has it.
 struct Tenure<W> {
     guards: Guards,
-    _holding: Holding,
+    holding: Holding,
     since: Instant,
     batches: u32,
     /// What was done for its first batch while the lock was waited for.
@@ -113,7 +113,7 @@ pub(super) async fn serve<W: Work>(shop: Shop, key: LockKey) {
         last = Instant::now();
         server.expected = Some(told.len() + server.lines.waiting(&server.key));
         if matches!(end, batch::End::Held) && !server.goes_on(&held) {
-            tenure = server.let_others(held.guards, told).await;
+            tenure = server.let_others(held.guards, held.holding, told).await;
             continue;
         }
         batch::answer(told, &mut server.tokens).await;
@@ -173,6 +173,7 @@ impl<W: Work> Server<W> {
     async fn let_others(
         &mut self,
         guards: Guards,
+        holding: Holding,
         told: Vec<(Member<W>, Told)>,
     ) -> Option<Tenure<W>> {
         let mut again = (self.expected > Some(1)).then(|| self.asking());
@@ -181,6 +182,8 @@ impl<W: Work> Server<W> {
             let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
         }
         guards.release().await;
+        // Not when the next turn comes: until then it is others who hold it.
+        drop(holding);
         batch::answer(told, &mut self.tokens).await;
         match again {
             Some(again) => self.wait_for(again).await,
@@ -225,9 +228,9 @@ impl<W: Work> Server<W> {
         waiting.answered();
         let why = match outcome {
             Ok(lock::Outcome::Acquired(guards)) => {
-                let _holding = Holding::begin(&BATCHED);
+                let holding = Holding::begin(&BATCHED);
                 let since = Instant::now();
-                return Some(Tenure { guards, _holding, since, batches: 0, early });
+                return Some(Tenure { guards, holding, since, batches: 0, early });
             }
             Ok(lock::Outcome::Busy(holder)) => Ok(Refusal::LockBusy(holder)),
             Ok(lock::Outcome::TimedOut { waited, holder }) => {
