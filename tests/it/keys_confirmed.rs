@@ -49,13 +49,13 @@ fn asked(mut command: Command) -> Asked {
 }
 
 impl Asked {
-    fn is_told(mut self, typed: &str) -> Output {
+    fn answer(mut self, typed: &str) -> Output {
         self.keyboard.write_all(typed.as_bytes()).unwrap();
         self.program.wait_with_output().unwrap()
     }
 
     /// The terminal is closed.
-    fn is_left_alone(self) -> Output {
+    fn leave_alone(self) -> Output {
         drop(self.keyboard);
         self.program.wait_with_output().unwrap()
     }
@@ -78,7 +78,7 @@ async fn the_right_word_removes_what_was_shown() {
     }
     assert!(!said.contains("holdfast:expiry"), "nor the shop's: {said}");
     assert_eq!(keep.count().await, 12, "nothing goes while it asks");
-    let told = printed(&asked.is_told("delete\n"));
+    let told = printed(&asked.answer("delete\n"));
     assert_eq!(told.lines().filter(|line| line.starts_with("removed ")).count(), 6, "{told}");
     assert_eq!(keep.count().await, 6, "the small ones and the shop's");
     assert!(keep.has(b"holdfast:expiry:{1}").await);
@@ -88,14 +88,14 @@ async fn the_right_word_removes_what_was_shown() {
 async fn any_other_word_removes_nothing_and_says_so() {
     let keep = seven_big_ones().await;
     for typed in ["\n", "y\n", "yes\n", "DELETE\n", "delete them\n", END_OF_INPUT] {
-        let output = asked(command(keep.url(), &["--delete-big"])).is_told(typed);
+        let output = asked(command(keep.url(), &["--delete-big"])).answer(typed);
         assert_eq!(output.status.code(), Some(1), "{typed:?}: {output:?}");
         let said = text(&output.stderr);
         assert_eq!(said.trim(), "Nothing was removed.", "{typed:?}");
         assert!(!text(&output.stdout).contains("removed "), "{typed:?}: {output:?}");
         assert_eq!(keep.count().await, 12, "{typed:?}");
     }
-    let json = asked(command(keep.url(), &["--delete-big", "--json"])).is_told("no\n");
+    let json = asked(command(keep.url(), &["--delete-big", "--json"])).answer("no\n");
     let told: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(told["top"].as_array().map(Vec::len), Some(6), "{told:#}");
     assert_eq!(told["deleted"], serde_json::json!([]), "{told:#}");
@@ -105,7 +105,7 @@ async fn any_other_word_removes_nothing_and_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_that_is_closed_has_not_said_yes() {
     let keep = seven_big_ones().await;
-    let output = asked(command(keep.url(), &["--delete-big"])).is_left_alone();
+    let output = asked(command(keep.url(), &["--delete-big"])).leave_alone();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = text(&output.stderr).to_lowercase();
     assert!(said.contains("nothing was removed"), "{said}");

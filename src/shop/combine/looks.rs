@@ -5,34 +5,37 @@
 //! the work that is done. So one look-up at a time, on one connection, serves all who have come
 //! meanwhile ([`super::coalesce`]).
 //!
-//! Does not guarantee the answer: who finds [`super::MOST_WAITING`] before them, who waits longer
-//! than [`LOOK_LIMIT`], and whoever asks while Postgres is away, is refused without it, because a
-//! refusal that comes late holds up more than it saves. Nor is an order looked for whose answer was
+//! Does not guarantee the answer: who finds [`super::MOST_WAITING`] before them, who would wait for
+//! longer than they want to, and whoever asks while Postgres is away, is refused without it, because
+//! a refusal that comes late holds up more than it saves. Nor is an order looked for whose answer was
 //! forgotten. So `overloaded` and `idempotency-key-in-flight` say nothing about the key but *ask
 //! again with the same one*; whatever it has done is told then, and is not done twice.
+
+use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
 use crate::shop::Shop;
-use crate::shop::idempotency::{Claim, LOOK_LIMIT, Stored};
+use crate::shop::idempotency::{Claim, Stored};
 
 /// Who asks. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Looks(Coalescer<(), Claim, Option<Stored>>);
 
 impl Looks {
-    /// What is stored under a key; nothing when nothing is, or when it can't be looked up now.
+    /// What is stored under a key; nothing when nothing is, or when it can't be looked up in that
+    /// time.
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
-    pub async fn look(&self, shop: &Shop, claim: &Claim) -> Option<Stored> {
+    pub async fn look(&self, shop: &Shop, claim: &Claim, within: Duration) -> Option<Stored> {
         let there = shop.clone();
         let call = move |claims: Vec<Claim>| {
             let there = there.clone();
             async move { there.look(&claims.iter().collect::<Vec<_>>()).await }
         };
         let asking = self.0.ask(shop, (), claim.clone(), call);
-        timeout(LOOK_LIMIT, asking).await.ok()?.ok().flatten()
+        timeout(within, asking).await.ok()?.ok().flatten()
     }
 }

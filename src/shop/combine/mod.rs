@@ -37,12 +37,13 @@ mod transaction;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sqlx::PgConnection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::idempotency::{Claim, ClaimRow};
+use super::idempotency::{Claim, ClaimRow, LOOK_LIMIT};
 use super::orders::place::Place;
 use super::payments::Pay;
 use super::stock::Exclusion;
@@ -57,6 +58,9 @@ pub use looks::Looks;
 
 /// So many may wait for one value in one process, however fast they are served.
 pub const MOST_WAITING: usize = 4_096;
+/// Whoever finds no room is to hear so at once: where Postgres is too busy to say sooner whether
+/// their key is finished, they may ask again. (A tenth of a second is what a person calls at once.)
+const REFUSED_WITHIN: Duration = Duration::from_millis(50);
 /// The largest batch.
 pub const MOST_AT_ONCE: usize = 256;
 
@@ -132,7 +136,9 @@ impl<W> Member<W> {
 pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Result<Outcome, Error> {
     let announced = match shop.combiner.pending.announce(work.claim()) {
         Ok(announced) => announced,
-        Err(refusal) => return finished_or(shop, work.claim(), Ok(refusal)).await,
+        Err(refusal) => {
+            return finished_or(shop, work.claim(), LOOK_LIMIT, Ok(refusal)).await;
+        }
     };
     let claim = work.claim().clone();
     let key = work.key();
@@ -149,7 +155,7 @@ pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Resu
         Joined::Full => {
             metrics::counter!("holdfast_line_full_total").increment(1);
             let full = Error::Overloaded(format!("too many requests wait for {key}"));
-            return finished_or(shop, &claim, Err(full)).await;
+            return finished_or(shop, &claim, REFUSED_WITHIN, Err(full)).await;
         }
     }
     answer.await.unwrap_or_else(|_| {
@@ -166,9 +172,10 @@ pub async fn run<W: Work>(shop: &Shop, conditions: &Conditions, work: W) -> Resu
 async fn finished_or(
     shop: &Shop,
     claim: &Claim,
+    within: Duration,
     why: Result<Refusal, Error>,
 ) -> Result<Outcome, Error> {
-    match shop.combiner.looks.look(shop, claim).await {
+    match shop.combiner.looks.look(shop, claim, within).await {
         Some(stored) => Ok(stored.into()),
         None => why.map(Outcome::Refused),
     }
