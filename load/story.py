@@ -6,8 +6,8 @@ sold. The claim is shown only if *off oversold and on did not*. A tool supplies 
 throws the orders and counts the answers (see `Throw`); everything else is here. Python's standard
 library only.
 
-Exit codes: 0 shown · 1 not shown, or answers nobody expected · 2 nothing was run (no server, no
-tool, wrong option) · 128 + n ended by signal n.
+Exit codes: 0 shown · 1 not shown, or answers nobody expected · 2 the story could not be told (no
+server, no tool, wrong option, out of time) · 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def read_options(name: str, tool: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"load/{name}",
         description=f"Shows with {tool} that the shop oversells without its lock and not with it.",
-        epilog="Exit code 0: shown. 1: not shown. 2: nothing was run. HOLDFAST_USER and "
+        epilog="Exit code 0: shown. 1: not shown. 2: the story could not be told. HOLDFAST_USER and "
                "HOLDFAST_PASSWORD (alice) buy, HOLDFAST_ADMIN and HOLDFAST_ADMIN_PASSWORD (admin) "
                "run the lab.")
     add = parser.add_argument
@@ -326,7 +326,9 @@ def find_tool(name: str, installed: Path) -> str:
 
 
 def run_tools(commands: list[list[str]], seconds: float, env: Optional[dict] = None) -> list[str]:
-    """Runs them at the same time and gives what each printed. None of them outlives this call."""
+    """Runs them at the same time and gives what each printed. None of them outlives this call.
+
+    `seconds` is with TOOL_GRACE_S, which is the tools' own and nothing to tell of."""
     started: list[tuple[subprocess.Popen, object, object]] = []
     deadline = time.monotonic() + seconds
     try:
@@ -338,8 +340,8 @@ def run_tools(commands: list[list[str]], seconds: float, env: Optional[dict] = N
             process.wait(max(0.0, deadline - time.monotonic()))
         return [output_of(*entry) for entry in started]
     except subprocess.TimeoutExpired:
-        raise Trouble(f"the run took longer than {seconds:.0f} s and was ended; fewer --orders or "
-                      "more --max-seconds") from None
+        raise Trouble(f"the run took longer than {seconds - TOOL_GRACE_S:.0f} s and was ended; fewer "
+                      "--orders or more --max-seconds") from None
     finally:
         stop([process for process, _, _ in started])
 
