@@ -297,8 +297,8 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
 }
 
 /// How to connect to that address. That a statement took a second is nothing to be warned of: the
-/// lab stops processes in the middle of theirs, and a migration, or a disk that is busy with others,
-/// takes its time. What is really too slow meets its timeout, and is told as an error.
+/// lab stops processes in the middle of theirs, and a migration, or a disk that is busy, takes its
+/// time. What is really too slow meets its timeout, and is told as an error.
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW))
