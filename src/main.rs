@@ -22,8 +22,8 @@ use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
-    // An audit's 1 means that the books are not sound, a lesson's that its claim was not shown; that
-    // it could not be looked at all is something else.
+    // An audit's 1 means that the books are not sound, a lesson's that its claim was not shown.
+    // That nobody could look is something else.
     let answers = matches!(cli.command, Command::Audit(_) | Command::Lesson(_));
     let failure = if answers { 2 } else { 1 };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
