@@ -118,7 +118,8 @@ def run_k6(k6: str, script: str, variables: dict[str, str], seconds: float,
 def run_tools(commands: list[list[str]], seconds: float, less: str,
               env: Optional[dict] = None) -> list[str]:
     """Runs them at the same time and gives what each printed. None of them outlives this call;
-    `less` says what to do when they take too long."""
+    `less` says what to do when they take too long, and `seconds` is with TOOL_GRACE_S, which is the
+    tools' own and nothing to tell of."""
     started: list[tuple[subprocess.Popen, object, object]] = []
     deadline = time.monotonic() + seconds
     try:
@@ -130,7 +131,8 @@ def run_tools(commands: list[list[str]], seconds: float, less: str,
             process.wait(max(0.0, deadline - time.monotonic()))
         return [output_of(*entry) for entry in started]
     except subprocess.TimeoutExpired:
-        raise Trouble(f"the run took longer than {seconds:.0f} s and was ended; {less}") from None
+        raise Trouble(f"the run took longer than {seconds - TOOL_GRACE_S:.0f} s and was ended; "
+                      f"{less}") from None
     finally:
         stop([process for process, _, _ in started])
 

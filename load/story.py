@@ -6,8 +6,8 @@ sold. The claim is shown only if *off oversold and on did not*. A tool supplies 
 throws the orders and counts the answers (see `Throw`); everything else is here. Python's standard
 library only.
 
-Exit codes: 0 shown · 1 not shown, or answers nobody expected · 2 nothing was run (no server, no
-tool, wrong option) · 128 + n ended by signal n.
+Exit codes: 0 shown · 1 not shown, or answers nobody expected · 2 the story could not be told (no
+server, no tool, wrong option, out of time) · 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def read_options(name: str, tool: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"load/{name}",
         description=f"Shows with {tool} that the shop oversells without its lock and not with it.",
-        epilog="Exit code 0: shown. 1: not shown. 2: nothing was run. HOLDFAST_USER and "
+        epilog="Exit code 0: shown. 1: not shown. 2: the story could not be told. HOLDFAST_USER and "
                "HOLDFAST_PASSWORD (alice) buy, HOLDFAST_ADMIN and HOLDFAST_ADMIN_PASSWORD (admin) "
                "run the lab.")
     add = parser.add_argument

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::middleware::from_fn;
 use actix_web::{App, HttpServer, web};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
@@ -67,6 +67,7 @@ impl Replica {
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
         let (unpaid_teller, unpaid_heard) = Teller::new();
+        let (rates, proxies) = checked(options)?;
         let shop = shop(options, &replica, unpaid_teller)?;
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
@@ -81,7 +82,8 @@ impl Replica {
             unpaid.work(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on)?;
-        let door = door(options, &shop)?;
+        let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
+        let door = Door::new(limiter, rates, proxies);
         let site = Site {
             shop,
             unpaid,
@@ -180,9 +182,6 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// The shop of those options, for the replica of that name. Must be called on the main runtime.
 fn shop(options: &Serve, replica: &str, unpaid: Teller) -> anyhow::Result<Shop> {
     let lock = &options.lock;
-    if options.redis_prefix.trim().is_empty() {
-        bail!("--redis-prefix must not be blank: whose keys are whose could not be told");
-    }
     let settings = Settings {
         prefix: options.redis_prefix.clone(),
         name: Some(replica.to_owned()),
@@ -215,8 +214,31 @@ fn shop(options: &Serve, replica: &str, unpaid: Teller) -> anyhow::Result<Shop> 
 /// at: ten times a minute for each name, which is 14,400 a day.
 const USUAL_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
-/// The limits of those options. The one place that says what holds where nothing was set.
-fn door(options: &Serve, shop: &Shop) -> anyhow::Result<Door> {
+/// A setting that can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag}: {why}")]
+pub struct Unusable {
+    /// As on the command line.
+    pub flag: &'static str,
+    /// What is wrong with it, and what would be right.
+    pub why: String,
+}
+
+/// Checks what the command line takes as it is written: the limits, the proxies, the prefix.
+///
+/// # Errors
+/// The first that can't be used.
+pub fn check(options: &Serve) -> Result<(), Unusable> {
+    checked(options).map(|_| ())
+}
+
+/// The limits of those options, and whose word is taken for who asks. The one place that says what
+/// holds where nothing was set.
+fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
+    if options.redis_prefix.trim().is_empty() {
+        let why = "it must not be blank: whose keys are whose could not be told".to_owned();
+        return Err(Unusable { flag: "--redis-prefix", why });
+    }
     let LimitSettings {
         limit_client,
         limit_address,
@@ -225,13 +247,12 @@ fn door(options: &Serve, shop: &Shop) -> anyhow::Result<Door> {
         trusted_proxies,
     } = &options.limits;
     let [client, address, sign_in, name] = USUAL_RATES;
-    let rate = |flag: &str, set: &Option<String>, usual: &'static str| {
+    let rate = |flag, set: &Option<String>, usual: &'static str| {
         let unset = if options.lab == Switch::On { "off" } else { usual };
-        let rate = match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(unset) {
+        Ok(match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(unset) {
             "off" => None,
-            text => Some(text.parse::<Rate>().map_err(|why| anyhow!("{flag}: {why}"))?),
-        };
-        anyhow::Ok(rate)
+            text => Some(text.parse::<Rate>().map_err(|why| Unusable { flag, why })?),
+        })
     };
     let rates = Rates {
         client: rate("--limit-client", limit_client, client)?,
@@ -239,10 +260,8 @@ fn door(options: &Serve, shop: &Shop) -> anyhow::Result<Door> {
         sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
     };
-    let proxies =
-        Proxies::read(trusted_proxies).map_err(|why| anyhow!("--trusted-proxies: {why}"))?;
-    let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
-    Ok(Door::new(limiter, rates, proxies))
+    let unusable = |why| Unusable { flag: "--trusted-proxies", why };
+    Ok((rates, Proxies::read(trusted_proxies).map_err(unusable)?))
 }
 
 /// How many threads a replica's main runtime has, beside one HTTP worker per core: half the cores.

@@ -10,10 +10,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use log::LevelFilter;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, PgConnection, PgPool, Postgres};
+use sqlx::{ConnectOptions as _, Connection, PgConnection, PgPool, Postgres};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -29,6 +30,9 @@ const ATTEMPT: Duration = Duration::from_millis(300);
 
 /// A server that is there lets one in sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What counts as a slow statement, in the log for those who look for one.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// One of so many connections may be borrowed before it is needed.
 const SPARE: usize = 4;
@@ -288,11 +292,16 @@ impl From<PgPool> for Pool {
 /// # Errors
 /// [`Error::Address`] when the address can't be read.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
-    let options = PgConnectOptions::from_str(url)
-        .map_err(Error::Address)?
-        .application_name("holdfast")
-        .options(SESSION);
+    let options = options(url)?.application_name("holdfast").options(SESSION);
     Ok(pool_of(options, size))
+}
+
+/// How to connect to that address. That a statement took a second is nothing to be warned of: the
+/// lab stops processes in the middle of theirs, and a migration, or a disk that is busy, takes its
+/// time. What is really too slow meets its timeout, and is told as an error.
+fn options(url: &str) -> Result<PgConnectOptions, Error> {
+    let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    Ok(options.log_slow_statements(LevelFilter::Debug, SLOW))
 }
 
 fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
@@ -310,7 +319,7 @@ fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
 /// # Errors
 /// [`Error::Unreachable`], with the reason.
 pub async fn reach(url: &str) -> Result<(), Error> {
-    let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    let options = options(url)?;
     let connect = sqlx::PgConnection::connect_with(&options);
     let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
     let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
@@ -323,7 +332,7 @@ pub async fn reach(url: &str) -> Result<(), Error> {
 /// # Errors
 /// When Postgres does not answer, or a migration fails (it is then not applied at all).
 pub async fn migrate(url: &str) -> Result<(), Error> {
-    let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    let options = options(url)?;
     let mut connection =
         sqlx::PgConnection::connect_with(&options).await.map_err(Error::Unreachable)?;
     MIGRATIONS.run(&mut connection).await?;

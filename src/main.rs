@@ -9,7 +9,8 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    Audit, Bench, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd, With,
+    self, Audit, Bench, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd,
+    With,
 };
 use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
@@ -21,8 +22,10 @@ use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
-    // The audit's 1 means that the books are not sound; that it could not look is something else.
-    let failure = if matches!(cli.command, Command::Audit(_)) { 2 } else { 1 };
+    // An audit's 1 means that the books are not sound, a lesson's that its claim was not shown.
+    // That nobody could look is something else.
+    let answers = matches!(cli.command, Command::Audit(_) | Command::Lesson(_));
+    let failure = if answers { 2 } else { 1 };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if matches!(cli.command, Command::Serve(_)) {
         runtime.worker_threads(app::main_threads());
@@ -71,6 +74,11 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
     let strategy = app::strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
         bail!("the lock redlock needs several Redis: add --redlock 5");
+    }
+    // Nor what else they would refuse.
+    let settings = options.settings_of_replicas().map_err(anyhow::Error::msg)?;
+    if let Err(unusable) = app::check(&settings) {
+        bail!("{}: {}", config::variable(unusable.flag), unusable.why);
     }
     let options = UpOptions {
         replicas: options.replicas,

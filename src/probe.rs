@@ -112,6 +112,12 @@ impl Seen {
     pub fn value(key: impl Into<String>, value: i64) -> Self {
         Self { key: key.into(), value: Some(value), fence: None }
     }
+
+    /// The same under the fence of its lock, where that has one.
+    #[must_use]
+    pub fn under(self, fence: Option<i64>) -> Self {
+        Self { fence, ..self }
+    }
 }
 
 /// One line of a trace.
@@ -193,6 +199,12 @@ impl Probe {
             let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
             watch.board.hold(watch.request_id, point, end.min(pause.until)).await;
         }
+    }
+
+    /// Whether anybody keeps what is seen.
+    #[must_use]
+    pub fn records(&self) -> bool {
+        matches!(self, Probe::Lab(watch) if watch.record)
     }
 
     /// What was seen, in order; `None` when no trace was asked for.

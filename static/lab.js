@@ -104,6 +104,7 @@ function follow() {
     const pays = wanted.journey === "pay";
     const last = progress.samples.at(-1);
     if (last) {
+      document.getElementById("now").hidden = false;
       for (const cell of live.querySelectorAll("[data-figure]")) {
         const name = cell.dataset.figure;
         cell.textContent = figure(name, last[name], pays);

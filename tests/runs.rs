@@ -4,10 +4,13 @@
 
 mod common;
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, Response, StatusCode};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use common::until;
 use common::up::{Up, state_of};
@@ -213,6 +216,10 @@ async fn absurd_wishes_are_refused_with_what_would_be_right() {
         (json!({ "strategies": ["owner"], "ttl_ms": 9 }), "ttl_ms"),
         (json!({ "strategies": ["owner"], "wait": "notify" }), "wait"),
         (json!({ "strategies": ["none"], "replicas": 0 }), "replicas"),
+        (json!({ "strategies": ["none"], "replicas": 99_999_999_999_u64 }), "replicas"),
+        (json!({ "lesson": "big-key", "stock": 5 }), "stock"),
+        (json!({ "lesson": "lost-update", "ttl_ms": 500 }), "ttl_ms"),
+        (json!({ "lesson": "lost-update", "journey": "pay" }), "journey"),
         (json!({ "lesson": "nothing" }), "lesson"),
         (json!({ "lesson": "lost-update", "strategies": ["none"] }), "strategies"),
         (
@@ -274,11 +281,81 @@ async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one
 }
 
 #[tokio::test]
+async fn a_lesson_whose_knobs_leave_nothing_to_show_says_why() {
+    let lab = Lab::open().await;
+    for (name, stock, buyers, orders, why) in [
+        ("lost-update", 0, 1, 1, "there are 0 units"),
+        ("lost-update", 50, 8, 50, "enough for everybody"),
+        ("one-replica", 5, 1, 10, "there is 1 buyer"),
+        ("waiting", 3, 4, 12, "not all can be served"),
+        ("wrong-key", 4, 4, 1, "there is 1 order"),
+    ] {
+        let wanted = json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
+        let run = lab.ended(&lab.begin(&wanted).await).await;
+        let verdict = run["verdict"].as_str().unwrap();
+        assert_eq!(run["claim_shown"], false, "{name}: {verdict}");
+        assert!(verdict.starts_with("not shown, because") && verdict.contains(why), "{verdict}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_leaves_a_lesson_is_told_where_it_goes_on_and_the_next_one_what_it_waits_for() {
+    let lab = Lab::open().await;
+    let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
+    let id = lab.begin(&long).await;
+    let mut lesson = lesson("lost-update", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(lesson.stderr.take().unwrap()).lines();
+    let waits = told.next_line().await.unwrap().unwrap();
+    assert!(waits.contains("waiting for another run") && waits.contains(&id), "{waits}");
+    let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
+    // Its heading: it has begun.
+    out.next_line().await.unwrap().unwrap();
+    let pid = Pid::from_raw(lesson.id().unwrap().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let left = told.next_line().await.unwrap().unwrap();
+    assert!(left.contains("interrupted; the run goes on in the shop"), "{left}");
+    let run = left.rsplit('/').next().unwrap();
+    assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
+    assert_eq!(lab.ended(run).await["state"], "done");
+}
+
+#[tokio::test]
+async fn a_lesson_whose_shop_is_stopped_says_so() {
+    let lab = Lab::open().await;
+    let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
+    out.next_line().await.unwrap().unwrap();
+    let _data = lab.up.stop();
+    let ended = lesson.wait_with_output().await.unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(told.contains("the shop was stopped before the run was over"), "{told}");
+    assert_eq!(ended.status.code(), Some(2), "{told}");
+}
+
+#[tokio::test]
+async fn with_its_lab_off_a_shop_is_left_alone_and_the_lesson_has_one_of_its_own() {
+    let lab = Lab::at(Up::start(&["--lab", "off"])).await;
+    let said = lesson("dead-holder", &lab.up).output().await.unwrap();
+    let (text, told) =
+        (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success() && text.contains("SHOWN:"), "{text}{told}");
+    assert!(told.contains("lab of the shop on") && told.contains("a shop of its own"), "{told}");
+    let unknown = lesson("nothing", &lab.up).output().await.unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+/// `holdfast lesson` at that shop.
+fn lesson(name: &str, up: &Up) -> tokio::process::Command {
+    let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    lesson.args(["lesson", name, "--data"]).arg(up.data());
+    lesson.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    lesson
+}
+
+#[tokio::test]
 async fn a_lesson_in_a_terminal_ends_with_its_verdict() {
     let lab = Lab::open().await;
-    let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
-    lesson.args(["lesson", "lost-update", "--data"]).arg(lab.up.data());
-    let said = lesson.output().await.unwrap();
+    let said = lesson("lost-update", &lab.up).output().await.unwrap();
     let text = String::from_utf8(said.stdout).unwrap();
     assert!(said.status.success(), "{text}");
     for part in ["lesson 1 · lost-update", "SHOWN:", "read 10", "NOT SOUND", "The whole run: http"]

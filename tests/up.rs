@@ -151,10 +151,14 @@ async fn whatever_crashes_is_started_again_and_service_returns() {
 #[tokio::test]
 async fn a_start_that_fails_half_way_stops_what_it_started() {
     let place = Place::new();
-    let failed = run(place.command().env("HOLDFAST_POOL_SIZE", "many")).await;
-    let said = refusal(&failed);
-    assert!(said.contains("ended before it was ready"), "{said}");
-    assert!(said.contains("many"), "the log is quoted: {said}");
+    // Postgres runs by the time that Redis is started.
+    let stub = place.path.join("redis-server");
+    fs::write(&stub, "#!/bin/sh\necho 'its last words'\nexit 3\n").expect("a file");
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = format!("{}:{}", place.path.display(), std::env::var("PATH").expect("a PATH"));
+    let said = refusal(&run(place.command().env("PATH", path)).await);
+    assert!(said.contains("Redis ended before it was ready"), "{said}");
+    assert!(said.contains("its last words"), "the log is quoted: {said}");
     assert!(!place.data().join("pids").exists(), "everything was stopped");
     Running::start(&place, &[]).await.stop().await;
 }
@@ -175,6 +179,25 @@ async fn a_taken_port_is_found_before_anything_starts() {
     assert!(said.contains(&format!("127.0.0.1:{}", place.port + 1)), "{said}");
     assert!(said.contains("--listen"), "{said}");
     assert!(!place.data().join("postgres").exists());
+}
+
+#[tokio::test]
+async fn what_the_replicas_would_refuse_is_refused_before_anything_starts() {
+    let place = Place::new();
+    for (variable, wrong, right) in [
+        ("HOLDFAST_LOCK_TTL_MS", "0", "1000 to 600000"),
+        ("HOLDFAST_PAY_WITHIN_S", "-5", "1 to 604800"),
+        ("HOLDFAST_POOL_SIZE", "many", "1 to 500"),
+        ("HOLDFAST_JOBS", "perhaps", "on, off"),
+        ("HOLDFAST_LIMIT_CLIENT", "banana", "50/s:200"),
+        ("HOLDFAST_TRUSTED_PROXIES", "everybody", "10.0.0.0/8"),
+        ("HOLDFAST_REDIS_PREFIX", " ", "blank"),
+    ] {
+        let said = refusal(&run(place.command().env(variable, wrong)).await);
+        assert!(said.contains(variable) && said.contains(right), "{said}");
+        assert!(!said.contains("--"), "`up` has no such flag: {said}");
+        assert!(!place.data().exists(), "{variable}");
+    }
 }
 
 #[tokio::test]

@@ -48,6 +48,15 @@ const NODES: u16 = 3;
 /// Emptying and auditing, more or less.
 const AROUND: Duration = Duration::from_secs(1);
 
+/// How long that is, for people: as exact as it is known, and never less.
+fn in_words(seconds: f64) -> String {
+    // Nobody is told of 100 seconds.
+    if seconds <= 90.0 {
+        return format!("{:.0} seconds", (seconds / 10.0).ceil() * 10.0);
+    }
+    format!("{:.0} minutes", (seconds / 60.0).ceil())
+}
+
 /// What is to be measured, and where it goes to.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -144,8 +153,8 @@ async fn measure(
     let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * programme.len() as u32;
-    let minutes = all as f64 * (length + stand::warm_up(length) + AROUND).as_secs_f64() / 60.0;
-    eprintln!("{all} runs, {:.0} minutes or so …", minutes.ceil());
+    let takes = (length + stand::warm_up(length) + AROUND).as_secs_f64() * f64::from(all);
+    eprintln!("{all} run{}, {} or so …", if all == 1 { "" } else { "s" }, in_words(takes));
     for number in 1..=options.rounds {
         let mut order = programme.clone();
         if number % 2 == 0 {
@@ -197,4 +206,18 @@ async fn best_pool(
         }
     }
     Ok(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_it_takes_is_told_in_seconds_first() {
+        for (seconds, words) in
+            [(24.0, "30 seconds"), (90.0, "90 seconds"), (91.0, "2 minutes"), (601.0, "11 minutes")]
+        {
+            assert_eq!(in_words(seconds), words);
+        }
+    }
 }

@@ -49,6 +49,8 @@ pub struct RunningUp {
     pub redlock_urls: Vec<String>,
     /// The replicas' base URLs.
     pub replicas: Vec<String>,
+    /// Whether its lab is on.
+    pub lab: bool,
 }
 
 impl Folder {
@@ -137,11 +139,14 @@ impl Folder {
     /// Tells others how to reach us.
     pub(super) fn write_env(&self, running: &RunningUp) -> Result<()> {
         let text = format!(
-            "DATABASE_URL='{}'\nREDIS_URL='{}'\nREDLOCK_URLS='{}'\nHOLDFAST_REPLICAS='{}'\n",
+            "DATABASE_URL='{}'\nREDIS_URL='{}'\nREDLOCK_URLS='{}'\nHOLDFAST_REPLICAS='{}'\n\
+             HOLDFAST_UP_LAB='{}'\n",
             running.database_url,
             running.redis_url,
             running.redlock_urls.join(","),
-            running.replicas.join(",")
+            running.replicas.join(","),
+            // Not HOLDFAST_LAB: whoever sources this file has not turned on the lab of his own.
+            if running.lab { "on" } else { "off" },
         );
         write_private(&self.path.join("env"), &text)
     }
@@ -172,6 +177,7 @@ fn parse_env(text: &str) -> Option<RunningUp> {
         redis_url: value("REDIS_URL")?,
         redlock_urls: list(&value("REDLOCK_URLS").unwrap_or_default()),
         replicas: list(&value("HOLDFAST_REPLICAS")?),
+        lab: value("HOLDFAST_UP_LAB").is_none_or(|lab| lab == "on"),
     })
 }
 
@@ -243,11 +249,13 @@ mod tests {
     fn env_is_read_as_it_is_written() {
         let text = "DATABASE_URL='postgres:///holdfast?host=/tmp/x&port=5432'\n\
                     REDIS_URL='redis+unix:///tmp/x/redis.sock'\n\
-                    HOLDFAST_REPLICAS='http://127.0.0.1:1,http://127.0.0.1:2'\n";
+                    HOLDFAST_REPLICAS='http://127.0.0.1:1,http://127.0.0.1:2'\n\
+                    HOLDFAST_UP_LAB='off'\n";
         let read = parse_env(text).expect("it is whole");
         assert_eq!(read.database_url, "postgres:///holdfast?host=/tmp/x&port=5432");
         assert_eq!(read.redis_url, "redis+unix:///tmp/x/redis.sock");
         assert_eq!(read.replicas, ["http://127.0.0.1:1", "http://127.0.0.1:2"]);
+        assert!(!read.lab);
         assert_eq!(parse_env("DATABASE_URL='x'\n"), None);
     }
 }

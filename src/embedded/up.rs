@@ -117,6 +117,7 @@ async fn run(
         redis_url: redis::url(&sockets, redis::MAIN),
         redlock_urls: nodes(options).map(|node| redis::url(&sockets, &node)).collect(),
         replicas: addresses.iter().copied().map(replicas::base_url).collect(),
+        lab: options.lab,
     };
     progress("preparing the database …");
     prepare(&running.database_url).await.map_err(Error::Prepare)?;

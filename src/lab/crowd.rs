@@ -5,11 +5,17 @@ use super::stage::Stage;
 
 /// So many buyers and orders, and so much work, unless the visitor turned a knob.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Crowd {
-    pub(super) stock: i64,
-    pub(super) buyers: u32,
-    pub(super) orders: u32,
-    pub(super) work_ms: u64,
+pub struct Crowd {
+    /// Units on the shelf.
+    pub stock: i64,
+    /// Buyers at once.
+    pub buyers: u32,
+    /// Orders in all.
+    pub orders: u32,
+    /// Extra work between read and write.
+    pub work_ms: u64,
+    /// Whether any of its strategies has a lease that could be another.
+    pub lease: bool,
 }
 
 impl Crowd {
@@ -22,5 +28,67 @@ impl Crowd {
         wanted.orders = wanted.orders.or(Some(self.orders));
         wanted.work_ms = wanted.work_ms.or(Some(self.work_ms));
         wanted.specs(stage.replicas())
+    }
+}
+
+/// Why nobody of that crowd can come between another's read and write, by its numbers alone.
+pub(super) fn nobody_meets(spec: &Spec) -> Option<String> {
+    match spec {
+        Spec { stock: 0, .. } => Some("there are 0 units, and nobody can have one".to_owned()),
+        // No more buyers than orders.
+        Spec { orders: 1, .. } => Some("there is 1 order, which meets no other".to_owned()),
+        Spec { buyers: 1, .. } => Some("there is 1 buyer, who orders in turn".to_owned()),
+        _ => None,
+    }
+}
+
+/// Why no unit can be sold twice.
+pub(super) fn nothing_runs_out(spec: &Spec) -> Option<String> {
+    let enough = i64::try_from(spec.orders).is_ok_and(|orders| orders <= spec.stock);
+    let (orders, stock) = (spec.orders, spec.stock);
+    nobody_meets(spec).or_else(|| {
+        enough.then(|| format!("there are {stock} units for {orders} orders: enough for everybody"))
+    })
+}
+
+/// Why not everybody can have one.
+pub(super) fn something_runs_out(spec: &Spec) -> Option<String> {
+    let short = i64::try_from(spec.orders).is_ok_and(|orders| orders > spec.stock);
+    let (orders, stock) = (spec.orders, spec.stock);
+    nobody_meets(spec).or_else(|| {
+        short.then(|| format!("there are {stock} units for {orders} orders: not all can be served"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::run::Wanted;
+
+    fn spec(stock: i64, buyers: u32, orders: u32) -> Spec {
+        let wanted = Wanted {
+            strategies: vec!["none".to_owned()],
+            stock: Some(stock),
+            buyers: Some(buyers),
+            orders: Some(orders),
+            ..Wanted::default()
+        };
+        wanted.specs(2).remove(0)
+    }
+
+    #[test]
+    fn numbers_that_can_show_nothing_are_told_as_such() {
+        for (alone, word) in
+            [(spec(0, 16, 400), "0 units"), (spec(5, 16, 1), "1 order"), (spec(5, 1, 9), "1 buyer")]
+        {
+            for why in [nobody_meets(&alone), nothing_runs_out(&alone), something_runs_out(&alone)]
+            {
+                assert!(why.as_deref().is_some_and(|why| why.contains(word)), "{why:?}");
+            }
+        }
+        assert_eq!(nobody_meets(&spec(5, 2, 2)), None);
+        let (scarce, plenty) = (spec(9, 2, 10), spec(10, 2, 10));
+        assert!(nothing_runs_out(&scarce).is_none() && nothing_runs_out(&plenty).is_some());
+        assert!(something_runs_out(&scarce).is_some() && something_runs_out(&plenty).is_none());
     }
 }

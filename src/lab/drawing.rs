@@ -140,9 +140,8 @@ fn swimlane(lanes: &[&Lane]) -> String {
     events.sort_by_key(|(_, event)| event.t_us);
     let more = events.len().saturating_sub(MOST_EVENTS);
     for (lane, event) in events.into_iter().take(MOST_EVENTS) {
-        let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
         let at = ms(event.t_us.saturating_sub(begin));
-        text += &format!("  {at:>10}  {:width$}  {}{fence}\n", lane.label, words(event));
+        text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, words(event));
     }
     if more > 0 {
         text += &format!("  … and {more} more, on the run's page\n");
@@ -205,11 +204,13 @@ fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
 /// One event as a sentence's end.
 fn words(event: &LaneEvent) -> String {
     let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
+    // Where it matters: on getting the lock, and on what is read and written under it.
+    let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
     match event.event.as_str() {
         "wait" => "asks for the lock".to_owned(),
-        "held" => "has the lock".to_owned(),
-        "read" => format!("reads{value}"),
-        "write" => format!("writes{value}"),
+        "held" => format!("has the lock{fence}"),
+        "read" => format!("reads{value}{fence}"),
+        "write" => format!("writes{value}{fence}"),
         "commit" => "is about to commit".to_owned(),
         "committed" => "has committed".to_owned(),
         "release" => "is done with the lock".to_owned(),
@@ -218,7 +219,7 @@ fn words(event: &LaneEvent) -> String {
         "paused" => "is stopped from outside".to_owned(),
         "resumed" => "goes on".to_owned(),
         "killed" => "is killed".to_owned(),
-        other => format!("{other}{value}"),
+        other => format!("{other}{value}{fence}"),
     }
 }
 

@@ -18,7 +18,7 @@ pub mod wishes;
 
 mod arm;
 mod by_hand;
-mod crowd;
+pub mod crowd;
 mod drawing;
 mod faults;
 mod house;

@@ -42,7 +42,7 @@ pub struct Wanted {
     /// From which the arrivals are drawn: the same for every arm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// How many of the replicas are asked: all if not said.
+    /// How many of the replicas are asked: 1 to 16; all, or as many as there are, if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
     /// What goes wrong meanwhile.

@@ -3,9 +3,10 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -59,41 +60,70 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
     };
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut own = None;
+    // Where the run is to be seen, when it goes on in a shop that goes on.
+    let page = OnceLock::new();
     let playing = async {
         let running = match read_env(&asked.data) {
-            Some(running) => running,
-            None => {
+            Some(running) if running.lab => running,
+            theirs => {
+                if theirs.is_some() {
+                    eprintln!("the lab of the shop on {} is off", asked.data.display());
+                }
                 let pool_sizes = vec![POOL_SIZE; 2];
                 let plan = Plan { name: "lesson", pool_sizes, nodes: 0, jobs: true };
                 own.insert(OwnShop::start(&asked.program, &plan)?).ready().await?
             }
         };
-        let run = at(&running, lesson, asked.json).await?;
-        if let (false, None, Some(page)) = (asked.json, &own, running.replicas.first()) {
-            println!("\nThe whole run: {page}/lab/runs/{}", run.id);
+        let pool = db::pool(&running.database_url, 2)?;
+        db::reach(&running.database_url).await?;
+        let id = begin(&pool, &running, lesson).await?;
+        if let (None, Some(replica)) = (&own, running.replicas.first()) {
+            let _ = page.set(address_of(replica, id));
+        }
+        let run = shown(&pool, id, lesson, asked.json).await?;
+        if let (false, Some(page)) = (asked.json, page.get()) {
+            println!("\nThe whole run: {page}");
         }
         ensure!(run.state == State::Done, "{}", run.outcome.verdict);
         Ok(run.outcome.claim_shown == Some(true))
     };
     let played = tokio::select! {
         played = playing => played,
-        _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted")),
-        _ = stop.1.recv() => Err(anyhow::anyhow!("terminated")),
+        _ = stop.0.recv() => Err(left("interrupted", page.get())),
+        _ = stop.1.recv() => Err(left("terminated", page.get())),
     };
-    if let Some(own) = own {
-        own.stop().await;
+    match own {
+        Some(own) => {
+            own.stop().await;
+            played
+        }
+        // Its Postgres has gone, and that is not what is the matter.
+        None if played.is_err() && page.get().is_some() && read_env(&asked.data).is_none() => {
+            bail!("the shop was stopped before the run was over")
+        }
+        None => played,
     }
-    played
 }
 
-async fn at(running: &RunningUp, lesson: &Lesson, json: bool) -> anyhow::Result<Run> {
-    let pool = db::pool(&running.database_url, 2)?;
-    db::reach(&running.database_url).await?;
-    let id = begin(&pool, lesson).await?;
+/// The address of a run at that replica.
+fn address_of(replica: &str, id: Uuid) -> String {
+    format!("{replica}/lab/runs/{id}")
+}
+
+/// Why nobody looks on any more; the shop carries the run out to its end.
+fn left(why: &str, page: Option<&String>) -> anyhow::Error {
+    match page {
+        Some(page) => anyhow!("{why}; the run goes on in the shop: {page}"),
+        None => anyhow!("{why}"),
+    }
+}
+
+/// Draws a run as it goes on, and what came of it.
+async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<Run> {
     if !json {
         print!("{}", drawing::heading(lesson));
     }
-    let run = follow(&pool, id, json).await?;
+    let run = follow(pool, id, json).await?;
     if json {
         println!("{}", serde_json::to_string_pretty(&run)?);
     } else {
@@ -103,17 +133,22 @@ async fn at(running: &RunningUp, lesson: &Lesson, json: bool) -> anyhow::Result<
 }
 
 /// Asks for it, as soon as nobody else's run goes on.
-async fn begin(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
+async fn begin(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let wanted = Wanted { lesson: Some(lesson.name.to_owned()), ..Wanted::default() };
     let end = Instant::now() + BEGIN_WITHIN;
+    let mut waits_for = None;
     loop {
         let why = match store::ask(pool, &wanted, None).await? {
             Queued::Queued(id) => return Ok(id),
-            Queued::Busy(other) => format!("run {other} goes on; try again when it is over"),
-            Queued::Nobody => {
-                "the lab does not open; is the `holdfast up` there started with --lab on?"
-                    .to_owned()
+            Queued::Busy(other) => {
+                let at = running.replicas.first().map(|replica| address_of(replica, other));
+                let at = at.unwrap_or_else(|| other.to_string());
+                if waits_for.replace(other) != Some(other) {
+                    eprintln!("waiting for another run to end: {at}");
+                }
+                format!("another run goes on; try again when it is over: {at}")
             }
+            Queued::Nobody => "the lab there does not open; what `up` says tells why".to_owned(),
         };
         ensure!(Instant::now() < end, "{why}");
         sleep(LOOK_EVERY).await;

@@ -1,7 +1,7 @@
 //! What can be asked for, checked: what is wrong with it, and the arms that it makes.
 
 use super::arm::Spec;
-use super::lessons;
+use super::lessons::{self, Lesson};
 use super::run::Wanted;
 use super::wishes::TTL_RANGE_MS;
 use crate::lock::Wait;
@@ -12,6 +12,8 @@ pub const MOST_BUYERS: usize = 64;
 const MOST_ARMS: usize = 6;
 const MOST_STOCK: i64 = 10_000;
 const MOST_ORDERS: u32 = 5_000;
+/// As many as an `up` has at most.
+const MOST_REPLICAS: usize = 16;
 const MOST_WORK_MS: u64 = 1_000;
 const MOST_FAULT_MS: u64 = 10_000;
 
@@ -21,11 +23,14 @@ impl Wanted {
     pub fn wrong(&self) -> Option<(&'static str, String)> {
         let out = |field, range: &str| Some((field, range.to_owned()));
         match (&self.lesson, self.strategies.len()) {
-            (Some(name), 0) => {
-                if lessons::named(name).is_none() {
-                    return Some(("lesson", format!("one of {}", lessons::names())));
+            (Some(name), 0) => match lessons::named(name) {
+                None => return Some(("lesson", format!("one of {}", lessons::names()))),
+                Some(lesson) => {
+                    if let Some(field) = self.of_no_use(lesson) {
+                        return Some((field, format!("the lesson {name} does not use it")));
+                    }
                 }
-            }
+            },
             (Some(_), _) => return out("strategies", "a lesson brings its own"),
             (None, 1..=MOST_ARMS) => {}
             (None, _) => return out("strategies", "1 to 6 of them"),
@@ -48,10 +53,28 @@ impl Wanted {
         if self.ttl_ms.is_some_and(|ttl| !TTL_RANGE_MS.contains(&ttl)) {
             return out("ttl_ms", "10 to 60,000 ms");
         }
-        if self.replicas == Some(0) {
-            return out("replicas", "at least 1");
+        if self.replicas.is_some_and(|replicas| !(1..=MOST_REPLICAS).contains(&replicas)) {
+            return out("replicas", "1 to 16");
         }
         self.wrong_wait().or_else(|| self.wrong_fault())
+    }
+
+    /// Something that was said and that changes nothing about that lesson.
+    fn of_no_use(&self, lesson: &Lesson) -> Option<&'static str> {
+        let (crowd, lease) = (lesson.crowd.is_some(), lesson.crowd.is_some_and(|c| c.lease));
+        let said = [
+            ("stock", self.stock.is_some(), crowd),
+            ("buyers", self.buyers.is_some(), crowd),
+            ("orders", self.orders.is_some(), crowd),
+            ("work_ms", self.work_ms.is_some(), crowd),
+            ("seed", self.seed.is_some(), crowd),
+            ("ttl_ms", self.ttl_ms.is_some(), lease),
+            ("journey", self.journey.is_some(), false),
+            ("wait", self.wait.is_some(), false),
+            ("replicas", self.replicas.is_some(), false),
+            ("fault", self.fault.is_some(), false),
+        ];
+        said.into_iter().find(|(_, said, used)| *said && !used).map(|(field, ..)| field)
     }
 
     fn wrong_wait(&self) -> Option<(&'static str, String)> {

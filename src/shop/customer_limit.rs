@@ -50,7 +50,7 @@ use super::idempotency::Claim;
 use super::stock::{self, StockReading};
 use super::{Answer, Conditions, Error, Outcome, Refusal, Shop, Sku, UserId};
 use crate::lock::LockKey;
-use crate::probe::{Point, Seen};
+use crate::probe::Point;
 
 /// The largest limit: more than that nobody can order at once anyway.
 pub const LARGEST_LIMIT: i64 = super::orders::MOST_UNITS;
@@ -181,7 +181,7 @@ impl Errand for SetLimit {
         // Read as orders read it: that is where a strategy may take its lock.
         let readings = stock::read_stock(tx, held.strategy, &[self.sku.to_string()]).await?;
         let key = self.sku.lock_key();
-        let read = readings.iter().map(|reading| Seen::value(key.as_str(), reading.stock));
+        let read = readings.iter().map(|reading| held.seen(&key, reading.stock));
         held.probe.at(Point::Read, read).await;
         let item = sqlx::query_as!(
             catalog::ItemRow,

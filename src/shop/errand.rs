@@ -87,6 +87,14 @@ pub struct Held<'a> {
     pub request_id: uuid::Uuid,
 }
 
+impl Held<'_> {
+    /// A value that was read or written, under the fence of its lock.
+    #[must_use]
+    pub fn seen(&self, key: &LockKey, value: i64) -> Seen {
+        Seen::value(key.as_str(), value).under(self.exclusion.fence_of(key))
+    }
+}
+
 /// Runs an errand from its token to its answer.
 ///
 /// All of it happens in a task on the main runtime: what is opened there outlives the worker that
@@ -285,7 +293,7 @@ async fn in_one_transaction<E: Errand>(
         Step::Unacknowledged(error) => settle(shop, errand, error).await,
     };
     if matches!(end, End::GiveBack(Ok(Outcome::Done(_)))) {
-        conditions.probe.at(Point::Committed, seen(errand)).await;
+        conditions.probe.at(Point::Committed, seen(errand, &taken.guards)).await;
     }
     end
 }
@@ -315,7 +323,7 @@ async fn transaction<E: Errand>(
                 if conditions.strategy.release == Release::BeforeCommit {
                     taken.give_back_early(conditions).await;
                 }
-                conditions.probe.at(Point::Commit, seen(errand)).await;
+                conditions.probe.at(Point::Commit, seen(errand, &taken.guards)).await;
                 Ok((tx, answer))
             }
             Ok(Body::Refused(refusal)) => {
@@ -423,6 +431,6 @@ async fn settle<E: Errand>(shop: &Shop, errand: &E, error: Error) -> End {
     }
 }
 
-fn seen<E: Errand>(errand: &E) -> impl Iterator<Item = Seen> {
-    errand.keys().into_iter().map(|key| Seen::key(key.as_str()))
+fn seen<E: Errand>(errand: &E, guards: &Guards) -> impl Iterator<Item = Seen> {
+    errand.keys().into_iter().map(|key| Seen::key(key.as_str()).under(guards.fence(&key)))
 }

@@ -9,7 +9,7 @@ use super::idempotency::Claim;
 use super::stock::{self, Origin};
 use super::{Answer, Conditions, Error, LARGEST, Outcome, Refusal, Shop, Sku, catalog, ledger};
 use crate::lock::{LockKey, Priority};
-use crate::probe::{Point, Seen};
+use crate::probe::Point;
 
 /// Words that the ledger uses for what the shop itself does.
 const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
@@ -36,7 +36,7 @@ pub async fn restock(
     what: Restocking,
 ) -> Result<Outcome, Error> {
     if what.delta == 0 || what.delta.unsigned_abs() > LARGEST.unsigned_abs() {
-        let why = format!("−{LARGEST} to {LARGEST}, not 0");
+        let why = format!("it must be a whole number from −{LARGEST} to {LARGEST}, and not 0");
         return Ok(Outcome::Refused(Refusal::Invalid("delta", why)));
     }
     let reason = what.reason.trim();
@@ -91,7 +91,7 @@ impl Errand for Restock {
             return Ok(Err(Refusal::NotFound(format!("there is no item {}", self.sku))));
         };
         let key = self.sku.lock_key();
-        held.probe.at(Point::Read, [Seen::value(key.as_str(), reading.stock)]).await;
+        held.probe.at(Point::Read, [held.seen(&key, reading.stock)]).await;
         if reading.stock + self.delta > LARGEST {
             let why = format!("there are {} already; {LARGEST} is the most", reading.stock);
             return Ok(Err(Refusal::Invalid("delta", why)));
@@ -102,7 +102,7 @@ impl Errand for Restock {
             stock::write_stock(tx, held.strategy, &held.exclusion, &readings, &deltas, origin);
         match written.await? {
             Ok(moved) => {
-                held.probe.at(Point::Write, [Seen::value(key.as_str(), moved[0].after)]).await;
+                held.probe.at(Point::Write, [held.seen(&key, moved[0].after)]).await;
                 let entry = ledger::stock_entry(tx, moved[0].seq).await?;
                 Ok(Ok(Answer::json(200, &entry)?))
             }

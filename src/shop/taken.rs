@@ -60,34 +60,43 @@ pub(super) async fn take<E: Errand>(
 
 impl Taken {
     fn seen(&self) -> impl Iterator<Item = Seen> {
-        self.keys.iter().map(|key| Seen::key(key.as_str()))
+        self.keys.iter().map(|key| Seen::key(key.as_str()).under(self.guards.fence(key)))
     }
 
     /// After the transaction.
     pub(super) async fn give_back(mut self, conditions: &Conditions) {
+        let held = self.to_tell(conditions);
         if conditions.strategy.lock.is_some() {
             let released = std::mem::take(&mut self.guards).release().await;
             tracing::trace!(?released, "locks given back");
         }
-        self.pass_release(conditions).await;
+        self.pass_release(conditions, held).await;
     }
 
     /// In the middle of the transaction, while its connection is held.
     pub(super) async fn give_back_early(&mut self, conditions: &Conditions) {
+        let held = self.to_tell(conditions);
         early_release::give_back(&mut self.guards).await;
-        self.pass_release(conditions).await;
+        self.pass_release(conditions, held).await;
     }
 
     /// The transaction may still run.
     pub(super) async fn leave_to_expire(mut self, conditions: &Conditions) {
+        let held = self.to_tell(conditions);
         std::mem::take(&mut self.guards).leave_to_expire();
-        self.pass_release(conditions).await;
+        self.pass_release(conditions, held).await;
     }
 
-    async fn pass_release(&mut self, conditions: &Conditions) {
+    /// What is to be told of the locks when they have been given back: their fences are gone by
+    /// then. Nothing where nobody keeps it.
+    fn to_tell(&self, conditions: &Conditions) -> Vec<Seen> {
+        if conditions.probe.records() { self.seen().collect() } else { Vec::new() }
+    }
+
+    async fn pass_release(&mut self, conditions: &Conditions, held: Vec<Seen>) {
         self.holding = None;
         if !std::mem::replace(&mut self.released, true) {
-            conditions.probe.at(Point::Release, self.seen()).await;
+            conditions.probe.at(Point::Release, held).await;
         }
     }
 }

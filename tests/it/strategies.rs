@@ -402,3 +402,22 @@ async fn a_trace_tells_the_journey_in_order() {
     let replay = body(send().await.unwrap(), StatusCode::CREATED).await;
     assert!(replay.get("trace").is_none(), "a trace is not stored");
 }
+
+#[tokio::test]
+async fn a_trace_shows_the_fence_that_the_entry_has() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    for (strategy, fenced) in [("batched", true), ("fenced", true), ("owner", false)] {
+        let sku = shop.lab_item(5).await;
+        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
+        let order = order.header("Holdfast-Trace", "on").send().await.unwrap();
+        let order = body(order, StatusCode::CREATED).await;
+        let ledger = shop.read(&alice, &format!("/api/items/{sku}/ledger")).await;
+        let fence = &ledger.as_array().unwrap().last().unwrap()["fence"];
+        assert_eq!(fence.is_i64(), fenced, "{strategy}: {ledger}");
+        for event in order["trace"].as_array().unwrap() {
+            let has = if event["event"] == "wait" { &Value::Null } else { fence };
+            assert_eq!(&event["fence"], has, "{strategy}: {event}");
+        }
+    }
+}

@@ -158,11 +158,11 @@ async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
         let form = format!("csrf={}&{form}", lesson.csrf());
         admin.post("/lab/lessons/lost-update/runs", &form).await
     };
-    let wrong = ask("guess=7&orders=many&stock=&ttl_ms=5").await;
+    let wrong = ask("guess=7&orders=many&stock=&work_ms=1001").await;
     assert_eq!(wrong.status, 422);
     for (id, why) in [
         ("orders-wrong", "Type a whole number, 1 to 5,000."),
-        ("ttl_ms-wrong", "10 to 60,000 ms."),
+        ("work_ms-wrong", "Type a whole number, 0 to 1,000."),
         ("guess-wrong", "Choose one of these."),
     ] {
         let beside = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();

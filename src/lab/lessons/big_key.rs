@@ -33,6 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only those who read this hash have to wait",
     ],
     right: 1,
+    crowd: None,
     shows: &["remove.rs"],
     takeaway: [
         "Redis carries out one command at a time, and DEL is as long as the key is large; so is an \

@@ -14,6 +14,7 @@ pub(super) const LESSON: Lesson = Lesson {
                can that delete?",
     guesses: &["only its own: it has looked", "somebody else's, if it changed hands in between"],
     right: 1,
+    crowd: None,
     shows: &["check-then-del", "owner"],
     takeaway: [
         "What was true at the look need not be true at the deed: this is *read, then update* once \

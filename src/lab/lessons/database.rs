@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
-use crate::lab::crowd::Crowd;
+use crate::lab::crowd::{Crowd, nobody_meets};
 use crate::lab::runner;
 use crate::lab::stage::{Stage, Wish};
 use crate::shop::Sku;
@@ -23,6 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
                selling one of 10, and then returns. Which stock?",
     guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
     right: 1,
+    crowd: Some(CROWD),
     shows: &["row-lock", "atomic", "version", "serializable", "advisory"],
     takeaway: [
         "With one Postgres and no other store, no lock in Redis is needed for this: any of the five \
@@ -35,12 +36,14 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
+const CROWD: Crowd = Crowd { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
+
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let past = same_statement(stage).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
     stage.say("The same crowd under each of the five.").await;
-    let crowd = Crowd { stock: 80, buyers: 10, orders: 100, work_ms: 1 };
-    runner::arms(stage, &crowd.under(stage, &strategies)).await?;
+    let specs = CROWD.under(stage, &strategies);
+    runner::arms(stage, &specs).await?;
     let outcome = stage.outcome();
     ensure!(outcome.arms.len() == strategies.len(), "an arm is missing");
     let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
@@ -49,7 +52,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         .iter()
         .map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s))
         .collect();
-    Ok(Shown::that(
+    Ok(Shown::by_a_crowd(
+        nobody_meets(&specs[0]),
         sound && past == (10, 8),
         format!(
             "0 forks under all five, orders a second: {} · locked and read in one statement: {}, \

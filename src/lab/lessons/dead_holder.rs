@@ -19,6 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "when somebody deletes the key by hand",
     ],
     right: 2,
+    crowd: None,
     shows: &["setnx", "setnx-expire"],
     takeaway: [
         "Redis keeps a key, not a promise: it does not know who set it, nor whether they live.",

@@ -26,6 +26,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "the answer that the first one never got",
     ],
     right: 2,
+    crowd: None,
     shows: &["row-lock"],
     takeaway: [
         "The client makes the key, once per thing it wants, and sends it again as often as it \

@@ -18,6 +18,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only somebody who takes no lock",
     ],
     right: 1,
+    crowd: None,
     shows: &["early-release", "owner"],
     takeaway: [
         "A write is there for others when it is committed, and not when it is done.",

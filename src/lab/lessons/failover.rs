@@ -30,6 +30,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "A, and whoever asks the new primary, if the copy came too late",
     ],
     right: 2,
+    crowd: None,
     shows: &["owner"],
     takeaway: [
         "Redis answers before its replicas have the write: what was granted in the last moment may \

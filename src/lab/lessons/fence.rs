@@ -22,6 +22,7 @@ pub(super) const LESSON: Lesson = Lesson {
                How many of the two writes does that check refuse?",
     guesses: &["A's", "B's", "both", "neither: a sale is lost"],
     right: 3,
+    crowd: None,
     shows: &["fenced"],
     takeaway: [
         "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \

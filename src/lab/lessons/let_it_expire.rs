@@ -19,6 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
                long do six orders for one item take at least?",
     guesses: &["60 ms", "300 ms", "1.5 s", "3 s"],
     right: 2,
+    crowd: None,
     shows: &["expire-only"],
     takeaway: [
         "A lock that only time takes away makes everybody wait for the longest work there could be, \

@@ -3,6 +3,7 @@
 //! First two requests, made to overlap: both read the same stock. Then a crowd, left to itself.
 
 use super::{Lesson, Shown};
+use crate::lab::crowd::{Crowd, nothing_runs_out};
 use crate::lab::runner;
 use crate::lab::stage::{Stage, Wish};
 
@@ -14,6 +15,7 @@ pub(super) const LESSON: Lesson = Lesson {
     question: "100 units, 16 buyers, 400 orders, no lock. How many units are sold?",
     guesses: &["exactly 100", "fewer than 100", "more than 100"],
     right: 2,
+    crowd: Some(CROWD),
     shows: &["none"],
     takeaway: [
         "Read, then update is two steps, and somebody else fits between them.",
@@ -23,6 +25,8 @@ pub(super) const LESSON: Lesson = Lesson {
     ],
     play: |stage| Box::pin(play(stage)),
 };
+
+const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
@@ -38,26 +42,27 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let both = first.before() == Some(10) && second.before() == Some(10);
     stage.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    let mut wanted = stage.wanted.clone();
-    wanted.strategies = vec!["none".to_owned()];
-    wanted.orders = wanted.orders.or(Some(400));
-    wanted.work_ms = wanted.work_ms.or(Some(2));
-    let specs = wanted.specs(stage.replicas());
-    let (spec, work_ms) = (&specs[0], wanted.work_ms.unwrap_or(0));
+    let specs = CROWD.under(stage, &["none"]);
+    let spec = &specs[0];
     let words = format!(
-        "Now a crowd: {} buyers, {} orders, {} units, {work_ms} ms between read and write.",
-        spec.buyers, spec.orders, spec.stock
+        "Now a crowd: {} buyers, {} orders, {} units, {} ms between read and write.",
+        spec.buyers, spec.orders, spec.stock, spec.work_ms
     );
     stage.say(words).await;
     runner::arms(stage, &specs).await?;
     let outcome = stage.outcome();
     let crowd = &outcome.arms[0];
-    let seen = both && audit.stock == 9 && audit.sold == 2 && crowd.oversold > 0;
-    Ok(Shown::that(
-        seen,
-        format!(
-            "{} units do not exist: {} sold of {}. {} forks in the ledger",
-            crowd.oversold, crowd.sold, crowd.stock_opening, crowd.forks
+    let pair = both && audit.stock == 9 && audit.sold == 2;
+    let (sold, opening, forks) = (crowd.sold, crowd.stock_opening, crowd.forks);
+    let verdict = match crowd.oversold {
+        0 => format!(
+            "not shown, because too few of the crowd met between read and write: {sold} sold of \
+             {opening}, {forks} forks in the ledger"
         ),
-    ))
+        oversold => format!(
+            "{oversold} units do not exist: {sold} sold of {opening}. {forks} forks in the ledger"
+        ),
+    };
+    let seen = pair && crowd.oversold > 0;
+    Ok(Shown::by_a_crowd(nothing_runs_out(spec), seen, verdict))
 }

@@ -21,6 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
                token of its own. How many of them does the lock on the token refuse?",
     guesses: &["all but the first", "about half", "none"],
     right: 2,
+    crowd: None,
     shows: &["row-lock"],
     takeaway: [
         "A lock on the token is taken before anything else is, so the duplicate costs a round trip \

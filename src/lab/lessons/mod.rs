@@ -30,6 +30,7 @@ mod wrong_key;
 
 use futures_util::future::BoxFuture;
 
+use super::crowd::Crowd;
 use super::stage::Stage;
 
 /// A lesson.
@@ -47,6 +48,8 @@ pub struct Lesson {
     pub guesses: &'static [&'static str],
     /// Which of them is right.
     pub right: usize,
+    /// The crowd it ends with, if it does: what can be turned about it.
+    pub crowd: Option<Crowd>,
     /// The strategies and files whose code it shows ([`super::source`]).
     pub shows: &'static [&'static str],
     /// What to take away: three sentences.
@@ -68,6 +71,16 @@ impl Shown {
     #[must_use]
     pub fn that(shown: bool, verdict: impl Into<String>) -> Self {
         Self { shown: Some(shown), verdict: verdict.into() }
+    }
+
+    /// The same for a crowd whose numbers the visitor may have turned: where they keep it from
+    /// showing anything, that is what is said.
+    #[must_use]
+    pub fn by_a_crowd(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
+        match hindrance {
+            Some(why) => Self::that(false, format!("not shown, because {why}")),
+            None => Self::that(shown, verdict),
+        }
     }
 }
 

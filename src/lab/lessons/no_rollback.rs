@@ -21,6 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "stock 9 alone: it stops at the error",
     ],
     right: 1,
+    crowd: None,
     shows: &[],
     takeaway: [
         "EXEC runs a queue without anybody in between, and that is all: it isolates, and does not \

@@ -6,7 +6,7 @@
 use anyhow::ensure;
 
 use super::{Lesson, Shown};
-use crate::lab::crowd::Crowd;
+use crate::lab::crowd::{Crowd, nobody_meets};
 use crate::lab::runner;
 use crate::lab::stage::{Stage, Wish};
 
@@ -23,6 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only when the machine is busy",
     ],
     right: 1,
+    crowd: Some(CROWD),
     shows: &["local"],
     takeaway: [
         "A mutex keeps the threads of one process apart, and a second process has a mutex of its \
@@ -33,6 +34,8 @@ pub(super) const LESSON: Lesson = Lesson {
     ],
     play: |stage| Box::pin(play(stage)),
 };
+
+const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.needs_two()?;
@@ -53,8 +56,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock)).await;
 
     stage.say("The same crowd twice: at one replica, then at all of them.").await;
-    let crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5 };
-    let mut specs = crowd.under(stage, &["local", "local"]);
+    let mut specs = CROWD.under(stage, &["local", "local"]);
     specs[0].replicas = 1;
     runner::arms(stage, &specs).await?;
     let outcome = stage.outcome();
@@ -62,7 +64,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
     let seen = pair && one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
-    Ok(Shown::that(
+    Ok(Shown::by_a_crowd(
+        nobody_meets(&specs[1]),
         seen,
         format!(
             "one replica: {} sold of {}, {} forks · {} replicas: {} sold of {}, {} forks",

@@ -20,6 +20,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "it takes the lock again first",
     ],
     right: 2,
+    crowd: None,
     shows: &["owner"],
     takeaway: [
         "A lease with an expiry is a promise for so long and no longer, whoever compares what when \

@@ -23,6 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "a thousand times faster",
     ],
     right: 1,
+    crowd: None,
     shows: &[],
     takeaway: [
         "Redis works for a microsecond on such a command; the rest of what each one takes is its \

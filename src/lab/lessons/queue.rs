@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
-use crate::lab::crowd::Crowd;
+use crate::lab::crowd::{Crowd, nobody_meets};
 use crate::lab::looks::until;
 use crate::lab::runner;
 use crate::lab::stage::{Answer, Asking, Stage, Wish};
@@ -29,6 +29,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "nobody answers them, and nothing says that they were there",
     ],
     right: 2,
+    crowd: Some(CROWD),
     shows: &["queue", "priority.rs"],
     takeaway: [
         "One consumer needs no lock, because nobody else works; a second replica is a second \
@@ -41,6 +42,8 @@ pub(super) const LESSON: Lesson = Lesson {
     ],
     play: |stage| Box::pin(play(stage)),
 };
+
+const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
 /// Places in the house.
 const PLACES: u16 = 2;
@@ -63,8 +66,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.restore().await?;
 
     stage.say("The same crowd twice: at one replica, then at all of them.").await;
-    let crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5 };
-    let mut specs = crowd.under(stage, &["queue", "queue"]);
+    let mut specs = CROWD.under(stage, &["queue", "queue"]);
     specs[0].replicas = 1;
     runner::arms(stage, &specs).await?;
     let outcome = stage.outcome();
@@ -72,7 +74,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
     let crowds = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
     let lines = as_it_came == LINE && first == 0;
-    Ok(Shown::that(
+    Ok(Shown::by_a_crowd(
+        nobody_meets(&specs[1]),
         four_ways && lines && killed.as_claimed() && crowds,
         format!(
             "{told} · restock at the end of the line: {as_it_came} of {LINE} refused, before it: \

@@ -33,6 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "none of them",
     ],
     right: 2,
+    crowd: None,
     shows: &["redlock"],
     takeaway: [
         "A majority survives the death of any two of five, and says so honestly when three are \

@@ -24,6 +24,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "the first one's lock is replaced",
     ],
     right: 1,
+    crowd: None,
     shows: &["owner", "watchdog"],
     takeaway: [
         "A plain lock has a new owner with every acquisition, so the second call is a stranger and \

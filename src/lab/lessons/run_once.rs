@@ -31,6 +31,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "not at all: each waits for the other",
     ],
     right: 1,
+    crowd: None,
     shows: &[],
     takeaway: [
         "A lock says *not both at once*; *not both* is said by something that is still there when \

@@ -27,6 +27,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "the one that came first gets both",
     ],
     right: 1,
+    crowd: None,
     shows: &["owner", "row-lock"],
     takeaway: [
         "A circle needs two who take in different order: sort, and there is none.",

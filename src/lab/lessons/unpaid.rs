@@ -23,6 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
                often does the unit come back?",
     guesses: &["once", "twice", "never"],
     right: 0,
+    crowd: None,
     shows: &["claim.lua", "unpaid.rs"],
     takeaway: [
         "A queue that loses nothing delivers at least once; that the effect comes once is the work \

@@ -6,7 +6,7 @@
 use anyhow::ensure;
 
 use super::{Lesson, Shown};
-use crate::lab::crowd::Crowd;
+use crate::lab::crowd::{Crowd, something_runs_out};
 use crate::lab::run::Arm;
 use crate::lab::runner;
 use crate::lab::stage::Stage;
@@ -24,6 +24,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only a few more commands to Redis",
     ],
     right: 1,
+    crowd: Some(CROWD),
     shows: &["owner", "fenced"],
     takeaway: [
         "Giving up at once is honest and cheap, and leaves the waiting to the client.",
@@ -35,9 +36,10 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
+const CROWD: Crowd = Crowd { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
+
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let crowd = Crowd { stock: 1_000, buyers: 12, orders: 120, work_ms: 5 };
-    let mut specs = crowd.under(stage, &["owner", "owner", "fenced"]);
+    let mut specs = CROWD.under(stage, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
     }
@@ -54,7 +56,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         && tried.sold + i64::try_from(turned_away)? == wanted
         && line.sold == wanted
         && spread(line) < spread(again);
-    Ok(Shown::that(
+    Ok(Shown::by_a_crowd(
+        something_runs_out(&specs[0]),
         seen,
         format!(
             "try: {turned_away} of {wanted} turned away · retry: half within {:.0} ms, the last \

@@ -23,6 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "yes, when the process is paused: its renewals are paused too",
     ],
     right: 2,
+    crowd: None,
     shows: &["watchdog"],
     takeaway: [
         "Renewal turns \u{201c}how long may the work take?\u{201d} into \u{201c}how long may the \

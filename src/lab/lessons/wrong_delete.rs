@@ -19,6 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "until nobody waits any more: each deletes the next one's lock",
     ],
     right: 2,
+    crowd: None,
     shows: &["ttl"],
     takeaway: [
         "`DEL key` deletes whatever is there, and after an expiry that is somebody else's.",

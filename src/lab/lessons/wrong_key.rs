@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use uuid::Uuid;
 
 use super::{Lesson, Shown};
-use crate::lab::crowd::Crowd;
+use crate::lab::crowd::{Crowd, nobody_meets};
 use crate::lab::run::Journey;
 use crate::lab::runner;
 use crate::lab::stage::{Answer, Stage, Wish, order_of};
@@ -24,6 +24,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "one of the two is refused",
     ],
     right: 1,
+    crowd: Some(CROWD),
     shows: &["wrong-key", "owner"],
     takeaway: [
         "A lock is on what is *changed*, not on what is at hand: here the balance, not the order.",
@@ -33,6 +34,8 @@ pub(super) const LESSON: Lesson = Lesson {
     ],
     play: |stage| Box::pin(play(stage)),
 };
+
+const CROWD: Crowd = Crowd { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
 
 /// What one order costs.
 const PRICE: i64 = 100;
@@ -57,8 +60,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
 
     stage.say("Now a crowd: one account, many orders, under either lock.").await;
-    let crowd = Crowd { stock: 60, buyers: 8, orders: 48, work_ms: 2 };
-    let mut specs = crowd.under(stage, &["wrong-key", "owner"]);
+    let mut specs = CROWD.under(stage, &["wrong-key", "owner"]);
     for spec in &mut specs {
         spec.journey = Journey::Pay;
     }
@@ -66,7 +68,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let outcome = stage.outcome();
     ensure!(outcome.arms.len() == 2, "an arm is missing");
     let (wrong, right) = (&outcome.arms[0], &outcome.arms[1]);
-    Ok(Shown::that(
+    Ok(Shown::by_a_crowd(
+        nobody_meets(&specs[0]),
         pair && wrong.forks > 0 && !wrong.ok && right.ok && right.forks == 0,
         format!(
             "2 orders of {PRICE} paid, {} taken · a crowd under wrong-key: {} forks, {} cents \

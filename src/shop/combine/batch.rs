@@ -11,7 +11,7 @@ use crate::lock::{Guards, TokenTaken, Tokens};
 use crate::probe::Point;
 use crate::shop::errand::{COMMIT_LIMIT, heal};
 use crate::shop::idempotency::{self, Claim, Stored};
-use crate::shop::stock::ATTEMPTS;
+use crate::shop::stock::{ATTEMPTS, BATCHED};
 use crate::shop::{Error, Outcome, Refusal, Shop};
 
 /// How the lock stands after a batch.
@@ -38,12 +38,13 @@ pub(super) async fn carry_out<W: Work>(
     members: Vec<Member<W>>,
     ready: Ready,
 ) -> (Vec<(Member<W>, Told)>, End) {
-    pass(&members, Point::Held, |_| None).await;
+    pass(&members, Point::Held, &BATCHED.exclusion(guards), |_| None).await;
     let (told, end) = in_parts(shop, guards, &members, ready).await;
     let committed = |at: usize| matches!(told[at], Ok(Outcome::Done(_)));
     let done = members.iter().enumerate().filter(|(at, _)| committed(*at));
-    pass(done.map(|(_, member)| member), Point::Committed, |_| None).await;
-    pass(&members, Point::Release, |_| None).await;
+    let held = BATCHED.exclusion(guards);
+    pass(done.map(|(_, member)| member), Point::Committed, &held, |_| None).await;
+    pass(&members, Point::Release, &held, |_| None).await;
     (members.into_iter().zip(told).collect(), end)
 }
 

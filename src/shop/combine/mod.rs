@@ -181,10 +181,11 @@ async fn finished_or(
     }
 }
 
-/// Passes a point for all members on whom the lab keeps an eye, at once.
+/// Passes a point for all members on whom the lab keeps an eye, at once, under what they hold.
 pub async fn pass<W: Work>(
     members: impl IntoIterator<Item = &Member<W>>,
     point: Point,
+    held: &Exclusion<'_>,
     value: impl Fn(usize) -> Option<i64>,
 ) {
     let watched = members
@@ -192,8 +193,9 @@ pub async fn pass<W: Work>(
         .enumerate()
         .filter(|(_, member)| matches!(member.conditions.probe, Probe::Lab(_)));
     let passes = watched.map(|(at, member)| {
-        let key = member.work.key().as_str().to_owned();
-        let seen = Seen { key, value: value(at), fence: None };
+        let key = member.work.key();
+        let fence = held.fence_of(&key);
+        let seen = Seen { key: key.as_str().to_owned(), value: value(at), fence };
         member.conditions.probe.at(point, [seen])
     });
     futures_util::future::join_all(passes).await;

@@ -55,7 +55,7 @@ impl Begun {
         let statements = async {
             match body(&mut tx, guards, members, claimed).await {
                 Ok(told) if told.iter().any(|told| matches!(told, Outcome::Done(_))) => {
-                    pass(members, Point::Commit, |_| None).await;
+                    pass(members, Point::Commit, &BATCHED.exclusion(guards), |_| None).await;
                     Ok((Some(tx), told))
                 }
                 Ok(told) => {

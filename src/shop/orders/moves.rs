@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use super::{Change, Order, Returned, find, no_such_order, unpaid};
 use crate::lock::{LockKey, Priority};
-use crate::probe::{Point, Seen};
+use crate::probe::Point;
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::Claim;
 use crate::shop::stock::{self, Origin};
@@ -116,7 +116,7 @@ pub(in crate::shop) async fn put_back(
 ) -> Result<BTreeMap<String, Change>, Error> {
     let skus: Vec<String> = units.iter().map(|(sku, _)| sku.to_string()).collect();
     let readings = stock::read_stock(tx, held.strategy, &skus).await?;
-    let read = readings.iter().map(|r| Seen::value(r.sku.lock_key().as_str(), r.stock));
+    let read = readings.iter().map(|r| held.seen(&r.sku.lock_key(), r.stock));
     held.probe.at(Point::Read, read).await;
     let deltas: Vec<i64> = units.iter().map(|(_, quantity)| *quantity).collect();
     let origin = Origin { reason, order: Some(order), request_id: held.request_id };
@@ -124,10 +124,8 @@ pub(in crate::shop) async fn put_back(
         stock::write_stock(tx, held.strategy, &held.exclusion, &readings, &deltas, origin);
     let moved =
         written.await?.map_err(|short| Error::Bug(format!("adding fell short at {}", short.at)))?;
-    let wrote = readings
-        .iter()
-        .zip(&moved)
-        .map(|(r, moved)| Seen::value(r.sku.lock_key().as_str(), moved.after));
+    let wrote =
+        readings.iter().zip(&moved).map(|(r, moved)| held.seen(&r.sku.lock_key(), moved.after));
     held.probe.at(Point::Write, wrote).await;
     Ok(skus.into_iter().zip(moved.into_iter().map(Change::from)).collect())
 }

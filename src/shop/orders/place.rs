@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{Change, Line, MOST_LINES, MOST_UNITS, Order, WantedLine, together};
 use crate::lock::LockKey;
-use crate::probe::{Point, Seen};
+use crate::probe::Point;
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::{self, Claim, ORDERS_PATH};
 use crate::shop::stock::fenced::{Sale, Sold};
@@ -155,7 +155,7 @@ impl Errand for Place {
         if let Some(sku) = self.lines.keys().find(|sku| !readings.iter().any(|r| r.sku == **sku)) {
             return Ok(Err(Refusal::NotFound(format!("there is no item {sku}"))));
         }
-        let read = readings.iter().map(|r| Seen::value(r.sku.lock_key().as_str(), r.stock));
+        let read = readings.iter().map(|r| held.seen(&r.sku.lock_key(), r.stock));
         held.probe.at(Point::Read, read).await;
 
         let mut total_cents = 0_i64;
@@ -194,7 +194,7 @@ impl Errand for Place {
                 stock: (*moved).into(),
             })
             .collect();
-        let wrote = lines.iter().map(|l| Seen::value(l.sku.lock_key().as_str(), l.stock.after));
+        let wrote = lines.iter().map(|l| held.seen(&l.sku.lock_key(), l.stock.after));
         held.probe.at(Point::Write, wrote).await;
         let order = Order {
             id: self.order,

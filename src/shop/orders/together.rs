@@ -107,7 +107,7 @@ impl Work for Place {
         let judged = judge(&sku, shelf, held, &members);
         let judged = unless_used(tx, &members, judged).await?;
         let read = |at: usize| judged[at].as_ref().ok().map(|wanted| wanted.before);
-        pass(members.iter().copied(), Point::Read, read).await;
+        pass(members.iter().copied(), Point::Read, exclusion, read).await;
 
         let told = judged.iter().cloned().map(|judged| match judged {
             Ok(wanted) => wanted.answer(&sku, shelf).map(Ok),
@@ -124,7 +124,7 @@ impl Work for Place {
             batched::sell(tx, &sku, shelf, &sales).await?;
         }
         let wrote = |at: usize| judged[at].as_ref().ok().map(Wanted::after);
-        pass(members.iter().copied(), Point::Write, wrote).await;
+        pass(members.iter().copied(), Point::Write, exclusion, wrote).await;
         Ok(told)
     }
 }

@@ -25,7 +25,7 @@ use super::{
     ledger,
 };
 use crate::lock::{LockKey, Priority};
-use crate::probe::{Point, Seen};
+use crate::probe::Point;
 
 /// More than this is on no account.
 const LARGEST_BALANCE: i64 = 1_000_000_000_000_000;
@@ -286,7 +286,7 @@ async fn move_money(
     let Some(reading) = stock::read_balance(tx, held.strategy, user).await? else {
         return Ok(Err(Refusal::NotFound("you have no account".to_owned())));
     };
-    held.probe.at(Point::Read, [Seen::value(key.as_str(), reading.balance_cents)]).await;
+    held.probe.at(Point::Read, [held.seen(&key, reading.balance_cents)]).await;
     if reading.balance_cents.checked_add(delta).is_none_or(|after| after > LARGEST_BALANCE) {
         let why = format!("no account holds more than {LARGEST_BALANCE}");
         return Ok(Err(Refusal::Invalid("amount_cents", why)));
@@ -294,7 +294,7 @@ async fn move_money(
     let written = stock::write_balance(tx, held.strategy, &held.exclusion, reading, delta, origin);
     match written.await? {
         Ok(moved) => {
-            held.probe.at(Point::Write, [Seen::value(key.as_str(), moved.after)]).await;
+            held.probe.at(Point::Write, [held.seen(&key, moved.after)]).await;
             Ok(Ok(moved))
         }
         Err(short) => Ok(Err(Refusal::InsufficientFunds {

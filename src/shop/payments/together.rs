@@ -47,7 +47,7 @@ impl Work for Pay {
         };
         let judged = judge(&standings, purse.balance_cents, &members);
         let before = |at: usize| judged[at].as_ref().ok().copied();
-        pass(members.iter().copied(), Point::Read, before).await;
+        pass(members.iter().copied(), Point::Read, exclusion, before).await;
 
         let told = members.iter().zip(&judged).map(|(member, judged)| match judged {
             Ok(before) => answer(member, *before, purse.now).map(Ok),
@@ -64,7 +64,7 @@ impl Work for Pay {
             batched::spend(tx, user, purse, &payments).await?;
         }
         let after = |at: usize| before(at).map(|cents| cents - members[at].work.found.total_cents);
-        pass(members.iter().copied(), Point::Write, after).await;
+        pass(members.iter().copied(), Point::Write, exclusion, after).await;
         Ok(told)
     }
 }

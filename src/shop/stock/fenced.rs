@@ -9,7 +9,7 @@
 //!
 //! The read locks no row, so a holder that is paused holds up nobody.
 //!
-//! An order for one item is one statement ([`sell`]): everybody waits for its lock, and a round trip
+//! An order for one item is one statement ([`sell`]): everybody waits for its lock, and a trip
 //! to Postgres is time in which nothing is done. The write is conditional in any case; its order
 //! and its ledger entry hang on it.
 //!

@@ -51,11 +51,16 @@ pub struct Sealed(());
 impl Exclusion<'_> {
     /// The fence under which `key` may be written.
     fn fence(&self, key: &LockKey) -> Result<i64, Error> {
+        self.fence_of(key).ok_or_else(|| Error::Bug(format!("{key} is written without a fence")))
+    }
+
+    /// The fence of the lock on `key`, where there is one and it has a fence.
+    #[must_use]
+    pub fn fence_of(&self, key: &LockKey) -> Option<i64> {
         match self {
             Exclusion::Locked(guards) => guards.fence(key),
             Exclusion::InDatabase(_) | Exclusion::Unprotected(..) => None,
         }
-        .ok_or_else(|| Error::Bug(format!("{key} is written without a fence")))
     }
 
     /// A write to a value whose lock is not held is a mistake in this program.

@@ -75,9 +75,10 @@ impl Form {
         self.wrong.is_empty()
     }
 
-    /// Everything that is wrong: the field, its place on the page, and why.
-    pub fn wrongs(&self) -> Vec<(&'static str, String)> {
-        self.wrong.iter().map(|(field, why)| (*field, full_sentence(why))).collect()
+    /// Everything that is wrong: the field's place on the page, what it is called there, and why.
+    pub fn wrongs(&self) -> Vec<(&'static str, &'static str, String)> {
+        let told = |(field, why): &Wrong| (*field, knobs::label(field), full_sentence(why));
+        self.wrong.iter().map(told).collect()
     }
 
     /// What is wrong with a field that is no number.

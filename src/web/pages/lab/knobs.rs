@@ -3,6 +3,8 @@
 
 use std::str::FromStr;
 
+use crate::lab::crowd::Crowd;
+use crate::lab::lessons::Lesson;
 use crate::lab::run::{Fault, FaultKind, Journey, Wanted};
 use crate::web::pages::words::full_sentence;
 
@@ -19,27 +21,31 @@ pub struct Field {
     /// What may be typed.
     pub range: &'static str,
     /// What holds when nothing is typed.
-    pub usual: &'static str,
+    pub usual: String,
     /// What was typed.
     pub value: String,
     /// What is wrong with that.
     pub wrong: Option<String>,
 }
 
-/// Name, label, range, what holds otherwise. A lesson has the first [`OF_A_LESSON`] of them.
+/// Name, label, range, what holds otherwise.
 const NUMBERS: [(&str, &str, &str, &str); 9] = [
     ("stock", "Units on the shelf", "0 to 10,000", "100"),
     ("buyers", "Buyers at once", "1 to 64", "16"),
     ("orders", "Orders in all", "1 to 5,000", "200"),
     ("work_ms", "Work between read and write, ms", "0 to 1,000", "0"),
     ("ttl_ms", "Lease, ms", "10 to 60,000", "the shop’s"),
-    ("replicas", "Replicas asked", "1 or more", "all"),
+    ("replicas", "Replicas asked", "1 to 16", "all"),
     ("seed", "Seed of the arrivals", "any number", "1"),
     ("fault_at_ms", "It happens after, ms", "0 to 10,000", "0"),
     ("fault_for_ms", "It lasts, ms", "0 to 10,000", "0"),
 ];
-const OF_A_LESSON: usize = 5;
-const FAULT_MS: &str = "0 to 10,000 ms";
+/// What else a form may be wrong about.
+const OTHERS: [(&str, &str); 3] = [
+    ("strategies", "Strategies"),
+    ("wait", "When the lock is taken"),
+    ("fault", "What goes wrong"),
+];
 
 /// What is wrong: the field, and why.
 pub type Wrong = (&'static str, String);
@@ -57,20 +63,47 @@ pub fn all(sent: &Sent, name: &str) -> Vec<String> {
 /// The fields of a load of one's own: of the load, and of the fault.
 pub fn fields(sent: &Sent, wrong: &[Wrong]) -> (Vec<Field>, Vec<Field>) {
     let mut load: Vec<Field> =
-        NUMBERS.iter().map(|number| field(number, number.3, sent, wrong)).collect();
+        NUMBERS.iter().map(|number| field(number, number.3.to_owned(), sent, wrong)).collect();
     let fault = load.split_off(NUMBERS.len() - 2);
     (load, fault)
 }
 
-/// The fields of a lesson; what holds otherwise is the lesson's business.
-pub fn fields_of_a_lesson(sent: &Sent, wrong: &[Wrong]) -> Vec<Field> {
-    let numbers = &NUMBERS[..OF_A_LESSON];
-    numbers.iter().map(|number| field(number, "the lesson’s", sent, wrong)).collect()
+/// What a field is called on the page.
+pub fn label(field: &str) -> &str {
+    let number = NUMBERS.iter().find(|(name, ..)| *name == field).map(|number| number.1);
+    let other = || OTHERS.iter().find(|(name, _)| *name == field).map(|(_, label)| *label);
+    number.or_else(other).unwrap_or(field)
+}
+
+/// The fields of a lesson: those that change something about it, with what it has otherwise.
+pub fn fields_of_a_lesson(lesson: &Lesson, sent: &Sent, wrong: &[Wrong]) -> Vec<Field> {
+    let knobs = knobs_of(lesson);
+    let number = |name: &str| NUMBERS.iter().find(|number| number.0 == name);
+    let fields = knobs
+        .into_iter()
+        .filter_map(|(name, usual)| number(name).map(|number| field(number, usual, sent, wrong)));
+    fields.collect()
+}
+
+fn knobs_of(lesson: &Lesson) -> Vec<(&'static str, String)> {
+    let Some(Crowd { stock, buyers, orders, work_ms, lease }) = lesson.crowd else {
+        return Vec::new();
+    };
+    let mut knobs = vec![
+        ("stock", stock.to_string()),
+        ("buyers", buyers.to_string()),
+        ("orders", orders.to_string()),
+        ("work_ms", work_ms.to_string()),
+    ];
+    if lease {
+        knobs.push(("ttl_ms", "the shop’s".to_owned()));
+    }
+    knobs
 }
 
 fn field(
     (name, label, range, _): &(&'static str, &'static str, &'static str, &'static str),
-    usual: &'static str,
+    usual: String,
     sent: &Sent,
     wrong: &[Wrong],
 ) -> Field {
@@ -84,11 +117,14 @@ fn field(
     }
 }
 
-/// What a lesson's form asks for.
-pub fn lesson(name: &str, sent: &Sent) -> (Wanted, Vec<Wrong>) {
+/// What a lesson's form asks for: the fields that it has, and no other.
+pub fn lesson(lesson: &Lesson, sent: &Sent) -> (Wanted, Vec<Wrong>) {
+    let knobs = knobs_of(lesson);
+    let offered = |name: &String| knobs.iter().any(|(knob, _)| knob == name);
+    let sent: Sent = sent.iter().filter(|(name, _)| offered(name)).cloned().collect();
     let mut wrong = Vec::new();
-    let mut wanted = numbers(sent, &mut wrong);
-    wanted.lesson = Some(name.to_owned());
+    let mut wanted = numbers(&sent, &mut wrong);
+    wanted.lesson = Some(lesson.name.to_owned());
     judged(wanted, wrong)
 }
 
@@ -136,10 +172,15 @@ fn number<T: FromStr>(sent: &Sent, name: &'static str, wrong: &mut Vec<Wrong>) -
     let plain = typed.bytes().all(|b| b.is_ascii_digit() || b == b',');
     let number = if plain { typed.replace(',', "").parse().ok() } else { None };
     if number.is_none() {
-        let range = NUMBERS.iter().find(|(known, ..)| *known == name).map_or("", |known| known.2);
-        wrong.push((name, format!("type a whole number, {range}")));
+        wrong.push((name, in_range(name).unwrap_or_default()));
     }
     number
+}
+
+/// What may be typed into that field, if it is one for a number.
+fn in_range(name: &str) -> Option<String> {
+    let number = NUMBERS.iter().find(|(known, ..)| *known == name);
+    number.map(|(_, _, range, _)| format!("type a whole number, {range}"))
 }
 
 /// Everything that is wrong, each beside its field: what can't be read, then what is out of range.
@@ -161,10 +202,11 @@ fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
                 (field, "choose 1 to 6 of them".to_owned())
             }
             // A fault says too much at once; the field that is out of range is known here.
-            ("fault", Some(fault)) if fault.at_ms > 10_000 => ("fault_at_ms", FAULT_MS.to_owned()),
-            ("fault", Some(_)) => ("fault_for_ms", FAULT_MS.to_owned()),
+            ("fault", Some(fault)) if fault.at_ms > 10_000 => ("fault_at_ms", why),
+            ("fault", Some(_)) => ("fault_for_ms", why),
             _ => (field, why),
         };
+        let why = in_range(field).unwrap_or(why);
         if !wrong.iter().any(|(known, _)| *known == field) {
             wrong.push((field, why));
         }
@@ -175,9 +217,25 @@ fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::lessons;
 
     fn sent(pairs: &[(&str, &str)]) -> Sent {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_lesson_has_the_knobs_that_change_it_and_shows_its_own_numbers() {
+        let of = |name: &str| {
+            let lesson = lessons::named(name).expect("there is such a lesson");
+            let fields = fields_of_a_lesson(lesson, &Vec::new(), &[]);
+            fields.into_iter().map(|field| (field.name, field.usual)).collect::<Vec<_>>()
+        };
+        let own = [("stock", "100"), ("buyers", "16"), ("orders", "400"), ("work_ms", "2")];
+        assert_eq!(of("lost-update"), own.map(|(name, usual)| (name, usual.to_owned())));
+        assert_eq!(of("waiting").last().expect("it has some").0, "ttl_ms");
+        assert_eq!(of("big-key"), []);
+        let big = lessons::named("big-key").expect("there is such a lesson");
+        assert_eq!(lesson(big, &sent(&[("stock", "5")])).0.stock, None);
     }
 
     #[test]
@@ -214,6 +272,10 @@ mod tests {
         let late = [("strategies", "none"), ("fault", "flush-redis"), ("fault_for_ms", "10001")];
         assert_eq!(load(&sent(&late)).1[0].0, "fault_for_ms");
         assert_eq!(load(&sent(&[])).1[0].0, "strategies");
-        assert_eq!(lesson("lost-update", &sent(&[("ttl_ms", "5")])).1[0].0, "ttl_ms");
+        let waiting = lessons::named("waiting").expect("there is such a lesson");
+        let (field, why) = &lesson(waiting, &sent(&[("ttl_ms", "5")])).1[0];
+        assert_eq!((*field, why.as_str()), ("ttl_ms", "type a whole number, 10 to 60,000"));
+        let many = sent(&[("strategies", "none"), ("replicas", "99999999999")]);
+        assert_eq!(load(&many).1, [("replicas", "type a whole number, 1 to 16".to_owned())]);
     }
 }

@@ -68,7 +68,7 @@ pub async fn ask(
     let sent = form.into_inner();
     posted(&request, knobs::first(&sent, "csrf")).await?;
     let lesson = named(&name)?;
-    let (wanted, mut wrong) = knobs::lesson(lesson.name, &sent);
+    let (wanted, mut wrong) = knobs::lesson(lesson, &sent);
     let guess = guessed(lesson, &sent);
     if guess.is_none() && !knobs::first(&sent, "guess").is_empty() {
         wrong.push(("guess", String::new()));
@@ -102,7 +102,7 @@ async fn page(
         lesson,
         going: heads.iter().find(|head| !head.state.is_over()).map(Line::from),
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
-        fields: knobs::fields_of_a_lesson(sent, wrong),
+        fields: knobs::fields_of_a_lesson(lesson, sent, wrong),
         guess: guessed(lesson, sent),
         guess_wrong: wrong
             .iter()

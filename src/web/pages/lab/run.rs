@@ -37,6 +37,8 @@ struct RunPage {
     said: Vec<String>,
     strategy: String,
     live: [(&'static str, &'static str, String); 7],
+    /// Whether there is a load: what is staged request by request has no such figures.
+    loaded: bool,
     verdict: String,
     /// Units or money do not add up.
     off: bool,
@@ -115,6 +117,7 @@ fn page(frame: Frame, run: Run, notice: Option<&'static str>) -> RunPage {
         at: (moment(run.created_at), rfc3339(run.created_at)),
         strategy: run.progress.strategy.clone(),
         live: live(&last, money),
+        loaded: !run.progress.samples.is_empty(),
         off: run.outcome.arms.iter().any(|arm| !views::is_sound(arm)),
         guess: lesson.and_then(|lesson| guess(&run, lesson)),
         from_file: run.from_file,

@@ -3,10 +3,16 @@
 //! The doc comments here are what `--help` prints. Only `main` and `app` read this module; the rest
 //! of the crate takes plain arguments.
 
+mod environment;
+mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub use environment::variable;
+use values::{address, nodes, seconds, whole};
 
 /// A small web shop that never oversells, and a lab in which you can take its lock away.
 #[derive(Debug, Parser)]
@@ -31,7 +37,7 @@ pub enum Command {
     User(User),
     /// Hold ledger, orders, accounts and Redis against each other; exit 0 sound, 1 not
     Audit(Audit),
-    /// Show a lesson of the lab with a real run; exit 0 if its claim was shown
+    /// Show a lesson of the lab with a real run; exit 0 if its claim was shown, 1 if not
     Lesson(Lesson),
     /// What each strategy costs on this machine: a price list, in about a minute
     Bench(Bench),
@@ -47,7 +53,7 @@ pub enum Command {
 )]
 pub struct Up {
     /// How many replicas to run, on the listen port and the ones after it
-    #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = whole::<u16>(1..=16))]
     pub replicas: u16,
     /// Address of the first replica
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
@@ -56,11 +62,11 @@ pub struct Up {
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
     /// Start so many independent Redis for the lock `redlock`: 3 or 5
-    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=9))]
+    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = nodes)]
     pub redlock: u16,
     /// Connections to Postgres per replica; several, separated by commas, go to the replicas in
     /// turn [default: HOLDFAST_POOL_SIZE, or 16]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = whole::<u32>(1..=500))]
     pub pool_sizes: Vec<u32>,
     /// Serve the demo users (their passwords are their names) on an address that is not loopback
     #[arg(long)]
@@ -99,7 +105,7 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_REPLICA")]
     pub replica: Option<String>,
     /// Connections to Postgres that this replica may hold
-    #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole::<u32>(1..=500))]
     pub pool_size: u32,
     /// Whether the lab is on: its headers, its throw-away items, its broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
@@ -110,7 +116,7 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
     pub jobs: Switch,
     /// How long an unpaid order keeps its units, in seconds
-    #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=604_800))]
+    #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole::<u64>(1..=604_800))]
     pub pay_within_s: u64,
     /// How two changes of one value are kept apart, and for how long
     #[command(flatten)]
@@ -155,13 +161,13 @@ pub struct LockSettings {
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub strategy: String,
     /// How long a lock lives if nobody gives it back, in milliseconds
-    #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1_000..=600_000))]
+    #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = whole::<u64>(1_000..=600_000))]
     pub lock_ttl_ms: u64,
     /// Pause between two attempts of a waiter, in milliseconds (jittered by half of it)
-    #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = whole::<u64>(1..=10_000))]
     pub lock_retry_ms: u64,
     /// How long a waiter tries before it gives up, in milliseconds
-    #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(0..=7_000))]
+    #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
 }
 
@@ -223,7 +229,9 @@ pub struct Audit {
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "It is run at the `holdfast up` of --data, if one runs there with its lab on; \
-    otherwise at a shop of its own on 127.0.0.1, which is removed at the end."
+    otherwise at a shop of its own on 127.0.0.1, which is removed at the end.\n\n\
+    Exit code 0: its claim was shown. 1: it was not. 2: it could not be played, or not to its end; \
+    stderr says why."
 )]
 pub struct Lesson {
     /// Which; without a name, all there are are listed
@@ -245,13 +253,13 @@ pub struct Lesson {
 )]
 pub struct Bench {
     /// How many times everything is run, forth and back
-    #[arg(long, default_value_t = 2, overrides_with = "rounds", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 2, overrides_with = "rounds", value_parser = whole::<u32>(1..=100))]
     pub rounds: u32,
     /// How long one run is, its warm-up not counted
     #[arg(long, default_value_t = 1.0, overrides_with = "seconds", value_parser = seconds)]
     pub seconds: f64,
     /// How many clients crowd on the one item
-    #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = whole::<u16>(1..=1_000))]
     pub connections: u16,
     /// Only these strategies, separated by commas [default: none, local, owner, watchdog, redlock,
     /// fenced, row-lock, atomic and batched]
@@ -259,7 +267,7 @@ pub struct Bench {
     pub only: Vec<String>,
     /// Connections to Postgres per replica; of several, separated by commas, each strategy is run
     /// with the one that it is fastest with
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = whole::<u32>(1..=64))]
     pub pool_sizes: Vec<u32>,
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE", overrides_with = "json")]
@@ -299,7 +307,7 @@ pub struct Keys {
     #[arg(long, default_value = "*", conflicts_with = "delete")]
     pub pattern: String,
     /// How many are listed, the largest first
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000), conflicts_with = "delete")]
+    #[arg(long, default_value_t = 20, value_parser = whole::<u16>(1..=1_000), conflicts_with = "delete")]
     pub top: u16,
     /// Which are the largest. By elements, a string's bytes count in the proportion of what is
     /// big: 10,240 of them are as much as 5,000 elements
@@ -352,21 +360,6 @@ pub enum With {
     Unlink,
     /// Piece by piece.
     Batches,
-}
-
-/// A span of time in seconds.
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
-    seconds.ok_or_else(|| "0.1 to 600 seconds".to_owned())
-}
-
-/// An address to listen on: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let text = text.replace("localhost:", "127.0.0.1:");
-    let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    text.parse().or_else(|_| text.parse().map(loopback)).map_err(|_| {
-        "an address and a port, e.g. 127.0.0.1:8080; the port is 1 to 65535".to_owned()
-    })
 }
 
 /// On or off.

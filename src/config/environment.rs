@@ -1,0 +1,75 @@
+//! The settings of a replica as `up` finds them in its own environment, before anything starts.
+//!
+//! Guarantees that they are read as `serve` reads them, and that what is wrong is told in the words
+//! of the variable that was set: `up` has no such flags. It does not see what a replica's own
+//! environment may say otherwise.
+
+use std::error::Error as _;
+use std::ffi::OsStr;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args as _, FromArgMatches as _};
+
+use super::{Serve, Switch, Up};
+
+impl Up {
+    /// What its replicas will find set in the environment, read as they will read it: so that
+    /// nothing is started that they would refuse.
+    ///
+    /// # Errors
+    /// What can't be used: the variable, what it is set to, and what would be right.
+    pub fn settings_of_replicas(&self) -> Result<Serve, String> {
+        // What `up` itself tells them is not looked up.
+        let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
+        line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
+        line.push(if self.lab == Switch::On { "--lab=on" } else { "--lab=off" });
+        if !self.pool_sizes.is_empty() {
+            line.push("--pool-size=1");
+        }
+        let read = serve().try_get_matches_from(line);
+        read.and_then(|read| Serve::from_arg_matches(&read)).map_err(|error| of_a_variable(&error))
+    }
+}
+
+fn serve() -> clap::Command {
+    Serve::augment_args(clap::Command::new("serve"))
+}
+
+/// The variable of that flag of `serve`.
+#[must_use]
+pub fn variable(flag: &str) -> String {
+    let name = flag.split(' ').next().and_then(|flag| flag.strip_prefix("--"));
+    let serve = serve();
+    let arg = serve.get_arguments().find(|arg| arg.get_long() == name);
+    let variable = arg.and_then(clap::Arg::get_env).and_then(OsStr::to_str);
+    variable.unwrap_or(flag).to_owned()
+}
+
+/// The error of a flag in the words of its variable.
+fn of_a_variable(error: &clap::Error) -> String {
+    let (Some(ContextValue::String(flag)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    else {
+        return error.to_string();
+    };
+    let right = match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(why), _) => why.to_string(),
+        (None, Some(ContextValue::Strings(names))) => format!("one of {}", names.join(", ")),
+        (None, _) => error.kind().to_string(),
+    };
+    format!("{} is “{value}”; it can be {right}", variable(flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_of_a_replica_has_its_variable() {
+        assert_eq!(variable("--lock-ttl-ms <LOCK_TTL_MS>"), "HOLDFAST_LOCK_TTL_MS");
+        let serve = serve();
+        for arg in serve.get_arguments() {
+            assert!(arg.get_env().is_some(), "{}", arg.get_id());
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What may be typed for a flag, and what is said when it is something else: always what would be
+//! right, never only that it was wrong.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// A whole number of that range. Whatever else is said, the message names the range.
+pub(super) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("a whole number, {} to {}", range.start(), range.end()))
+    }
+}
+
+/// How many nodes a quorum may have. Of an even number, one more may not fail than of the odd one
+/// below it; of one or two, none at all.
+pub(super) fn nodes(text: &str) -> Result<u16, String> {
+    let nodes = text.parse().ok().filter(|nodes| [0, 3, 5].contains(nodes));
+    nodes.ok_or_else(|| "3 or 5, or 0 for none".to_owned())
+}
+
+/// A span of time in seconds.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "0.1 to 600 seconds".to_owned())
+}
+
+/// An address to listen on: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.replace("localhost:", "127.0.0.1:");
+    let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    text.parse().or_else(|_| text.parse().map(loopback)).map_err(|_| {
+        "an address and a port, e.g. 127.0.0.1:8080; the port is 1 to 65535".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::Cli;
+
+    fn said(line: &[&str]) -> String {
+        let parsed = Cli::try_parse_from([&["holdfast"], line].concat());
+        parsed.expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn a_quorum_has_three_nodes_or_five() {
+        for right in ["0", "3", "5"] {
+            assert!(Cli::try_parse_from(["holdfast", "up", "--redlock", right]).is_ok(), "{right}");
+        }
+        for wrong in ["1", "2", "4", "6", "7", "many"] {
+            let said = said(&["up", "--redlock", wrong]);
+            assert!(said.contains("3 or 5"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_refused_comes_with_its_range() {
+        for wrong in ["0", "17", "two"] {
+            let said = said(&["up", "--replicas", wrong]);
+            assert!(said.contains("a whole number, 1 to 16"), "{said}");
+        }
+    }
+}
