@@ -238,8 +238,8 @@ fn span(ms: i64) -> String {
     }
 }
 
-/// What a job counts, by its name in the result: what is said of one, and of several. Not among them
-/// is what only says how much work it was.
+/// What a job counts, by its name in the result: what is said of one, and of several. Nothing is
+/// said of what only tells how much work it was.
 const COUNTED: [(&str, &str, &str); 9] = [
     (
         "due_soon",
