@@ -19,7 +19,7 @@ pub const NAME: &str = "lab-tick";
 
 pub(super) const JOB: Job = Job {
     name: NAME,
-    about: "Leaves a mark for lesson 15, when the lab says that a tick has come.",
+    about: "Does nothing for the shop: lesson 15 counts with it how often one tick is run.",
     timetable: None,
     at_most_for: Duration::from_secs(30),
     // A lock that is given back at once is what the lesson is about.

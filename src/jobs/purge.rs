@@ -36,7 +36,8 @@ pub const NAME: &str = "purge";
 
 pub(super) const JOB: Job = Job {
     name: NAME,
-    about: "Forgets answers older than a day, sessions that are over, and runs older than a month.",
+    about: "Deletes what is kept for a time only: answers to requests, for a day; sessions, until they \
+            are over; runs of these jobs, for a month.",
     timetable: Some("23 * * * *"),
     at_most_for: Duration::from_mins(5),
     at_least_for: Duration::from_secs(5),

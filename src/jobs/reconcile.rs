@@ -16,7 +16,7 @@ use crate::shop::audit::{self, Check};
 
 pub(super) const JOB: Job = Job {
     name: "reconcile",
-    about: "Holds ledgers, orders and accounts against each other, and keeps what it found.",
+    about: "The audit: holds ledgers, orders and accounts against each other, and keeps what it finds.",
     timetable: Some("7 * * * *"),
     // A statement of the audit may take a minute on a long ledger.
     at_most_for: Duration::from_mins(10),

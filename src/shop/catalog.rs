@@ -209,14 +209,14 @@ fn impossible(item: &Item) -> Option<Refusal> {
     let blank = item.name.trim().is_empty();
     if blank || length > 200 || item.name.chars().any(char::is_control) {
         let why = "1 to 200 characters on one line".to_owned();
-        return Some(Refusal::Invalid("name", why));
+        return Some(Refusal::Invalid("name".into(), why));
     }
     let range = |value: i64| (0..=LARGEST).contains(&value);
     if !range(item.price_cents) {
-        return Some(Refusal::Invalid("price_cents", format!("0 to {LARGEST}")));
+        return Some(Refusal::Invalid("price_cents".into(), format!("0 to {LARGEST}")));
     }
     if !range(item.stock) {
-        return Some(Refusal::Invalid("stock", format!("0 to {LARGEST}")));
+        return Some(Refusal::Invalid("stock".into(), format!("0 to {LARGEST}")));
     }
     customer_limit::impossible(item.limit_per_user)
 }

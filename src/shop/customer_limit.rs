@@ -58,7 +58,8 @@ pub const LARGEST_LIMIT: i64 = super::orders::MOST_UNITS;
 /// Why that can't be a limit.
 #[must_use]
 pub fn impossible(limit: Option<i64>) -> Option<Refusal> {
-    let why = || Refusal::Invalid("limit_per_user", format!("1 to {LARGEST_LIMIT}, or null"));
+    let why =
+        || Refusal::Invalid("limit_per_user".into(), format!("1 to {LARGEST_LIMIT}, or null"));
     limit.is_some_and(|limit| !(1..=LARGEST_LIMIT).contains(&limit)).then(why)
 }
 

@@ -42,7 +42,7 @@ use crate::lock::{Locks, Manner, Wait};
 use crate::probe::Probe;
 
 pub use ids::{Cents, Key, OrderId, Sku, UserId};
-pub use outcome::{Answer, Error, Outcome, Refusal};
+pub use outcome::{Answer, Error, Field, Outcome, Refusal};
 pub use stock::Strategy;
 
 /// One request takes at most this, whatever it waits for.

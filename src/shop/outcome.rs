@@ -4,6 +4,7 @@
 //! says no, for a reason the caller can act on ([`Refusal`]); something is broken ([`Error`]).
 //! Contention is a refusal, not an error: nothing is wrong when two people want the same thing.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -58,11 +59,14 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+/// The name of a field: `delta`, or `lines[2].quantity`.
+pub type Field = Cow<'static, str>;
+
 /// Why the shop says no.
 #[derive(Debug, Clone)]
 pub enum Refusal {
     /// What was asked for makes no sense; the field and why.
-    Invalid(&'static str, String),
+    Invalid(Field, String),
     /// The caller may not.
     Forbidden(String),
     /// There is no such thing, or it is somebody else's.

@@ -37,16 +37,16 @@ pub async fn restock(
 ) -> Result<Outcome, Error> {
     if what.delta == 0 || what.delta.unsigned_abs() > LARGEST.unsigned_abs() {
         let why = format!("it must be a whole number from −{LARGEST} to {LARGEST}, and not 0");
-        return Ok(Outcome::Refused(Refusal::Invalid("delta", why)));
+        return Ok(Outcome::Refused(Refusal::Invalid("delta".into(), why)));
     }
     let reason = what.reason.trim();
     if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
         let why = "1 to 64 characters on one line".to_owned();
-        return Ok(Outcome::Refused(Refusal::Invalid("reason", why)));
+        return Ok(Outcome::Refused(Refusal::Invalid("reason".into(), why)));
     }
     if RESERVED.contains(&reason) {
         let why = format!("“{reason}” is what the shop's own entries say; use another word");
-        return Ok(Outcome::Refused(Refusal::Invalid("reason", why)));
+        return Ok(Outcome::Refused(Refusal::Invalid("reason".into(), why)));
     }
     let errand = Restock { sku, delta: what.delta, reason: reason.to_owned() };
     errand::run(shop, conditions, errand).await
@@ -94,7 +94,7 @@ impl Errand for Restock {
         held.probe.at(Point::Read, [held.seen(&key, reading.stock)]).await;
         if reading.stock + self.delta > LARGEST {
             let why = format!("there are {} already; {LARGEST} is the most", reading.stock);
-            return Ok(Err(Refusal::Invalid("delta", why)));
+            return Ok(Err(Refusal::Invalid("delta".into(), why)));
         }
         let origin = Origin { reason: &self.reason, order: None, request_id: held.request_id };
         let deltas = [self.delta];
@@ -108,7 +108,7 @@ impl Errand for Restock {
             }
             Err(short) => {
                 let why = format!("only {} are there", short.available);
-                Ok(Err(Refusal::Invalid("delta", why)))
+                Ok(Err(Refusal::Invalid("delta".into(), why)))
             }
         }
     }

@@ -14,16 +14,17 @@ const USERS: [(&str, bool); 4] =
 /// What each of them begins with.
 const OPENING_BALANCE_CENTS: i64 = 100_000;
 
-/// Sku, name, price, stock.
-const ITEMS: [(&str, &str, i64, i64); 8] = [
-    ("brass-padlock", "Brass padlock, two keys", 1_450, 120),
-    ("combination-lock", "Combination lock, four wheels", 2_300, 80),
-    ("deadbolt", "Deadbolt, single cylinder", 4_900, 40),
-    ("bike-chain", "Bicycle chain, 110 cm", 3_750, 60),
-    ("key-ring", "Key ring, hand-forged", 650, 300),
-    ("strongbox", "Strongbox, fire-proof", 18_900, 12),
-    ("lock-picks", "Lock picks, set of nine", 2_950, 25),
-    ("last-lantern", "The last lantern", 9_900, 1),
+/// Sku, name, price, stock, and how many one customer may have, where that is limited. No lesson
+/// and no load buys these: they make items of their own.
+const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
+    ("brass-padlock", "Brass padlock, two keys", 1_450, 120, None),
+    ("combination-lock", "Combination lock, four wheels", 2_300, 80, None),
+    ("deadbolt", "Deadbolt, single cylinder", 4_900, 40, None),
+    ("bike-chain", "Bicycle chain, 110 cm", 3_750, 60, None),
+    ("key-ring", "Key ring, hand-forged", 650, 300, None),
+    ("strongbox", "Strongbox, fire-proof", 18_900, 12, None),
+    ("lock-picks", "Lock picks, set of nine", 2_950, 25, Some(2)),
+    ("last-lantern", "The last lantern", 9_900, 1, None),
 ];
 
 /// Fills an empty database; `false` when it is not empty, and then nothing is touched. Two callers
@@ -60,9 +61,9 @@ pub async fn seed(pool: &Pool) -> Result<bool, Error> {
             .await?
             .map_err(|_| Error::Bug("an opening balance fell short".to_owned()))?;
     }
-    for (sku, name, price_cents, stock) in ITEMS {
+    for (sku, name, price_cents, stock, limit_per_user) in ITEMS {
         let sku = catalog::known(sku.to_owned())?;
-        let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user: None };
+        let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user };
         catalog::open(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
     tx.commit().await?;

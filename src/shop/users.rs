@@ -96,7 +96,7 @@ pub async fn create(pool: &Pool, credentials: Credentials, admin: bool) -> Resul
     }
     if credentials.user.starts_with(LAB_NAMES) {
         let why = format!("names that begin with {LAB_NAMES} are the lab's");
-        return Ok(Outcome::Refused(Refusal::Invalid("user", why)));
+        return Ok(Outcome::Refused(Refusal::Invalid("user".into(), why)));
     }
     let hash = hash_apart(credentials.password).await?;
     let mut connection = pool.acquire().await?;
@@ -298,10 +298,10 @@ pub fn could_be_a_name(name: &str) -> bool {
 fn impossible(credentials: &Credentials) -> Option<Refusal> {
     if !could_be_a_name(&credentials.user) {
         let why = format!("1 to {LONGEST_NAME} of a-z, 0-9, dot, dash and underscore");
-        return Some(Refusal::Invalid("user", why));
+        return Some(Refusal::Invalid("user".into(), why));
     }
     if !(3..=256).contains(&credentials.password.chars().count()) {
-        return Some(Refusal::Invalid("password", "3 to 256 characters".to_owned()));
+        return Some(Refusal::Invalid("password".into(), "3 to 256 characters".to_owned()));
     }
     None
 }

@@ -79,13 +79,25 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let error = error.into_inner();
         // A field may be wrong long before the text stops being JSON: the text is judged first.
         match serde_json::from_slice::<IgnoredAny>(bytes) {
-            Ok(_) if error.is_data() => Problem::field(&field, error.to_string()),
+            Ok(_) if error.is_data() => wrong(&field, &error.to_string()),
             Ok(_) => malformed(&error),
             Err(error) => malformed(&error),
         }
     })?;
     json.end().map_err(|error| malformed(&error))?;
     Ok(parsed)
+}
+
+/// The field that is wrong, by its own name. What is missing has no place in the text, so the path
+/// ends at what it is missing in (`.` is the whole body); its name is in serde's words only.
+fn wrong(path: &str, why: &str) -> Problem {
+    let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
+    match (path, missing) {
+        (".", Some((name, _))) => Problem::field(name, "it is missing"),
+        (path, Some((name, _))) => Problem::field(&format!("{path}.{name}"), "it is missing"),
+        (".", None) => Problem::field("body", why),
+        (path, None) => Problem::field(path, why),
+    }
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {

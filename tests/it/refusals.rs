@@ -34,15 +34,19 @@ async fn bodies_that_make_no_sense_are_refused_with_the_field() {
         item[name] = value;
         item
     };
-    let refused: [(&str, Value, &str); 37] = [
-        ("/api/orders", json!({}), "."),
+    let second = json!({ "lines": [
+        { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 0 } ] });
+    let refused: [(&str, Value, &str); 39] = [
+        ("/api/orders", json!({}), "lines"),
+        ("/api/orders", json!([]), "body"),
         ("/api/orders", json!({ "lines": [] }), "lines"),
         ("/api/orders", json!({ "lines": many }), "lines"),
         ("/api/orders", json!({ "lines": "all" }), "lines"),
-        ("/api/orders", json!({ "lines": [{ "sku": "deadbolt" }] }), "lines[0]"),
-        ("/api/orders", line("deadbolt", json!(0)), "lines.quantity"),
-        ("/api/orders", line("deadbolt", json!(-1)), "lines.quantity"),
-        ("/api/orders", line("deadbolt", json!(1001)), "lines.quantity"),
+        ("/api/orders", json!({ "lines": [{ "sku": "deadbolt" }] }), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(0)), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(-1)), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(1001)), "lines[0].quantity"),
+        ("/api/orders", second, "lines[1].quantity"),
         ("/api/orders", line("deadbolt", json!(1.5)), "lines[0].quantity"),
         ("/api/orders", line("deadbolt", json!("1")), "lines[0].quantity"),
         ("/api/orders", line("deadbolt", json!(u64::MAX)), "lines[0].quantity"),
@@ -50,7 +54,7 @@ async fn bodies_that_make_no_sense_are_refused_with_the_field() {
         ("/api/orders", line("", json!(1)), "lines[0].sku"),
         ("/api/orders", line(&"x".repeat(65), json!(1)), "lines[0].sku"),
         ("/api/orders", json!({ "lines": [], "coupon": "x" }), "coupon"),
-        ("/api/lab/noop", line("deadbolt", json!(0)), "lines.quantity"),
+        ("/api/lab/noop", line("deadbolt", json!(0)), "lines[0].quantity"),
         ("/api/me/top-ups", json!({ "amount_cents": 0 }), "amount_cents"),
         ("/api/me/top-ups", json!({ "amount_cents": -5 }), "amount_cents"),
         ("/api/me/top-ups", json!({ "amount_cents": 1_000_000_001_i64 }), "amount_cents"),

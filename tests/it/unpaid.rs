@@ -89,7 +89,13 @@ async fn orders_that_are_not_paid_in_time_go_back_on_the_shelf() {
                   where e.reason = 'expiry' and e.at < o.expires_at";
     assert_eq!(shop.number(early).await, 0, "not before their time");
     let path = format!("/api/orders/{}", ring["id"].as_str().unwrap());
-    assert_eq!(shop.read(&alice, &path).await["status"], "cancelled");
+    let given_back = shop.read(&alice, &path).await;
+    assert_eq!(
+        (&given_back["status"], &given_back["expired"]),
+        (&json!("cancelled"), &json!(true))
+    );
+    let listed = shop.read(&alice, "/api/orders").await;
+    assert!(listed.as_array().unwrap().iter().all(|order| order["expired"] == true), "{listed}");
     for (action, refusal) in [("pay", "order-expired"), ("cancel", "order-state")] {
         let late = shop.request(&alice, Method::POST, 0, &format!("{path}/{action}"));
         let late = late.header("Idempotency-Key", fresh_key()).send().await.unwrap();

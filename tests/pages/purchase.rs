@@ -1,6 +1,7 @@
 //! A purchase in a real browser, from the shop page to a paid order, and what may go wrong with the
 //! buttons on the way.
 
+use serde_json::json;
 use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 
@@ -133,4 +134,31 @@ async fn the_bar_and_the_shelves_stay_current_by_themselves() {
     browser.reads("#books", "sold 3 + on the shelf 635 ✓").await;
     browser.reads("#shelf-deadbolt", "37 on the shelf").await;
     browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_ends_takes_pay_away_whatever_the_browsers_clock_says() {
+    // The first replica runs no jobs: nothing is given back before there is a second one.
+    let mut shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "6")]).await;
+    let browser = at_the_button(&shop, true, PageLoadStrategy::Normal).await;
+    let an_hour_slow = "const now = Date.now; Date.now = () => now() - 3600e3;";
+    let script = json!({ "source": an_hour_slow });
+    browser.devtools("Page.addScriptToEvaluateOnNewDocument", script).await;
+    browser.reads(".checkout", "The units are held for you for 6 seconds.").await;
+    browser.click("#place").await;
+    browser.reads("h1", "pending").await;
+    browser.find("#pay").await;
+    browser.reads(".left", "0 min 0").await;
+    browser.reads("#standing", "The hold is over").await;
+    browser.reads("h1", "not paid in time").await;
+    assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "nothing to pay with");
+    browser.find("#cancel").await;
+    assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
+    // Somebody gives it back; the page says so by itself.
+    shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
+    browser.reads("#standing", "Its units are back on the shelf").await;
+    browser.reads("#stock", "39 +1 → 40").await;
+    assert!(browser.complaints().await.is_empty());
+    browser.close().await;
+    shop.assert_sound().await;
 }

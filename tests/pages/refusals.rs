@@ -81,7 +81,6 @@ async fn people_get_pages_and_programs_get_problems() {
         ("/nothing-here", 404),
         ("/items/nothing", 404),
         ("/problems/nothing", 404),
-        ("/basket/lines", 405),
         ("/?after=Not%20a%20sku", 200),
         ("/items/deadbolt?before=x", 422),
     ] {
@@ -96,6 +95,9 @@ async fn people_get_pages_and_programs_get_problems() {
             assert_eq!(plain.kind, "application/problem+json", "{path}");
         }
     }
+    let put = visitor.http.put(format!("{}/basket", visitor.base)).header("Accept", "text/html");
+    let put = Page::read(put.send().await.unwrap()).await;
+    assert_eq!((put.status.as_u16(), put.kind.as_str()), (405, "text/html; charset=utf-8"));
     for path in ["/api/nothing", "/api/items/nothing"] {
         assert_eq!(visitor.get(path).await.kind, "application/problem+json", "{path}");
     }
@@ -228,6 +230,19 @@ async fn a_broken_chain_is_drawn_broken() {
     let words = Visitor::new(&shop).get("/items/deadbolt").await.words();
     assert!(words.contains("the entry below ended at 42, this one begins at 40"), "{words}");
     assert_eq!(words.matches("Fork: it read version 1, as did").count(), 2, "{words}");
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let words = admin.get("/audit").await.words();
+    assert!(words.contains("the entry before it ended at 42, this one begins at 40"), "{words}");
+    sqlx::raw_sql(
+        "alter table stock_ledger drop constraint stock_ledger_sum;
+         update stock_ledger set delta = -50 where sku = 'deadbolt' and delta = 5",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let words = admin.get("/audit").await.words();
+    assert!(words.contains("deadbolt: on the shelf 40, by the ledger −8"), "{words}");
+    assert!(words.contains("and it says that 40 and −50 make 45"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -288,14 +303,17 @@ async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
     let order = alice.orders(&token, &csrf).await.place;
     let page = alice.get(&order).await;
-    assert!(page.words().contains("Held for you for another 14 min"), "{}", page.words());
+    assert!(page.words().contains("Held for you for another 1"), "{}", page.words());
     let over = "update orders set expires_at = created_at";
     sqlx::query(over).execute(&shop.pool).await.unwrap();
     let pay = format!("csrf={csrf}&key={}", page.field("key"));
     let refused = alice.post(&format!("{order}/pay"), &pay).await;
     assert_eq!(refused.status, 409);
-    assert!(refused.words().contains("The order was not paid in time"));
+    let words = refused.words();
+    assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
+    assert!(words.contains("Nothing was paid.") && words.contains("The hold is over"), "{words}");
     assert!(!alice.get(&order).await.text.contains("id=\"pay\""));
+    assert!(alice.get("/orders").await.words().contains("⊘ not paid in time"));
     for _ in 0..2 {
         let cancelled = alice.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await;
         assert_eq!((cancelled.status.as_u16(), &cancelled.place), (303, &order));
@@ -315,15 +333,40 @@ async fn an_order_that_went_back_on_the_shelf_says_so() {
     sqlx::query(over).execute(&shop.pool).await.unwrap();
     until("it is given back", async || {
         let words = alice.get(&order).await.words();
-        words.contains("It was not paid in time, and its units are back on the shelf")
+        words.contains("not paid in time Its units are back on the shelf. If they are still there")
     })
     .await;
     let page = alice.get(&order).await;
     assert!(page.words().contains("deadbolt expiry 39 +1 → 40"), "{}", page.words());
     let refused = alice.post(&format!("{order}/pay"), &pay).await;
     assert_eq!(refused.status, 409);
-    assert!(refused.words().contains("The order was not paid in time"));
+    let words = refused.words();
+    assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
+    assert_eq!(words.matches("order anew").count(), 1, "{words}");
     shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_of_a_form_leads_to_its_page() {
+    let shop = Shop::start(1).await;
+    let stranger = Visitor::new(&shop);
+    let order = "/orders/00000000-0000-7000-8000-000000000000";
+    for (path, page) in [
+        (format!("{order}/pay"), order),
+        (format!("{order}/cancel"), order),
+        (format!("{order}/refund"), order),
+        ("/items/deadbolt/stock".to_owned(), "/items/deadbolt"),
+        ("/items/deadbolt/limit".to_owned(), "/items/deadbolt"),
+        ("/account/top-ups".to_owned(), "/account"),
+        ("/basket/lines".to_owned(), "/"),
+        ("/jobs/7/try-again".to_owned(), "/jobs"),
+        ("/jobs/unpaid/7/try-again".to_owned(), "/jobs"),
+        ("/lab/scheduler/7/steps".to_owned(), "/lab/scheduler/7"),
+        ("/sign-out".to_owned(), "/"),
+    ] {
+        let led = stranger.get(&path).await;
+        assert_eq!((led.status.as_u16(), led.place.as_str()), (303, page), "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

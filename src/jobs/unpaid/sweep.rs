@@ -23,7 +23,8 @@ const MOST_FORGOTTEN: i64 = 1_000;
 
 pub(in crate::jobs) const JOB: Job = Job {
     name: "sweep",
-    about: "Tells the queue of unpaid orders of those it does not know any more.",
+    about: "Puts unpaid orders whose time is nearly over in the queue once more, should Redis have \
+            forgotten them.",
     timetable: Some("* * * * *"),
     // Two hundred thousand orders, at some milliseconds for five hundred.
     at_most_for: Duration::from_secs(55),

@@ -42,9 +42,12 @@ const RULES: [Rule; 19] = [
         name: "stock-chain",
         holds: "each entry begins where the one before it ended",
         culprits: "
-            select format('%s entry %s: before %s %s → after %s, but it was %s',
-                          sku, seq, before, case when delta < 0 then '−' else '+' end || abs(delta),
-                          after, previous) from (
+            select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
+                          case when before <> previous then format(
+                               'the entry before it ended at %s, this one begins at %s',
+                               previous, before) end,
+                          case when after <> before + delta then format(
+                               'it says that %s and %s make %s', before, delta, after) end) from (
                 select l.*, lag(l.after, 1, 0::bigint) over (partition by l.sku order by l.seq) as previous
                   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
              where before <> previous or after <> before + delta order by sku, seq",
@@ -205,7 +208,7 @@ const RULES: [Rule; 19] = [
         name: "balance-drift",
         holds: "every account holds what its ledger adds up to",
         culprits: "
-            select format('%s: balance %s, by the ledger %s', u.name, a.balance_cents,
+            select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
                           coalesce(s.total, 0))
               from accounts a join users u on u.id = a.user_id
               left join (select user_id, sum(delta) as total from balance_ledger group by user_id) s
@@ -216,8 +219,13 @@ const RULES: [Rule; 19] = [
         name: "balance-chain",
         holds: "each entry begins where the one before it ended",
         culprits: "
-            select format('%s entry %s: before %s → after %s, but it was %s',
-                          u.name, seq, before, after, previous) from (
+            select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
+                          case when before <> previous then format(
+                               'the entry before it ended at %s cents, this one begins at %s',
+                               previous, before) end,
+                          case when after <> before + delta then format(
+                               'it says that %s and %s cents make %s', before, delta, after)
+                               end) from (
                 select l.*, lag(l.after, 1, 0::bigint) over (partition by l.user_id order by l.seq)
                             as previous
                   from balance_ledger l
@@ -304,7 +312,7 @@ pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
     for rule in RULES.iter().chain([&ANSWERS]) {
         let rows = sqlx::query(rule.culprits).fetch_all(&mut *tx).await?;
         let culprits: Vec<String> =
-            rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+            rows.iter().map(|row| row.try_get(0).map(with_minus)).collect::<Result<_, _>>()?;
         checks.push(Check {
             name: rule.name.to_owned(),
             ok: culprits.is_empty(),
@@ -312,6 +320,21 @@ pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
         });
     }
     Ok(checks)
+}
+
+/// With a minus sign where a number is below zero: a hyphen before a digit that follows a space.
+/// Inside names and ids it stays one.
+fn with_minus(culprit: String) -> String {
+    let mut text = String::with_capacity(culprit.len());
+    let mut before = None;
+    let mut rest = culprit.chars().peekable();
+    while let Some(c) = rest.next() {
+        let is_minus =
+            c == '-' && before == Some(' ') && rest.peek().is_some_and(char::is_ascii_digit);
+        text.push(if is_minus { '−' } else { c });
+        before = Some(c);
+    }
+    text
 }
 
 fn detail(rule: &Rule, culprits: &[String]) -> String {
@@ -354,4 +377,25 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
             lab.items, lab.forks, lab.accounts
         ),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_minus;
+
+    #[test]
+    fn a_number_below_zero_has_a_minus_and_a_name_keeps_its_hyphens() {
+        for (culprit, said) in [
+            ("lock-picks: on the shelf 614, by the ledger -11", "−11"),
+            (
+                "order 01a2-3b, key-ring: quantity 3, entries order -3, order -2",
+                "order −3, order −2",
+            ),
+            ("order 01a2-3b-4, key-9: entries none", "order 01a2-3b-4, key-9: entries none"),
+        ] {
+            let text = with_minus(culprit.to_owned());
+            assert!(text.ends_with(said), "{text}");
+            assert_eq!(text.replace('−', "-"), culprit);
+        }
+    }
 }

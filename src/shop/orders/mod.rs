@@ -6,7 +6,8 @@ pub mod place;
 mod together;
 pub mod unpaid;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -71,7 +72,8 @@ pub struct Line {
 pub struct Order {
     /// Its id.
     pub id: OrderId,
-    /// `pending`, `paid`, `cancelled` or `refunded`.
+    /// `pending`, `paid`, `cancelled` or `refunded`. One that was not paid in time is `cancelled`
+    /// too, with `expired`.
     #[schema(example = "pending")]
     pub status: String,
     /// What it costs, in cents.
@@ -91,6 +93,10 @@ pub struct Order {
         skip_serializing_if = "Option::is_none"
     )]
     pub paid_at: Option<OffsetDateTime>,
+    /// True when it was cancelled because it was not paid in time, and not by its customer; left
+    /// out otherwise. Its entries in the stock's ledgers have the reason `expiry` then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
 }
 
 impl Order {
@@ -131,6 +137,24 @@ pub(super) async fn find(
     id: OrderId,
 ) -> Result<Option<Order>, Error> {
     Ok(select(db, user, Some(id), None, Lab::With, 1).await?.pop())
+}
+
+/// How long each of those orders can still be paid, by Postgres's clock, which is the one that
+/// decides it; an order whose time is over is not among them.
+///
+/// # Errors
+/// Postgres's.
+pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, Duration>, Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
+    let rows = sqlx::query!(
+        r#"select id, extract(epoch from expires_at - clock_timestamp())::float8 as "left_s!"
+             from orders where id = any($1)"#,
+        &ids,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    let left = rows.into_iter().filter(|row| row.left_s > 0.0);
+    Ok(left.map(|row| (OrderId(row.id), Duration::from_secs_f64(row.left_s))).collect())
 }
 
 /// Whether orders of nothing but the lab's throw-away items are listed too.
@@ -233,12 +257,16 @@ async fn select(
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
     let rows = sqlx::query!(
-        "select id, status, total_cents, expires_at, created_at, paid_at from orders o
-          where user_id = $1 and ($2::uuid is null or id = $2) and ($3::uuid is null or id < $3)
-            and ($5 or exists (select from order_lines l
-                                 join items i on i.sku = l.sku and i.kind = 'shop'
-                                where l.order_id = o.id))
-          order by id desc limit $4",
+        r#"select id, status, total_cents, expires_at, created_at, paid_at,
+                  status = 'cancelled' and exists (
+                      select from stock_ledger e
+                       where e.order_id = o.id and e.reason = 'expiry') as "expired!"
+             from orders o
+            where user_id = $1 and ($2::uuid is null or id = $2) and ($3::uuid is null or id < $3)
+              and ($5 or exists (select from order_lines l
+                                   join items i on i.sku = l.sku and i.kind = 'shop'
+                                  where l.order_id = o.id))
+            order by id desc limit $4"#,
         user.0,
         only.map(|order| order.0),
         after.map(|order| order.0),
@@ -257,6 +285,7 @@ async fn select(
             expires_at: row.expires_at,
             created_at: row.created_at,
             paid_at: row.paid_at,
+            expired: row.expired,
         })
         .collect();
     fill_lines(db, &mut orders).await?;

@@ -78,6 +78,7 @@ pub fn check(user: UserId, key: Key, lines: &[WantedLine]) -> Result<Outcome, Er
         expires_at: now + place.hold,
         created_at: now,
         paid_at: None,
+        expired: false,
     };
     Ok(Outcome::Done(Answer::json(201, &order)?))
 }
@@ -96,12 +97,13 @@ pub struct Place {
 impl Place {
     fn new(user: UserId, key: Key, wanted: &[WantedLine], hold: Duration) -> Result<Self, Refusal> {
         if wanted.is_empty() || wanted.len() > MOST_LINES {
-            return Err(Refusal::Invalid("lines", format!("1 to {MOST_LINES} lines")));
+            return Err(Refusal::Invalid("lines".into(), format!("1 to {MOST_LINES} lines")));
         }
         let mut lines = BTreeMap::new();
-        for line in wanted {
+        for (place, line) in wanted.iter().enumerate() {
             if !(1..=MOST_UNITS).contains(&line.quantity) {
-                return Err(Refusal::Invalid("lines.quantity", format!("1 to {MOST_UNITS}")));
+                let field = format!("lines[{place}].quantity");
+                return Err(Refusal::Invalid(field.into(), format!("1 to {MOST_UNITS}")));
             }
             *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
         }
@@ -163,7 +165,12 @@ impl Errand for Place {
             let line_cents = reading.price_cents.checked_mul(*quantity);
             match line_cents.and_then(|cents| total_cents.checked_add(cents)) {
                 Some(sum) => total_cents = sum,
-                None => return Ok(Err(Refusal::Invalid("lines", "it costs too much".to_owned()))),
+                None => {
+                    return Ok(Err(Refusal::Invalid(
+                        "lines".into(),
+                        "it costs too much".to_owned(),
+                    )));
+                }
             }
         }
         let deltas: Vec<i64> = self.lines.values().map(|quantity| -quantity).collect();
@@ -204,6 +211,7 @@ impl Errand for Place {
             expires_at,
             created_at,
             paid_at: None,
+            expired: false,
         };
         Ok(Ok(Answer::json(201, &order)?))
     }

@@ -179,6 +179,7 @@ impl Wanted {
             expires_at: shelf.now + self.hold,
             created_at: shelf.now,
             paid_at: None,
+            expired: false,
         };
         Answer::json(201, &order)
     }
@@ -222,7 +223,7 @@ fn judge(
         let place = &member.work;
         let quantity = place.quantity();
         let Some(total_cents) = shelf.price_cents.checked_mul(quantity) else {
-            return Err(Refusal::Invalid("lines", "it costs too much".to_owned()));
+            return Err(Refusal::Invalid("lines".into(), "it costs too much".to_owned()));
         };
         if quantity > left {
             return Err(sold_out(sku, quantity, left));

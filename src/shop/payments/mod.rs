@@ -205,7 +205,7 @@ pub async fn top_up(
 ) -> Result<Outcome, Error> {
     if !(1..=LARGEST).contains(&amount_cents) {
         let why = format!("1 to {LARGEST}");
-        return Ok(Outcome::Refused(Refusal::Invalid("amount_cents", why)));
+        return Ok(Outcome::Refused(Refusal::Invalid("amount_cents".into(), why)));
     }
     let claim = Claim {
         user,
@@ -289,7 +289,7 @@ async fn move_money(
     held.probe.at(Point::Read, [held.seen(&key, reading.balance_cents)]).await;
     if reading.balance_cents.checked_add(delta).is_none_or(|after| after > LARGEST_BALANCE) {
         let why = format!("no account holds more than {LARGEST_BALANCE}");
-        return Ok(Err(Refusal::Invalid("amount_cents", why)));
+        return Ok(Err(Refusal::Invalid("amount_cents".into(), why)));
     }
     let written = stock::write_balance(tx, held.strategy, &held.exclusion, reading, delta, origin);
     match written.await? {

@@ -88,7 +88,7 @@ pub async fn top_up(
     let TopUpForm { key, amount, .. } = form.into_inner();
     let key = Key::try_from(key).map_err(|why| Problem::field("key", why))?;
     let refusal = match typed_cents(&amount) {
-        Err(why) => Refusal::Invalid("amount_cents", why),
+        Err(why) => Refusal::Invalid("amount_cents".into(), why),
         Ok(cents) => {
             let top_up =
                 async || payments::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
@@ -97,9 +97,10 @@ pub async fn top_up(
                 Outcome::Done(_)
                 | Outcome::Replayed(_)
                 | Outcome::Refused(Refusal::KeyUsed { .. }) => return Ok(see_other("/account")),
-                Outcome::Refused(Refusal::Invalid(..)) => {
-                    Refusal::Invalid("amount_cents", "Choose 0.01 to 10,000,000.00.".to_owned())
-                }
+                Outcome::Refused(Refusal::Invalid(..)) => Refusal::Invalid(
+                    "amount_cents".into(),
+                    "Choose 0.01 to 10,000,000.00.".to_owned(),
+                ),
                 Outcome::Refused(refusal) => refusal,
             }
         }

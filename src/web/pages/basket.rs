@@ -11,6 +11,7 @@ use super::basket_cookie::{Basket, choose};
 use super::frame::Frame;
 use super::notice::Notice;
 use super::sign_in::set_cookie;
+use super::words::in_words;
 use super::{door, html, see_other, storefront};
 use crate::shop::catalog::{self, Item};
 use crate::shop::orders::MOST_UNITS;
@@ -31,6 +32,8 @@ struct BasketPage {
     can_be_had: bool,
     /// What is on the account, and what would be there after paying.
     balance: Option<(Cents, Cents)>,
+    /// How long the units are held until they are paid.
+    hold: String,
 }
 
 impl BasketPage {
@@ -193,6 +196,7 @@ pub(super) async fn page(
         can_be_had: !lines.iter().any(|it| it.is_short() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
+        hold: in_words(shop.hold),
         frame,
     };
     html(status, &page)

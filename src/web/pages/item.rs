@@ -18,7 +18,7 @@ use crate::shop::catalog::{self, Item};
 use crate::shop::customer_limit::{self, LARGEST_LIMIT};
 use crate::shop::ledger::{self, Entry};
 use crate::shop::restock::{self, Restocking};
-use crate::shop::{Cents, OrderId, Outcome, Refusal, Shop, Sku, orders};
+use crate::shop::{Cents, Field, OrderId, Outcome, Refusal, Shop, Sku, orders};
 use crate::web::Site;
 use crate::web::auth::site;
 use crate::web::body;
@@ -40,6 +40,8 @@ struct ItemPage {
     limit_typed: String,
     audit: ItemAudit,
     entries: Vec<Row>,
+    /// Whether an entry was written under a fence.
+    is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
     form: Typed,
@@ -73,7 +75,7 @@ struct Typed {
     reason: String,
     /// What was typed for the limit and is wrong.
     limit: Option<String>,
-    wrong: Option<(&'static str, String)>,
+    wrong: Option<(Field, String)>,
 }
 
 impl Typed {
@@ -135,7 +137,9 @@ pub async fn restock(
     let RestockForm { delta, reason, .. } = form.into_inner();
     let typed = delta.trim().replace('−', "-");
     let refusal = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
-        Err(_) => Refusal::Invalid("delta", "Type a whole number such as 20 or -3.".to_owned()),
+        Err(_) => {
+            Refusal::Invalid("delta".into(), "Type a whole number such as 20 or −3.".to_owned())
+        }
         Ok(units) => {
             let what = Restocking { delta: units, reason: reason.clone() };
             match restock::restock(&site.shop, &conditions, sku.clone(), what).await? {
@@ -179,13 +183,15 @@ pub async fn limit(
         number => number.parse().map(Some),
     };
     let refusal = match limit {
-        Err(_) => Refusal::Invalid(LIMIT, "Type a whole number such as 2, or nothing.".to_owned()),
+        Err(_) => {
+            Refusal::Invalid(LIMIT.into(), "Type a whole number such as 2, or nothing.".to_owned())
+        }
         Ok(limit) => {
             match customer_limit::set(&site.shop, &conditions, sku.clone(), limit).await? {
                 Outcome::Refused(Refusal::Invalid(..)) => {
                     let why =
                         format!("Type 1 to {LARGEST_LIMIT}, or nothing: then there is no limit.");
-                    Refusal::Invalid(LIMIT, why)
+                    Refusal::Invalid(LIMIT.into(), why)
                 }
                 Outcome::Refused(refusal) => refusal,
                 Outcome::Done(_) | Outcome::Replayed(_) => {
@@ -228,6 +234,7 @@ async fn page(
         notice: refused.as_ref().map(Notice::from),
         price: Cents(item.price_cents),
         older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
+        is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
         entries: rows(sku, &entries, &audit, &own),
         is_newest: before.is_none(),
         limit_typed: form.limit.clone().unwrap_or_else(|| {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::frame::Frame;
-use super::words::{moment, rfc3339, short};
+use super::words::{grouped, moment, rfc3339, short};
 use super::{door, html, see_other};
 use crate::jobs::history::Run;
 use crate::jobs::reconcile::Found;
@@ -238,7 +238,25 @@ fn span(ms: i64) -> String {
     }
 }
 
-/// The audit speaks for itself; whatever else a job counted is listed with its name.
+/// What a job counts, by its name in the result: what is said of one, and of several. Nothing is
+/// said of what only tells how much work it was.
+const COUNTED: [(&str, &str, &str); 9] = [
+    (
+        "due_soon",
+        "unpaid order is due within five minutes",
+        "unpaid orders are due within five minutes",
+    ),
+    ("no_room", "of them found no room in the queue", "of them found no room in the queue"),
+    ("forgotten", "note about a failure deleted", "notes about failures deleted"),
+    ("keys", "idempotency key deleted", "idempotency keys deleted"),
+    ("answers", "stored answer deleted", "stored answers deleted"),
+    ("sessions", "session deleted", "sessions deleted"),
+    ("runs", "old run deleted", "old runs deleted"),
+    ("marks", "mark of the lab", "marks of the lab"),
+    ("blocks", "", ""),
+];
+
+/// The audit speaks for itself. Of what another job counted, everything is said that is not zero.
 fn came(result: Option<&Value>) -> Option<Came> {
     let result = result?;
     if let Ok(found) = Found::deserialize(result) {
@@ -252,15 +270,29 @@ fn came(result: Option<&Value>) -> Option<Came> {
         return Some(Came { words, off: !sound });
     }
     let Value::Object(fields) = result else { return None };
-    let said = fields.iter().filter_map(|(name, value)| {
-        let name = name.replace('_', " ");
-        match value {
-            Value::Number(number) => Some(format!("{name} {number}")),
-            Value::Bool(false) => Some(format!("not {name}")),
-            _ => None,
-        }
+    let known = COUNTED.iter().filter_map(|(name, one, more)| {
+        let count = fields.get(*name)?.as_i64().filter(|_| !more.is_empty())?;
+        counted(count, one, more)
     });
-    Some(Came { words: said.collect::<Vec<_>>().join(", "), off: false })
+    let unknown = fields.iter().filter_map(|(name, value)| {
+        let is_known = COUNTED.iter().any(|(known, ..)| known == name);
+        let (count, name) = (value.as_i64().filter(|_| !is_known)?, name.replace('_', " "));
+        counted(count, &name, &name)
+    });
+    let mut said: Vec<String> = known.chain(unknown).collect();
+    if fields.get("all") == Some(&Value::Bool(false)) {
+        said.push("the rest is left to the next run".to_owned());
+    }
+    let words = if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") };
+    Some(Came { words, off: false })
+}
+
+fn counted(count: i64, one: &str, more: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{} {more}", grouped(count))),
+    }
 }
 
 #[cfg(test)]
@@ -277,8 +309,21 @@ mod tests {
         let failing = json!([{ "name": "stock-drift", "ok": false, "detail": "tea" }]);
         let off = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
         assert_eq!(words(off), Some(("not sound: 1 of 18 fail: stock-drift".to_owned(), true)));
-        let purged = json!({ "keys": 3, "old_runs": 0, "all": false, "other": "words" });
-        assert_eq!(words(purged), Some(("keys 3, old runs 0, not all".to_owned(), false)));
+        let said = |result: Value| words(result).unwrap().0;
+        let purged = json!({ "keys": 3_000, "answers": 1, "runs": 0, "blocks": 9, "all": false });
+        assert_eq!(
+            said(purged),
+            "3,000 idempotency keys deleted, 1 stored answer deleted, the rest is left to the \
+             next run"
+        );
+        let swept = json!({ "due_soon": 2, "no_room": 1, "forgotten": 0 });
+        assert_eq!(
+            said(swept),
+            "2 unpaid orders are due within five minutes, 1 of them found no room in the queue"
+        );
+        assert_eq!(said(json!({ "due_soon": 0, "no_room": 0, "forgotten": 0 })), "nothing to do");
+        assert_eq!(said(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
+        assert_eq!(said(json!({ "new_things": 4, "old": 0, "other": "words" })), "4 new things");
     }
 
     #[test]

@@ -28,11 +28,11 @@ pub mod sign_up;
 pub mod storefront;
 pub mod words;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use actix_web::middleware::Compress;
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, Resource, Route};
 use askama::Template;
 
 use super::problems::{Kind, Problem};
@@ -52,38 +52,37 @@ pub fn configure(config: &mut ServiceConfig) {
                 .route(web::get().to(basket::show))
                 .route(web::post().to(basket::change)),
         )
-        .service(resource("/basket/lines", "POST").route(web::post().to(basket::add)))
+        .service(form("/basket/lines", back_to("/"), web::post().to(basket::add)))
         .service(
             resource("/orders", "GET, POST")
                 .route(web::get().to(orders::list))
                 .route(web::post().to(place::place)),
         )
         .service(resource("/orders/{id}", "GET").route(web::get().to(order::show)))
-        .service(resource("/orders/{id}/pay", "POST").route(web::post().to(order::pay)))
-        .service(resource("/orders/{id}/cancel", "POST").route(web::post().to(order::cancel)))
-        .service(resource("/orders/{id}/refund", "POST").route(web::post().to(order::refund)))
+        .service(form("/orders/{id}/pay", back_up(), web::post().to(order::pay)))
+        .service(form("/orders/{id}/cancel", back_up(), web::post().to(order::cancel)))
+        .service(form("/orders/{id}/refund", back_up(), web::post().to(order::refund)))
         .service(resource("/items/{sku}", "GET").route(web::get().to(item::show)))
-        .service(resource("/items/{sku}/stock", "POST").route(web::post().to(item::restock)))
-        .service(resource("/items/{sku}/limit", "POST").route(web::post().to(item::limit)))
+        .service(form("/items/{sku}/stock", back_up(), web::post().to(item::restock)))
+        .service(form("/items/{sku}/limit", back_up(), web::post().to(item::limit)))
         .service(resource("/account", "GET").route(web::get().to(account::show)))
-        .service(resource("/account/top-ups", "POST").route(web::post().to(account::top_up)))
+        .service(form("/account/top-ups", back_up(), web::post().to(account::top_up)))
         .service(resource("/audit", "GET").route(web::get().to(audit::show)))
         .service(resource("/locks", "GET").route(web::get().to(locks::show)))
         .service(resource("/jobs", "GET").route(web::get().to(jobs::show)))
-        .service(resource("/jobs/{id}/try-again", "POST").route(web::post().to(jobs::try_again)))
-        .service(
-            resource("/jobs/unpaid/{id}/try-again", "POST")
-                .route(web::post().to(jobs::try_unpaid_again)),
-        )
+        .service(form("/jobs/{id}/try-again", back_to("/jobs"), web::post().to(jobs::try_again)))
+        .service(form(
+            "/jobs/unpaid/{id}/try-again",
+            back_to("/jobs"),
+            web::post().to(jobs::try_unpaid_again),
+        ))
         .service(
             resource("/lab/scheduler", "GET, POST")
                 .route(web::get().to(scheduler::choose))
                 .route(web::post().to(scheduler::begin)),
         )
         .service(resource("/lab/scheduler/{id}", "GET").route(web::get().to(scheduler::show)))
-        .service(
-            resource("/lab/scheduler/{id}/steps", "POST").route(web::post().to(scheduler::step)),
-        )
+        .service(form("/lab/scheduler/{id}/steps", back_up(), web::post().to(scheduler::step)))
         .configure(lab::configure)
         .service(resource("/problems", "GET").route(web::get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(web::get().to(problems::show)))
@@ -97,12 +96,32 @@ pub fn configure(config: &mut ServiceConfig) {
                 .route(web::get().to(sign_up::show))
                 .route(web::post().to(sign_up::join)),
         )
-        .service(resource("/sign-out", "POST").route(web::post().to(sign_in::leave)))
+        .service(form("/sign-out", back_to("/"), web::post().to(sign_in::leave)))
         .service(
             resource("/static/{name}", "GET")
                 .wrap(Compress::default())
                 .route(web::get().to(assets::serve)),
         );
+}
+
+/// The address of a form that is not its page's own.
+fn form(path: &str, back: Route, sent: Route) -> Resource {
+    resource(path, "GET, POST").route(back).route(sent)
+}
+
+/// Leads whoever asks for the address of a form to the page that the form stands on: so does a
+/// reload of a refusal, and a bookmark of one.
+fn back_to(page: &'static str) -> Route {
+    web::get().to(async move || see_other(page))
+}
+
+/// The same for a form whose address is one below its page's.
+fn back_up() -> Route {
+    web::get().to(async |request: HttpRequest| {
+        // As it was asked for: what was encoded in it stays so.
+        let path = request.uri().path();
+        see_other(path.rsplit_once('/').map_or("/", |(page, _)| page))
+    })
 }
 
 /// A page as an answer.

@@ -71,7 +71,7 @@ fn detail(problem: &Problem) -> String {
 /// What a person does next; what a program does is said by [`Kind::advice`].
 fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
     match kind {
-        Kind::InvalidRequest => "Correct what is marked, then send it again.",
+        Kind::InvalidRequest => "Go back, correct that, then send it again.",
         Kind::Unauthenticated => "Sign in; you will come back here.",
         Kind::Forbidden => {
             "Go back, reload the page and try again; or sign in as somebody who may."

@@ -1,11 +1,12 @@
 //! One order: how it stands, what it did to the stock and to the account, and what can be done
 //! about it.
 
+use std::time::Duration;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
-use time::OffsetDateTime;
 
 use super::frame::Frame;
 use super::notice::Notice;
@@ -31,7 +32,11 @@ struct OrderPage {
     placed_at: String,
     placed_rfc3339: String,
     expires_rfc3339: String,
-    left: Option<String>,
+    status: &'static str,
+    /// How long it is still held for its customer.
+    left: Option<Duration>,
+    /// Until when it could be paid, where somebody has just tried to, too late.
+    late: Option<String>,
     lines: Vec<LineRow>,
     stock: Vec<Moved>,
     money: Vec<Moved>,
@@ -45,8 +50,10 @@ impl OrderPage {
         self.order.status == "pending"
     }
 
-    fn has_lapsed(&self) -> bool {
-        self.order.status == "cancelled" && self.stock.iter().any(|moved| moved.reason == "expiry")
+    /// What is left of its hold, for people and in milliseconds.
+    fn time_left(&self) -> Option<(String, u128)> {
+        let left = self.left.filter(|_| self.is_pending());
+        left.map(|left| (time_left(left), left.as_millis()))
     }
 
     fn is_paid(&self) -> bool {
@@ -168,8 +175,7 @@ async fn told(
             return Err(Problem::new(Kind::NotFound, what));
         }
         Outcome::Refused(refusal) => {
-            let problem = Problem::from(refusal);
-            return page(request, user, id, Some(&problem)).await;
+            return page(request, user, id, Some(refusal)).await;
         }
         Outcome::Done(_) | Outcome::Replayed(_) => {}
     }
@@ -180,7 +186,7 @@ async fn page(
     request: &HttpRequest,
     user: UserId,
     id: OrderId,
-    refused: Option<&Problem>,
+    refused: Option<Refusal>,
 ) -> Result<HttpResponse, Problem> {
     let shop = &crate::web::auth::site(request)?.shop;
     let Some(order) = orders::order(shop, user, id).await? else {
@@ -189,14 +195,20 @@ async fn page(
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
+    let left = orders::time_left(shop, &[id]).await?.remove(&id);
+    // The page itself says that it was not paid in time, and what to do: nobody needs that twice.
+    let is_late = matches!(refused, Some(Refusal::OrderExpired));
+    let problem = refused.map(Problem::from);
     let page = OrderPage {
-        notice: refused.map(Notice::from),
+        notice: problem.as_ref().filter(|_| !is_late).map(Notice::from),
+        late: is_late.then(|| moment(order.expires_at)),
+        status: status(&order, left),
+        left,
         short: short(&id),
         total: Cents(order.total_cents),
         placed_at: moment(order.created_at),
         placed_rfc3339: rfc3339(order.created_at),
         expires_rfc3339: rfc3339(order.expires_at),
-        left: time_left(order.expires_at, OffsetDateTime::now_utc()),
         lines: line_rows(shop, &order).await?,
         stock: stock.into_iter().map(|(sku, entry)| units_moved(&sku, entry)).collect(),
         money: money.into_iter().map(money_moved).collect(),
@@ -206,7 +218,20 @@ async fn page(
         order,
         frame: Frame::of(request).await?,
     };
-    html(refused.map_or(StatusCode::OK, Problem::code), &page)
+    html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
+}
+
+/// How it stands, in a word. To people, an order that was not paid in time is `expired`, from the
+/// moment on that it can't be paid any more; in the books it is pending until its units are back,
+/// and cancelled then.
+pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
+    match order.status.as_str() {
+        "pending" if left.is_some() => "pending",
+        "paid" => "paid",
+        "refunded" => "refunded",
+        "cancelled" if !order.expired => "cancelled",
+        _ => "expired",
+    }
 }
 
 async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> {

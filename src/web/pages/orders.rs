@@ -1,13 +1,16 @@
 //! The caller's orders, newest first.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::frame::Frame;
+use super::order::status;
 use super::words::{grouped, moment, rfc3339, short, time_left};
 use super::{door, html};
 use crate::shop::orders::{self, Lab, Order};
@@ -79,22 +82,23 @@ pub async fn list(
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let marked = if with_lab { orders::lab_among(shop, &ids).await? } else { Vec::new() };
     let lab = orders::count_lab(shop, user).await?;
-    let now = OffsetDateTime::now_utc();
-    let orders = orders.into_iter().map(|order| row(order, &marked, now)).collect();
+    let left = orders::time_left(shop, &ids).await?;
+    let orders = orders.into_iter().map(|order| row(order, &marked, &left)).collect();
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &OrdersPage { frame, orders, more, with_lab, lab })
 }
 
-fn row(order: Order, lab: &[OrderId], now: OffsetDateTime) -> Row {
+fn row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> Row {
+    let left = left.get(&order.id).copied();
     Row {
         id: order.id,
         short: short(&order.id),
-        left: time_left(order.expires_at, now),
+        left: left.map(time_left),
         units: order.lines.iter().map(|line| line.quantity).sum(),
         total: Cents(order.total_cents),
         is_lab: lab.contains(&order.id),
         at: moment(order.created_at),
         at_rfc3339: rfc3339(order.created_at),
-        status: order.status,
+        status: status(&order, left).to_owned(),
     }
 }

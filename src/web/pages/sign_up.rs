@@ -9,7 +9,7 @@ use super::sign_in::{Entrance, Next, admit};
 use super::words::full_sentence;
 use super::{door, html, see_other};
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Outcome, Refusal};
+use crate::shop::{Field, Outcome, Refusal};
 use crate::web::Site;
 use crate::web::auth::look;
 use crate::web::problems::Problem;
@@ -21,7 +21,7 @@ struct SignUpPage {
     next: String,
     user: String,
     /// What is wrong with which field.
-    wrong: Option<(&'static str, String)>,
+    wrong: Option<(Field, String)>,
 }
 
 impl SignUpPage {
@@ -59,9 +59,10 @@ pub async fn join(
         Outcome::Refused(Refusal::Invalid(field, why)) => {
             (StatusCode::UNPROCESSABLE_ENTITY, (field, full_sentence(&why)))
         }
-        Outcome::Refused(Refusal::Exists(_)) => {
-            (StatusCode::CONFLICT, ("user", "Somebody has that name; choose another.".to_owned()))
-        }
+        Outcome::Refused(Refusal::Exists(_)) => (
+            StatusCode::CONFLICT,
+            ("user".into(), "Somebody has that name; choose another.".to_owned()),
+        ),
         Outcome::Refused(other) => return Err(other.into()),
         Outcome::Done(_) | Outcome::Replayed(_) => {
             site.door.welcome(&request, &user).await;
@@ -77,7 +78,7 @@ async fn page(
     status: StatusCode,
     next: &str,
     user: String,
-    wrong: Option<(&'static str, String)>,
+    wrong: Option<(Field, String)>,
 ) -> Result<HttpResponse, Problem> {
     let next = door::local_place(next).to_owned();
     let frame = Frame::of(request).await?;

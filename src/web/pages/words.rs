@@ -1,5 +1,7 @@
 //! Figures and times as people read them.
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
@@ -31,11 +33,27 @@ pub fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }
 
-/// How long it is until then: `14 min 05 s`; nothing when it is over.
+/// What is left of a time: `14 min 05 s`. A second that has begun counts, so that nothing is left
+/// only when nothing is.
 #[must_use]
-pub fn time_left(until: OffsetDateTime, now: OffsetDateTime) -> Option<String> {
-    let seconds = (until - now).whole_seconds();
-    (seconds > 0).then(|| format!("{} min {:02} s", seconds / 60, seconds % 60))
+pub fn time_left(left: Duration) -> String {
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    format!("{} min {:02} s", seconds / 60, seconds % 60)
+}
+
+/// A length of time in words: `15 minutes`, `1 minute 30 seconds`, `2 days`.
+#[must_use]
+pub fn in_words(time: Duration) -> String {
+    let mut rest = time.as_secs();
+    let mut words = Vec::new();
+    for (seconds, name) in [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")] {
+        let count = rest / seconds;
+        rest %= seconds;
+        if count > 0 {
+            words.push(format!("{count} {name}{}", if count == 1 { "" } else { "s" }));
+        }
+    }
+    if words.is_empty() { "no time".to_owned() } else { words.join(" ") }
 }
 
 /// An amount that a person typed, in cents: `25`, `25.5`, `1,000.50`. A comma stands between
@@ -137,9 +155,21 @@ mod tests {
             (signed(-2), signed(20), signed_money(-1_450)),
             ("−2".to_owned(), "+20".to_owned(), "−14.50".to_owned())
         );
-        let now = OffsetDateTime::UNIX_EPOCH;
-        let left = |seconds| time_left(now + time::Duration::seconds(seconds), now);
-        assert_eq!(left(845).as_deref(), Some("14 min 05 s"));
-        assert_eq!(left(0), None);
+        assert_eq!(time_left(Duration::from_secs(845)), "14 min 05 s");
+        assert_eq!(time_left(Duration::from_millis(1)), "0 min 01 s");
+    }
+
+    #[test]
+    fn a_length_of_time_is_said_as_people_say_it() {
+        for (seconds, words) in [
+            (1, "1 second"),
+            (8, "8 seconds"),
+            (90, "1 minute 30 seconds"),
+            (900, "15 minutes"),
+            (5_400, "1 hour 30 minutes"),
+            (604_800, "7 days"),
+        ] {
+            assert_eq!(in_words(Duration::from_secs(seconds)), words);
+        }
     }
 }

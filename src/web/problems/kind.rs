@@ -102,9 +102,11 @@ impl Kind {
             Kind::InvalidRequest => (
                 "invalid-request",
                 422,
-                "The request makes no sense as it is",
-                "Something in it is missing, misspelt or out of range. Nothing was changed.",
-                "Look at `errors`: each names a field and what it should be. Then send it again.",
+                "The request is not as it should be",
+                "Something in it is missing, misspelt or out of range, or its address takes no such \
+                 method or type of content. Nothing was changed.",
+                "Look at `detail`, and at `errors` if there are any: each names a field and what it \
+                 should be. Then send it again.",
             ),
             Kind::Unauthenticated => (
                 "unauthenticated",
@@ -169,7 +171,7 @@ impl Kind {
                 "order-expired",
                 409,
                 "The order was not paid in time",
-                "Its units were held for a while, and that while is over.",
+                "Its units were held until `expires_at`. They are on the shelf again, or will be in a moment.",
                 "Place a new order.",
             ),
             Kind::IdempotencyKeyMissing => (

@@ -151,7 +151,7 @@ impl ResponseError for Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Invalid(field, why) => Problem::field(field, why),
+            Refusal::Invalid(field, why) => Problem::field(&field, why),
             Refusal::Forbidden(why) => Problem::new(Kind::Forbidden, why),
             Refusal::NotFound(what) => Problem::new(Kind::NotFound, what),
             Refusal::Exists(what) => Problem::new(Kind::Exists, what),
@@ -184,7 +184,7 @@ impl From<Refusal> for Problem {
                 Problem::new(Kind::OrderState, detail).with("order_status", status)
             }
             Refusal::OrderExpired => {
-                Problem::new(Kind::OrderExpired, "it was held, and no longer is")
+                Problem::new(Kind::OrderExpired, "it can't be paid any more; nothing was paid")
             }
             Refusal::KeyInFlight => {
                 Problem::new(Kind::IdempotencyKeyInFlight, "ask again in a moment").retry_after(1)
