@@ -5,7 +5,7 @@
 //! only the read, the write and the commit. (A batch does the same for all of its members:
 //! `combine::server`.)
 //!
-//! It is the one exception to *nobody waits for Redis while holding a connection*, and it is
+//! With a batch it is the exception to *nobody waits for Redis while holding a connection*, and is
 //! bounded: with a connection that is idle at that moment, one in four of the pool at most
 //! ([`crate::db::Pool::spare`]), and for [`A_WHILE`]. Then it is rolled back, and begins under the
 //! lock like any other. Nothing that was read is kept: the claim alone was made before.
@@ -13,7 +13,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
+use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -31,10 +32,10 @@ pub(super) const A_WHILE: Duration = Duration::from_millis(50);
 
 /// A transaction in which a key was claimed, and nothing else was done.
 #[derive(Debug)]
-struct Early {
-    tx: Transaction,
-    /// As long as it waits.
-    _permit: OwnedSemaphorePermit,
+pub(super) struct Early {
+    pub(super) tx: Transaction,
+    /// When it began, by Postgres's clock.
+    pub(super) at: OffsetDateTime,
 }
 
 /// Takes what the strategy locks, or says why not; and begins the errand's transaction, with its
@@ -50,7 +51,7 @@ pub(super) async fn take<E: Errand>(
     shop: &Shop,
     conditions: &Conditions,
     errand: &E,
-) -> Result<Result<(Taken, Option<Transaction>), Refusal>, Error> {
+) -> Result<Result<(Taken, Option<Early>), Refusal>, Error> {
     let without = |taken: Result<Taken, Refusal>| taken.map(|taken| (taken, None));
     let Some(claim) = errand.claim().filter(|_| suits(conditions)) else {
         return Ok(without(taken::take(shop, conditions, errand, None).await?));
@@ -64,22 +65,21 @@ pub(super) async fn take<E: Errand>(
         Either::Right((Ok(()), _)) => {}
     }
     let until = Instant::now() + A_WHILE;
-    let Some(early) = begin(shop, claim, until).await else {
+    let Some((early, permit)) = begin(shop, claim, until).await else {
         return Ok(without(taking.await?));
     };
     match timeout_at(until, taking.as_mut()).await {
         Ok(Ok(Ok(taken))) => {
             counted("used");
-            Ok(Ok((taken, Some(early.tx))))
+            drop(permit);
+            Ok(Ok((taken, Some(early))))
         }
         Ok(not_taken) => {
-            early.give_up().await;
+            give_up(early.tx).await;
             Ok(without(not_taken?))
         }
-        Err(_) => {
-            early.give_up().await;
-            Ok(without(taking.await?))
-        }
+        // Whoever is granted the lock meanwhile does not stand in it.
+        Err(_) => Ok(without(join(give_up(early.tx), taking).await.1?)),
     }
 }
 
@@ -93,26 +93,30 @@ fn suits(conditions: &Conditions) -> bool {
 
 /// None if there is no connection to spare, if it is dead, or if the key is not free: that is
 /// looked into under the lock.
-async fn begin(shop: &Shop, claim: &Claim, until: Instant) -> Option<Early> {
+async fn begin(
+    shop: &Shop,
+    claim: &Claim,
+    until: Instant,
+) -> Option<(Early, OwnedSemaphorePermit)> {
     let Spare { connection, permit } = shop.pool.spare()?;
     let mut tx = Transaction::begin(connection, until).await.ok()?;
     let claimed = timeout_at(until, idempotency::claim(&mut tx, claim)).await;
-    let early = Early { tx, _permit: permit };
     match claimed {
-        Ok(Ok(true)) => Some(early),
-        Ok(Ok(false)) => {
-            early.give_up().await;
+        Ok(Ok(Some(at))) => Some((Early { tx, at }, permit)),
+        Ok(Ok(None)) => {
+            give_up(tx).await;
             None
         }
-        Ok(Err(_)) | Err(_) => None,
+        Ok(Err(_)) | Err(_) => {
+            counted("given-up");
+            None
+        }
     }
 }
 
-impl Early {
-    async fn give_up(self) {
-        counted("given-up");
-        let _ = timeout(COMMIT_LIMIT, self.tx.rollback()).await;
-    }
+async fn give_up(tx: Transaction) {
+    counted("given-up");
+    let _ = timeout(COMMIT_LIMIT, tx.rollback()).await;
 }
 
 fn counted(end: &'static str) {

@@ -19,10 +19,11 @@ use std::time::Duration;
 use rand::RngExt as _;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
+use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::early;
+use super::early::{self, Early};
 use super::idempotency::{self, Claim, Opened, Stored};
 use super::stock::{self, Exclusion, Isolation, Release, Strategy};
 use super::taken::Taken;
@@ -66,6 +67,14 @@ pub trait Errand: Send + Sync + 'static {
         std::future::ready(Ok(Ok(())))
     }
 
+    /// It was committed, whether or not anybody still waits for its answer.
+    fn done(&self, _shop: &Shop) {}
+
+    /// Whether an answer that comes of its work is stored with its key by then.
+    fn stores_its_answer(&self, _strategy: &Strategy) -> bool {
+        false
+    }
+
     /// The work itself, inside the transaction. A refusal rolls everything back.
     fn perform(
         &self,
@@ -85,6 +94,8 @@ pub struct Held<'a> {
     pub probe: &'a Probe,
     /// The request's name.
     pub request_id: uuid::Uuid,
+    /// When the transaction began, by Postgres's clock, where it has claimed a key.
+    pub claimed_at: Option<OffsetDateTime>,
 }
 
 impl Held<'_> {
@@ -136,7 +147,7 @@ enum Prepared {
     /// All there is to say; nothing is held.
     Settled(Outcome),
     /// The locks, perhaps a transaction that has claimed the key, and the token's lock.
-    Ready(Taken, Option<Transaction>, Option<TokenGuard>),
+    Ready(Taken, Option<Early>, Option<TokenGuard>),
 }
 
 async fn prepare<E: Errand>(
@@ -181,7 +192,7 @@ async fn to_the_end<E: Errand>(
     shop: Shop,
     conditions: Conditions,
     errand: E,
-    (mut taken, begun): (Taken, Option<Transaction>),
+    (mut taken, begun): (Taken, Option<Early>),
     token: Option<TokenGuard>,
 ) -> Result<Outcome, Error> {
     let end = attempt_until_done(&shop, &conditions, &errand, &mut taken, begun).await;
@@ -210,7 +221,7 @@ async fn attempt_until_done<E: Errand>(
     conditions: &Conditions,
     errand: &E,
     taken: &mut Taken,
-    mut begun: Option<Transaction>,
+    mut begun: Option<Early>,
 ) -> End {
     let attempts = conditions.strategy.attempts;
     let mut attempt = 1;
@@ -273,16 +284,18 @@ async fn in_one_transaction<E: Errand>(
     conditions: &Conditions,
     errand: &E,
     taken: &mut Taken,
-    begun: Option<Transaction>,
+    begun: Option<Early>,
 ) -> End {
     let step = match begun {
-        Some(tx) => match transaction(tx, true, conditions, errand, taken).await {
-            // Its session may have ended while it waited.
-            Step::Over(Err(Error::Unavailable { .. })) => {
-                from_the_beginning(shop, conditions, errand, taken).await
+        Some(Early { tx, at }) => {
+            match transaction(tx, Some(at), conditions, errand, taken).await {
+                // Its session may have ended while it waited; nothing was committed.
+                Step::Over(Err(Error::Unavailable { .. })) => {
+                    from_the_beginning(shop, conditions, errand, taken).await
+                }
+                step => step,
             }
-            step => step,
-        },
+        }
         None => from_the_beginning(shop, conditions, errand, taken).await,
     };
     let end = match step {
@@ -293,6 +306,7 @@ async fn in_one_transaction<E: Errand>(
         Step::Unacknowledged(error) => settle(shop, errand, error).await,
     };
     if matches!(end, End::GiveBack(Ok(Outcome::Done(_)))) {
+        errand.done(shop);
         conditions.probe.at(Point::Committed, seen(errand, &taken.guards)).await;
     }
     end
@@ -305,20 +319,20 @@ async fn from_the_beginning<E: Errand>(
     taken: &mut Taken,
 ) -> Step {
     match shop.begin().await {
-        Ok(tx) => transaction(tx, false, conditions, errand, taken).await,
+        Ok(tx) => transaction(tx, None, conditions, errand, taken).await,
         Err(error) => Step::Over(Err(error)),
     }
 }
 
 async fn transaction<E: Errand>(
     mut tx: Transaction,
-    claimed: bool,
+    claimed_at: Option<OffsetDateTime>,
     conditions: &Conditions,
     errand: &E,
     taken: &mut Taken,
 ) -> Step {
     let statements = async {
-        match body(&mut tx, claimed, conditions, errand, &taken.guards).await {
+        match body(&mut tx, claimed_at, conditions, errand, &taken.guards).await {
             Ok(Body::Answer(answer)) => {
                 if conditions.strategy.release == Release::BeforeCommit {
                     taken.give_back_early(conditions).await;
@@ -368,7 +382,7 @@ enum Body {
 
 async fn body<E: Errand>(
     tx: &mut PgConnection,
-    claimed: bool,
+    claimed_at: Option<OffsetDateTime>,
     conditions: &Conditions,
     errand: &E,
     guards: &Guards,
@@ -377,18 +391,22 @@ async fn body<E: Errand>(
     if strategy.isolation == Isolation::Serializable {
         stock::serializable::isolate(tx).await?;
     }
-    if !claimed
-        && let Some(claim) = errand.claim()
-        && !idempotency::claim(tx, claim).await?
-    {
-        return Ok(Body::Claimed);
-    }
-    let held = Held { strategy, exclusion: strategy.exclusion(guards), probe, request_id };
+    let claimed_at = match (claimed_at, errand.claim()) {
+        (None, Some(claim)) => match idempotency::claim(tx, claim).await? {
+            Some(at) => Some(at),
+            None => return Ok(Body::Claimed),
+        },
+        (claimed_at, _) => claimed_at,
+    };
+    let exclusion = strategy.exclusion(guards);
+    let held = Held { strategy, exclusion, probe, request_id, claimed_at };
     let answer = match errand.perform(tx, &held).await? {
         Ok(answer) => answer,
         Err(refusal) => return Ok(Body::Refused(refusal)),
     };
-    if let Some(claim) = errand.claim() {
+    if let Some(claim) = errand.claim()
+        && !errand.stores_its_answer(strategy)
+    {
         idempotency::store(tx, claim, &answer).await?;
     }
     Ok(Body::Answer(answer))

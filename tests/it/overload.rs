@@ -42,8 +42,10 @@ async fn a_crowd_is_let_in_though_nobody_is_at_the_door() {
     }
     replica.resume();
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    for (n, connection) in crowd.iter_mut().enumerate() {
+    for connection in &mut crowd {
         connection.write_all(request.as_bytes()).await.unwrap();
+    }
+    for (n, connection) in crowd.iter_mut().enumerate() {
         let mut said = [0; 12];
         let heard = timeout(PATIENCE, connection.read_exact(&mut said)).await;
         heard.unwrap_or_else(|_| panic!("{n} are served, and no more")).unwrap();

@@ -41,9 +41,13 @@ pub(super) async fn carry_out<W: Work>(
     pass(&members, Point::Held, &BATCHED.exclusion(guards), |_| None).await;
     let (told, end) = in_parts(shop, guards, &members, ready).await;
     let committed = |at: usize| matches!(told[at], Ok(Outcome::Done(_)));
-    let done = members.iter().enumerate().filter(|(at, _)| committed(*at));
+    let done: Vec<&Member<W>> =
+        (0..told.len()).filter(|at| committed(*at)).map(|at| &members[at]).collect();
+    for member in &done {
+        member.work.done(shop);
+    }
     let held = BATCHED.exclusion(guards);
-    pass(done.map(|(_, member)| member), Point::Committed, &held, |_| None).await;
+    pass(done, Point::Committed, &held, |_| None).await;
     pass(&members, Point::Release, &held, |_| None).await;
     (members.into_iter().zip(told).collect(), end)
 }

@@ -89,6 +89,9 @@ pub trait Work: Send + Sync + Sized + 'static {
     /// The lines of its kind.
     fn lines(combiner: &Combiner) -> &Lines<Self>;
 
+    /// It was committed, whether or not anybody still waits for its answer.
+    fn done(&self, _shop: &Shop) {}
+
     /// The work of all members, in their order, inside the transaction: of each the answer, which
     /// is stored with its claim, or why not, and then nothing of it was written. All have the same
     /// key.

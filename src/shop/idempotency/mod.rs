@@ -14,6 +14,7 @@ mod forget;
 mod many;
 
 use sqlx::PgConnection;
+use time::OffsetDateTime;
 
 use super::{Answer, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
 use crate::lock::{Kind, TokenGuard, TokenOutcome};
@@ -43,7 +44,8 @@ pub struct Claim {
     pub fingerprint: [u8; 32],
 }
 
-const METHOD: &str = "POST";
+/// Of every request that is done once.
+pub(super) const METHOD: &str = "POST";
 
 impl Claim {
     /// What follows `holdfast:token:` in Redis. The scope's path is part of it, but for orders,
@@ -143,25 +145,26 @@ pub async fn look_up(db: &mut PgConnection, claim: &Claim) -> Result<Option<Stor
     }
 }
 
-/// Claims the key inside the transaction that does the work; `false` when somebody else has it.
-/// Waits for whoever is claiming it at the moment to commit or roll back.
+/// Claims the key inside the transaction that does the work, whose time it tells; `None` when
+/// somebody else has it. Waits for whoever is claiming it at the moment to commit or roll back.
 ///
 /// # Errors
 /// Postgres's; among them that the other one took too long.
-pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<bool, Error> {
-    let claimed = sqlx::query!(
+pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<Option<OffsetDateTime>, Error> {
+    let claimed = sqlx::query_scalar!(
         "insert into idempotency (user_id, method, path, key, fingerprint)
          values ($1, $2, $3, $4, $5)
-         on conflict do nothing",
+         on conflict do nothing
+         returning created_at",
         claim.user.0,
         METHOD,
         claim.path,
         claim.key.as_str(),
         &claim.fingerprint[..],
     )
-    .execute(tx)
+    .fetch_optional(tx)
     .await?;
-    Ok(claimed.rows_affected() == 1)
+    Ok(claimed)
 }
 
 /// Stores the answer in the transaction that claimed the key.
@@ -196,7 +199,7 @@ pub async fn settle(shop: &Shop, key: &Claim) -> Result<Option<Stored>, Error> {
     let mut tx = sqlx::Connection::begin(&mut *connection).await?;
     let free = claim(&mut tx, key).await?;
     tx.rollback().await?;
-    if free { Ok(None) } else { look_up(&mut connection, key).await }
+    if free.is_some() { Ok(None) } else { look_up(&mut connection, key).await }
 }
 
 /// The order that was placed with the claim's token, however long ago.

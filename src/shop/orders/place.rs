@@ -18,7 +18,7 @@ use crate::probe::Point;
 use crate::shop::errand::{self, Errand, Held};
 use crate::shop::idempotency::{self, Claim, ORDERS_PATH};
 use crate::shop::stock::fenced::{Sale, Sold};
-use crate::shop::stock::{self, Moved, Origin, StockReading, Write};
+use crate::shop::stock::{self, Origin, StockReading, Strategy, Write};
 use crate::shop::{
     Answer, Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, Sku, USUAL_HOLD, UserId,
     catalog, customer_limit,
@@ -39,18 +39,13 @@ pub async fn place(
         Ok(place) => place,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
-    let order = place.order;
     // Who wants several items, or a way of waiting of its own, takes its turn like a batch does.
-    let outcome = match place.only_sku().cloned() {
+    match place.only_sku().cloned() {
         Some(sku) if conditions.suits_a_batch() => {
-            together::place(shop, conditions, sku, place).await?
+            together::place(shop, conditions, sku, place).await
         }
-        _ => errand::run(shop, conditions, place).await?,
-    };
-    if matches!(outcome, Outcome::Done(_)) {
-        shop.unpaid.tell(order, conditions.hold);
+        _ => errand::run(shop, conditions, place).await,
     }
-    Ok(outcome)
 }
 
 /// Checks and answers an order as [`place`] does, and places nothing: what the path costs without
@@ -126,6 +121,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// It may stay unpaid: whoever gives such orders back is told.
+    pub(super) fn is_placed(&self, shop: &Shop) {
+        shop.unpaid.tell(self.order, self.hold);
+    }
+}
+
 impl Errand for Place {
     fn keys(&self) -> Vec<LockKey> {
         self.lines.keys().map(Sku::lock_key).collect()
@@ -145,6 +147,14 @@ impl Errand for Place {
         conditions: &Conditions,
     ) -> Result<Result<(), Refusal>, Error> {
         catalog::admit_to_lab(shop, conditions, &self.skus()).await
+    }
+
+    fn done(&self, shop: &Shop) {
+        self.is_placed(shop);
+    }
+
+    fn stores_its_answer(&self, strategy: &Strategy) -> bool {
+        strategy.write == Write::Fenced && self.lines.len() == 1
     }
 
     async fn perform(
@@ -175,13 +185,15 @@ impl Errand for Place {
         }
         let deltas: Vec<i64> = self.lines.values().map(|quantity| -quantity).collect();
         let written = match readings.as_slice() {
-            // Whether it is sold out, or its token used, is told by the other way.
-            [reading] if held.strategy.write == Write::Fenced && reading.stock + deltas[0] >= 0 => {
+            // Too little on the shelf goes the other way, which tells a used key before *sold out*.
+            [reading]
+                if self.stores_its_answer(held.strategy) && reading.stock + deltas[0] >= 0 =>
+            {
                 self.write_at_once(tx, held, reading, total_cents).await?
             }
             _ => self.write(tx, held, &readings, &deltas, total_cents).await?,
         };
-        let Written { created_at, expires_at, moved } = match written {
+        let (order, answer) = match written {
             Ok(written) => written,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -190,40 +202,14 @@ impl Errand for Place {
         if let Some(refusal) = customer_limit::exceeded(tx, user, &readings, &deltas).await? {
             return Ok(Err(refusal));
         }
-        let lines: Vec<Line> = readings
-            .iter()
-            .zip(self.lines.values())
-            .zip(&moved)
-            .map(|((reading, quantity), moved)| Line {
-                sku: reading.sku.clone(),
-                quantity: *quantity,
-                unit_price_cents: reading.price_cents,
-                stock: (*moved).into(),
-            })
-            .collect();
-        let wrote = lines.iter().map(|l| held.seen(&l.sku.lock_key(), l.stock.after));
+        let wrote = order.lines.iter().map(|l| held.seen(&l.sku.lock_key(), l.stock.after));
         held.probe.at(Point::Write, wrote).await;
-        let order = Order {
-            id: self.order,
-            status: "pending".to_owned(),
-            total_cents,
-            lines,
-            expires_at,
-            created_at,
-            paid_at: None,
-            expired: false,
-        };
-        Ok(Ok(Answer::json(201, &order)?))
+        Ok(Ok(answer))
     }
 }
 
-/// What was written of an order.
-struct Written {
-    created_at: OffsetDateTime,
-    expires_at: OffsetDateTime,
-    /// By line.
-    moved: Vec<Moved>,
-}
+/// An order that was written, and what its buyer is told.
+type Written = (Order, Answer);
 
 impl Place {
     /// The order, its lines, the rows and the ledger, one after the other.
@@ -243,17 +229,23 @@ impl Place {
             Origin { reason: "order", order: Some(self.order), request_id: held.request_id };
         let written =
             stock::write_stock(tx, held.strategy, &held.exclusion, readings, deltas, origin);
-        Ok(match written.await? {
-            Ok(moved) => Ok(Written { created_at, expires_at, moved }),
-            Err(short) => Err(Refusal::SoldOut {
-                sku: readings[short.at].sku.clone(),
-                requested: -deltas[short.at],
-                available: short.available,
-            }),
-        })
+        let moved = match written.await? {
+            Ok(moved) => moved,
+            Err(short) => {
+                return Ok(Err(Refusal::SoldOut {
+                    sku: readings[short.at].sku.clone(),
+                    requested: -deltas[short.at],
+                    available: short.available,
+                }));
+            }
+        };
+        let changes = moved.into_iter().map(Change::from);
+        let order = self.pending(readings, changes, total_cents, (created_at, expires_at));
+        let answer = Answer::json(201, &order)?;
+        Ok(Ok((order, answer)))
     }
 
-    /// The same in one statement.
+    /// The same and its answer, in one statement; there must be enough on the shelf.
     async fn write_at_once(
         &self,
         tx: &mut PgConnection,
@@ -261,19 +253,56 @@ impl Place {
         reading: &StockReading,
         total_cents: i64,
     ) -> Result<Result<Written, Refusal>, Error> {
+        let created_at = held
+            .claimed_at
+            .ok_or_else(|| Error::Bug("an order is placed without its claim".to_owned()))?;
+        let expires_at = created_at + self.hold;
+        let quantity: i64 = self.lines.values().sum();
+        let (before, after) = (reading.stock, reading.stock - quantity);
+        let change = Change { before, delta: -quantity, after };
+        let readings = std::slice::from_ref(reading);
+        let order = self.pending(readings, [change], total_cents, (created_at, expires_at));
+        let answer = Answer::json(201, &order)?;
         let sale = Sale {
-            user: self.claim.user,
-            token: self.claim.key.as_str(),
-            quantity: self.lines.values().sum(),
+            claim: &self.claim,
+            answer: &answer,
+            quantity,
             total_cents,
-            hold_s: self.hold.as_secs_f64(),
-            origin: (self.order, held.request_id),
+            created_at,
+            expires_at,
+            order: self.order,
+            request_id: held.request_id,
         };
         match stock::fenced::sell(tx, &held.exclusion, reading, sale).await? {
-            Sold::Done(created_at, expires_at, moved) => {
-                Ok(Ok(Written { created_at, expires_at, moved: vec![moved] }))
-            }
+            Sold::Done => Ok(Ok((order, answer))),
             Sold::TokenUsed => Ok(Err(self.token_used(tx).await?)),
+        }
+    }
+
+    /// The order as it is then, with what changed line by line.
+    fn pending(
+        &self,
+        readings: &[StockReading],
+        changes: impl IntoIterator<Item = Change>,
+        total_cents: i64,
+        (created_at, expires_at): (OffsetDateTime, OffsetDateTime),
+    ) -> Order {
+        let lines = readings.iter().zip(self.lines.values()).zip(changes);
+        let line = |((reading, quantity), stock): ((&StockReading, &i64), Change)| Line {
+            sku: reading.sku.clone(),
+            quantity: *quantity,
+            unit_price_cents: reading.price_cents,
+            stock,
+        };
+        Order {
+            id: self.order,
+            status: "pending".to_owned(),
+            total_cents,
+            lines: lines.map(line).collect(),
+            expires_at,
+            created_at,
+            paid_at: None,
+            expired: false,
         }
     }
 

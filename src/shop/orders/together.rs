@@ -85,6 +85,10 @@ impl Work for Place {
         &combiner.orders
     }
 
+    fn done(&self, shop: &Shop) {
+        self.is_placed(shop);
+    }
+
     async fn perform(
         tx: &mut PgConnection,
         exclusion: &Exclusion<'_>,

@@ -28,36 +28,42 @@ use super::{
     BalanceReading, Exclusion, Moved, Origin, Short, StockReading, entries, read_then_update,
 };
 use crate::lock::LockKey;
-use crate::shop::{Error, OrderId, Sku, UserId};
+use crate::shop::idempotency::{Claim, METHOD};
+use crate::shop::{Answer, Error, OrderId, Sku};
 
 /// An order for one item.
 #[derive(Debug, Clone, Copy)]
 pub struct Sale<'a> {
-    /// Whose it is.
-    pub user: UserId,
-    /// The buyer's token.
-    pub token: &'a str,
+    /// The key under which it is placed: whose it is, and the buyer's token.
+    pub claim: &'a Claim,
+    /// What the buyer will be told.
+    pub answer: &'a Answer,
     /// How many units.
     pub quantity: i64,
     /// What they cost together.
     pub total_cents: i64,
-    /// How long it can be paid.
-    pub hold_s: f64,
-    /// Which order, and by which request.
-    pub origin: (OrderId, Uuid),
+    /// When the transaction began that claimed the key.
+    pub created_at: OffsetDateTime,
+    /// Until when it can be paid.
+    pub expires_at: OffsetDateTime,
+    /// The order.
+    pub order: OrderId,
+    /// The request that wants it.
+    pub request_id: Uuid,
 }
 
 /// What came of a sale.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sold {
-    /// It is done: since when, until when it can be paid, and what it changed.
-    Done(OffsetDateTime, OffsetDateTime, Moved),
+    /// It is done.
+    Done,
     /// An order was placed with that token long ago. Whoever hears so must roll back.
     TokenUsed,
 }
 
 /// Places an order for one item, of which there must be enough: the order, its line, what is left
-/// on the shelf and the ledger entry, in one statement.
+/// on the shelf, the ledger entry, and the answer under its key, which this transaction has claimed;
+/// in one statement.
 ///
 /// # Errors
 /// As for every fenced write: [`Error::Stale`] when the row has a higher fence, and
@@ -71,8 +77,7 @@ pub async fn sell(
     let key = reading.sku.lock_key();
     exclusion.check(&key)?;
     let fence = exclusion.fence(&key)?;
-    let after = reading.stock - sale.quantity;
-    let (order, request_id) = sale.origin;
+    let Sale { claim, answer, quantity, .. } = sale;
     let row = sqlx::query!(
         r#"with shelf as (
              update items set stock = $3, fence = $4
@@ -80,47 +85,50 @@ pub async fn sell(
              returning sku),
          placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
-             select $5, $6, 'pending', $7, $8, now(), now() + make_interval(secs => $9)
-               from shelf
+             select $5, $6, 'pending', $7, $8, $9, $10 from shelf
              on conflict on constraint orders_token_key do nothing
-             returning id, created_at, expires_at),
+             returning id),
          lined as (
              insert into order_lines
                  (order_id, sku, quantity, unit_price_cents, counts_for, limit_per_user)
-             select id, $1, $10, $11, $6, $12 from placed),
+             select id, $1, $11, $12, $6, $13 from placed),
          entered as (
              insert into stock_ledger
                  (sku, before, delta, after, version, fence, reason, order_id, request_id)
-             select $1, $13, -$10::bigint, $3, $2, $4, 'order', id, $14 from placed
-             returning seq)
-         select exists (select from shelf) as "written!",
-                (select created_at from placed) as created_at,
-                (select expires_at from placed) as expires_at,
-                (select seq from entered) as seq"#,
+             select $1, $14, -$11::bigint, $3, $2, $4, 'order', id, $15 from placed),
+         answered as (
+             update idempotency set status = $16, body = $17
+              where user_id = $6 and method = $18 and path = $19 and key = $8
+             returning 1)
+         select exists (select from shelf) as "written!", exists (select from placed) as "placed!",
+                exists (select from answered) as "answered!""#,
         reading.sku.as_str(),
         reading.version,
-        after,
+        reading.stock - quantity,
         fence,
-        order.0,
-        sale.user.0,
+        sale.order.0,
+        claim.user.0,
         sale.total_cents,
-        sale.token,
-        sale.hold_s,
-        sale.quantity,
+        claim.key.as_str(),
+        sale.created_at,
+        sale.expires_at,
+        quantity,
         reading.price_cents,
         reading.limit_per_user,
         reading.stock,
-        request_id,
+        sale.request_id,
+        answer.status_column(),
+        answer.body,
+        METHOD,
+        claim.path,
     )
     .fetch_one(&mut *tx)
     .await?;
-    match (row.created_at, row.expires_at, row.seq) {
-        (Some(created_at), Some(expires_at), Some(seq)) => {
-            let (before, delta, version) = (reading.stock, -sale.quantity, reading.version);
-            Ok(Sold::Done(created_at, expires_at, Moved { seq, before, delta, after, version }))
-        }
-        _ if row.written => Ok(Sold::TokenUsed),
-        _ => Err(refused(stale(tx, std::slice::from_ref(&reading.sku), &[fence]).await?)),
+    match (row.written, row.placed, row.answered) {
+        (true, true, true) => Ok(Sold::Done),
+        (true, true, false) => Err(Error::Bug("an order has no claim for its answer".to_owned())),
+        (true, false, _) => Ok(Sold::TokenUsed),
+        (false, ..) => Err(refused(stale(tx, std::slice::from_ref(&reading.sku), &[fence]).await?)),
     }
 }
 
