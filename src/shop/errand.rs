@@ -24,13 +24,14 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::early::{self, Early};
+pub use super::held::Held;
 use super::idempotency::{self, Claim, Opened, Stored};
-use super::stock::{self, Exclusion, Isolation, Release, Strategy};
+use super::stock::{self, Isolation, Release, Strategy};
 use super::taken::Taken;
 use super::{Answer, Conditions, Error, OrderId, Outcome, Refusal, Shop};
 use crate::db::Transaction;
 use crate::lock::{Guards, LockKey, Priority, TokenGuard};
-use crate::probe::{Point, Probe, Seen};
+use crate::probe::{Point, Seen};
 
 /// How often a row's fence is taught to Redis before a request gives up.
 const HEALINGS: u32 = 3;
@@ -81,29 +82,6 @@ pub trait Errand: Send + Sync + 'static {
         tx: &mut PgConnection,
         held: &Held<'_>,
     ) -> impl Future<Output = Result<Result<Answer, Refusal>, Error>> + Send;
-}
-
-/// Under what an errand is performed.
-#[derive(Debug)]
-pub struct Held<'a> {
-    /// How values are read and written.
-    pub strategy: &'static Strategy,
-    /// What keeps others out.
-    pub exclusion: Exclusion<'a>,
-    /// The request's points.
-    pub probe: &'a Probe,
-    /// The request's name.
-    pub request_id: uuid::Uuid,
-    /// When the transaction began, by Postgres's clock, where it has claimed a key.
-    pub claimed_at: Option<OffsetDateTime>,
-}
-
-impl Held<'_> {
-    /// A value that was read or written, under the fence of its lock.
-    #[must_use]
-    pub fn seen(&self, key: &LockKey, value: i64) -> Seen {
-        Seen::value(key.as_str(), value).under(self.exclusion.fence_of(key))
-    }
 }
 
 /// Runs an errand from its token to its answer.

@@ -15,6 +15,7 @@ pub mod stock;
 mod early;
 pub mod errand;
 mod figures;
+mod held;
 pub mod idempotency;
 mod taken;
 
