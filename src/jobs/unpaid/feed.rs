@@ -27,9 +27,11 @@ pub(super) async fn feed(queue: DelayQueue, mut heard: mpsc::Receiver<Placed>) {
     let mut away = false;
     while heard.recv_many(&mut placed, MOST_AT_ONCE).await > 0 {
         let told = Instant::now();
-        let soon = placed.iter().any(|placed| placed.due_in < SOON);
+        let soon = placed.iter().any(|placed| placed.due_at < told + SOON);
+        // From now on it counts for the queue; they have waited for this call.
+        let due_in = |placed: Placed| placed.due_at.saturating_duration_since(told);
         let entries: Vec<(Uuid, Duration)> =
-            placed.drain(..).map(|placed| (placed.order.0, placed.due_in)).collect();
+            placed.drain(..).map(|placed| (placed.order.0, due_in(placed))).collect();
         match queue.add(&entries).await {
             Ok(refused) => {
                 metrics::counter!("holdfast_unpaid_untold_total").increment(refused.len() as u64);

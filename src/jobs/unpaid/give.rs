@@ -23,36 +23,48 @@ pub(super) struct Giver {
     pub(super) queue: DelayQueue,
 }
 
+/// What came of a group, beside what was given back.
+#[derive(Debug, Default)]
+pub(super) struct Came {
+    /// Those whose rows somebody else has locked.
+    pub(super) taken: Vec<OrderId>,
+    /// Whether a server is away, or has too much to do: so others had better have what waits here.
+    pub(super) away: bool,
+}
+
 impl Giver {
-    /// Gives them back. Those whose rows somebody else has locked.
-    pub(super) async fn give_back(&self, group: Vec<Due>, conditions: Conditions) -> Vec<OrderId> {
+    /// Gives them back.
+    pub(super) async fn give_back(&self, group: Vec<Due>, conditions: Conditions) -> Came {
         let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
-        let mut taken = Vec::new();
+        let mut came = Came::default();
         match self.attempt(group.clone(), &conditions).await {
-            Ok(rows) => taken = rows,
+            Ok(this) => came = this,
             // One of them is bad: it shall not keep the others.
             Err(cause) if group.len() > 1 => {
                 tracing::warn!(cause, orders = group.len(), "unpaid orders, one by one");
-                for due in group {
+                let mut group = group.into_iter();
+                while !came.away
+                    && let Some(due) = group.next()
+                {
                     let order = due.0;
                     match self.attempt(vec![due], &self.usual()).await {
-                        Ok(rows) => taken.extend(rows),
+                        Ok(Came { taken, away }) => {
+                            came.taken.extend(taken);
+                            came.away = away;
+                        }
                         Err(cause) => self.failed(order, &cause).await,
                     }
                 }
+                self.leave_for_later(group.map(|(order, _)| order)).await;
             }
             Err(cause) => self.failed(orders[0], &cause).await,
         }
-        taken
+        came
     }
 
     /// Gives them back, or says what is wrong with them. That a lock was not had, or a server was
     /// away, is nothing that is wrong with an order: it is tried again soon.
-    async fn attempt(
-        &self,
-        group: Vec<Due>,
-        conditions: &Conditions,
-    ) -> Result<Vec<OrderId>, String> {
+    async fn attempt(&self, group: Vec<Due>, conditions: &Conditions) -> Result<Came, String> {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
         match unpaid::give_back(&self.shop, conditions, group).await {
             Ok(Ok(given_back)) => {
@@ -60,18 +72,20 @@ impl Giver {
                     .increment(given_back.len() as u64);
                 let done: Vec<Uuid> = given_back.iter().map(|order| order.0).collect();
                 self.forget(&done).await;
-                Ok(ids.difference(&given_back).copied().collect())
+                let taken = ids.difference(&given_back).copied().collect();
+                Ok(Came { taken, away: false })
             }
             Ok(Err(refusal)) => {
                 tracing::debug!(?refusal, "unpaid orders are left for later");
                 self.leave_for_later(ids).await;
-                Ok(Vec::new())
+                Ok(Came::default())
             }
             Err(Error::Bug(cause)) => Err(cause),
             Err(error) => {
                 tracing::debug!(%error, "unpaid orders are left for later");
                 self.leave_for_later(ids).await;
-                Ok(Vec::new())
+                let away = matches!(error, Error::Unavailable { .. } | Error::Overloaded(_));
+                Ok(Came { taken: Vec::new(), away })
             }
         }
     }

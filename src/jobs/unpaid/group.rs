@@ -5,8 +5,9 @@
 //! of one transaction are locked together, so whoever has a busy one among them keeps all of them
 //! from the other replica, and waits with all of them for the busy one.
 //!
-//! Guarantees: the longest waiting first, but for items that are busy; nothing is larger than its
-//! bound. Does not see that an order comes once: that is the worker's.
+//! Guarantees: items that are not busy have their turn one after the other, and of the same items
+//! the longest waiting order is first; nothing is larger than its bound (what the lab watches, and
+//! what is left of that, comes on top). Does not see that an order comes once: that is the worker's.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -38,7 +39,8 @@ pub(super) struct Group {
     pub(super) watched: Option<Conditions>,
 }
 
-/// Those that wait for a turn, each with others of the same items; the longest waiting first.
+/// Those that wait for a turn, each with others of the same items; what is left of a group that is
+/// too large has its next turn last.
 #[derive(Debug, Default)]
 pub(super) struct Pending(VecDeque<Group>);
 
@@ -46,8 +48,7 @@ impl Pending {
     /// Joins those that wait; `false` when there is no room.
     pub(super) fn join(&mut self, due: Due) -> bool {
         let skus = skus(&due);
-        let same = self.0.iter_mut().find(|group| group.watched.is_none() && group.skus == skus);
-        if let Some(group) = same {
+        if let Some(group) = self.unwatched(&skus) {
             let room = group.orders.len() < MOST_BEHIND;
             if room {
                 group.orders.push_back(due);
@@ -78,7 +79,7 @@ impl Pending {
         let mut group = self.0.remove(at)?;
         if group.orders.len() > MOST_TOGETHER {
             let orders = group.orders.split_off(MOST_TOGETHER);
-            self.0.push_back(Group { orders, skus: group.skus.clone(), watched: None });
+            self.put_back(orders, &group.skus);
         }
         if group.watched.is_some() || group.orders.len() >= MANY {
             return Some(group);
@@ -97,6 +98,24 @@ impl Pending {
             }
         }
         Some(group)
+    }
+
+    /// Forgets all of them. Which ones those were.
+    pub(super) fn let_go(&mut self) -> Vec<OrderId> {
+        self.0.drain(..).flat_map(|group| group.orders).map(|(order, _)| order).collect()
+    }
+
+    /// Has what is left of a group wait with those of the same items, or by itself.
+    fn put_back(&mut self, orders: VecDeque<Due>, skus: &BTreeSet<Sku>) {
+        match self.unwatched(skus) {
+            Some(group) => group.orders.extend(orders),
+            None => self.0.push_back(Group { orders, skus: skus.clone(), watched: None }),
+        }
+    }
+
+    /// The one group of just these items that others may join.
+    fn unwatched(&mut self, skus: &BTreeSet<Sku>) -> Option<&mut Group> {
+        self.0.iter_mut().find(|group| group.watched.is_none() && group.skus == *skus)
     }
 }
 
@@ -161,6 +180,23 @@ mod tests {
         assert_eq!(next, Some(BTreeSet::from([sku("pepper"), sku("salt")])));
         assert!(pending.next(&busy).is_none());
         assert_eq!(all(pending), said(&[("salt tea", 2)]));
+    }
+
+    #[test]
+    fn what_is_left_of_a_group_joins_those_of_the_same_items() {
+        let mut pending = pending(&[&["salt"][..]]);
+        let left = |many: usize| (0..many).map(|_| (OrderId(Uuid::now_v7()), Vec::new())).collect();
+        pending.put_back(left(3), &BTreeSet::from([sku("tea")]));
+        pending.put_back(left(MANY), &BTreeSet::from([sku("salt")]));
+        assert_eq!(all(pending), said(&[("salt", MANY + 1), ("tea", 3)]));
+    }
+
+    #[test]
+    fn what_is_let_go_of_waits_no_longer() {
+        let mut pending = pending(&[&["tea"], &["tea"], &["salt"]]);
+        let orders: BTreeSet<OrderId> = pending.let_go().into_iter().collect();
+        assert_eq!(orders.len(), 3);
+        assert!(pending.next(&BTreeSet::new()).is_none());
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod failures;
 mod feed;
 mod give;
 mod group;
+mod hand;
 pub mod queue;
 mod standing;
 pub mod sweep;

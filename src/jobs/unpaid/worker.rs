@@ -32,8 +32,9 @@ use tokio_util::time::DelayQueue;
 use uuid::Uuid;
 
 use super::failures::Overdue;
-use super::give::{Giver, by_chance};
+use super::give::{Came, Giver, by_chance};
 use super::group::{Group, Pending};
+use super::hand::Hand;
 use super::{Unpaid, failures, sweep};
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
 use crate::shop::orders::unpaid::{self, Found};
@@ -43,8 +44,6 @@ use crate::shop::{Conditions, Error, OrderId, Shop, Sku};
 const MOST_CLAIMED: usize = 64;
 /// So many transactions at once, out of the replica's connections.
 const AT_ONCE: usize = 4;
-/// Three times within a claim: twice it may fail.
-const RENEW_EVERY: Duration = Duration::from_millis(300);
 /// The queue is asked twice a second, or when it has said that something is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A worker that rests looks so often whether it still shall.
@@ -60,8 +59,11 @@ const LOOK_ON_AFTER: Duration = Duration::from_millis(50);
 /// A queue that does not know an order is told of those that are due within this time: by then a
 /// sweep has come and told it the rest.
 const LOOK_AHEAD: Duration = Duration::from_secs(60);
-/// In one look ahead, so many pages; the next look back says whether that was enough.
+/// In one look ahead, so many pages; a later look back says whether that was enough.
 const MOST_PAGES_AHEAD: usize = 8;
+/// Not oftener than so: a backlog is looked back at page by page, and what somebody gives back
+/// between a look and the call that follows it looks forgotten as well.
+const LOOK_AHEAD_EVERY: Duration = Duration::from_secs(2);
 /// An order whose row is locked is being paid, or given back by another; that takes so long.
 const ROW_TAKEN: Duration = Duration::from_millis(200);
 /// No question of the worker's takes Postgres longer, unless the network swallows it.
@@ -73,8 +75,8 @@ struct Over {
     skus: BTreeSet<Sku>,
     /// Its orders.
     orders: Vec<OrderId>,
-    /// Those of them whose rows were taken.
-    taken: Vec<OrderId>,
+    /// What came of them.
+    came: Came,
 }
 
 /// One replica's.
@@ -87,9 +89,7 @@ pub(super) struct Worker {
     /// The items of those in flight.
     busy: BTreeSet<Sku>,
     pending: Pending,
-    /// All orders that are in flight or pending: each once, and its claim is renewed.
-    in_hand: BTreeSet<OrderId>,
-    renew_at: Instant,
+    in_hand: Hand,
     /// Orders whose row was taken, until they are looked at again.
     soon: DelayQueue<OrderId>,
     /// The same, each once.
@@ -97,6 +97,9 @@ pub(super) struct Worker {
     look_back_at: Instant,
     /// Behind which one the next look back goes on.
     looked_at: Option<Overdue>,
+    /// The look ahead, if there is one now; it ends with the worker.
+    ahead: JoinSet<()>,
+    ahead_at: Instant,
     /// Whether the last look, and the last claim, found nobody.
     away: (bool, bool),
 }
@@ -111,12 +114,13 @@ impl Worker {
             in_flight: JoinSet::new(),
             busy: BTreeSet::new(),
             pending: Pending::default(),
-            in_hand: BTreeSet::new(),
-            renew_at: Instant::now() + RENEW_EVERY,
+            in_hand: Hand::default(),
             soon: DelayQueue::new(),
             soon_too: BTreeSet::new(),
             look_back_at: Instant::now() + by_chance(LOOK_BACK_EVERY),
             looked_at: None,
+            ahead: JoinSet::new(),
+            ahead_at: Instant::now(),
             away: (false, false),
         }
     }
@@ -125,7 +129,13 @@ impl Worker {
     ///
     /// # Cancel safety
     /// What was claimed is due again later; a transaction that has begun goes on to its end.
-    pub(super) async fn work(mut self) {
+    pub(super) async fn work(self) {
+        let (in_hand, queue) = (self.in_hand.clone(), self.giver.queue.clone());
+        // Beside it: no answer that the worker waits for shall cost it its claims.
+        tokio::join!(in_hand.keep(&queue), self.give_back());
+    }
+
+    async fn give_back(mut self) {
         let mut claim_at = Instant::now();
         loop {
             let mut again = Vec::new();
@@ -135,12 +145,17 @@ impl Worker {
                         claim_at = Instant::now() + REST_LOOK_EVERY;
                         continue;
                     }
-                    self.look_back_in_time().await;
                     let pause = self.claim().await;
-                    claim_at = (Instant::now() + pause).min(self.look_back_at);
+                    claim_at = Instant::now() + pause;
                 }
-                () = sleep_until(self.renew_at), if !self.in_hand.is_empty() => {
-                    self.renew().await;
+                () = sleep_until(self.look_back_at) => {
+                    if self.unpaid.rests() {
+                        self.look_back_at = Instant::now() + REST_LOOK_EVERY;
+                        continue;
+                    }
+                    if self.look_back_in_time().await {
+                        claim_at = Instant::now();
+                    }
                 }
                 Some(over) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
                     // It catches its panics itself.
@@ -190,30 +205,25 @@ impl Worker {
         }
     }
 
-    /// What is in our hands stays ours.
-    async fn renew(&mut self) {
-        let ours: Vec<Uuid> = self.in_hand.iter().map(|order| order.0).collect();
-        if let Err(error) = self.giver.queue.renew(&ours).await {
-            tracing::debug!(%error, "claims are not renewed");
-        }
-        self.renew_at = Instant::now() + RENEW_EVERY;
-    }
-
-    async fn look_back_in_time(&mut self) {
-        if Instant::now() < self.look_back_at {
-            return;
-        }
+    /// Looks back, and says when it does so again. Whether the queue has something for us now.
+    async fn look_back_in_time(&mut self) -> bool {
         self.look_back_at = Instant::now() + LOOK_BACK_EVERY;
         match self.look_back().await {
-            Ok(()) => self.note_away(false, self.away.1, &""),
-            Err(error) => self.note_away(true, self.away.1, &error),
+            Ok(brought) => {
+                self.note_away(false, self.away.1, &"");
+                brought
+            }
+            Err(error) => {
+                self.note_away(true, self.away.1, &error);
+                false
+            }
         }
     }
 
     /// Looks in Postgres for what the queue should have given us, and makes it due there: so each
     /// is given to one worker. What it has no room for, and all of it while Redis is away, is done
-    /// here and now.
-    async fn look_back(&mut self) -> Result<(), Error> {
+    /// here and now. Whether the queue was told of some.
+    async fn look_back(&mut self) -> Result<bool, Error> {
         let look = failures::overdue(&self.giver.shop, OVERDUE, self.looked_at, MOST_OVERDUE);
         let overdue = in_time(look).await?;
         self.looked_at = overdue.last().copied().filter(|_| overdue.len() as i64 == MOST_OVERDUE);
@@ -221,34 +231,34 @@ impl Worker {
             self.look_back_at = Instant::now() + LOOK_ON_AFTER;
         }
         if overdue.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let ids: Vec<Uuid> = overdue.iter().map(|overdue| overdue.order.0).collect();
-        let left = match self.giver.queue.bring_forward(&ids).await {
+        let (told, left) = match self.giver.queue.bring_forward(&ids).await {
             Ok(brought) => {
                 if brought.unknown > 0 {
-                    self.look_ahead().await;
+                    self.look_ahead();
                 }
-                brought.no_room
+                (true, brought.no_room)
             }
-            Err(_) => ids,
+            Err(_) => (false, ids),
         };
         let left: Vec<OrderId> = left.into_iter().map(OrderId).collect();
         for some in left.chunks(MOST_CLAIMED) {
             self.settle(some.to_vec()).await?;
         }
-        Ok(())
+        Ok(told)
     }
 
-    /// Tells the queue, which has forgotten some, of those that are due next.
-    async fn look_ahead(&self) {
-        let (shop, queue) = (&self.giver.shop, &self.giver.queue);
-        let told = timeout(ANSWER_LIMIT, sweep::tell(shop, queue, LOOK_AHEAD, MOST_PAGES_AHEAD));
-        match told.await {
-            Ok(Ok((told, _))) => tracing::debug!(told, "the queue is told of unpaid orders again"),
-            Ok(Err(error)) => tracing::debug!(%error, "the queue is not told again"),
-            Err(_) => tracing::debug!("the queue is not told again in time"),
+    /// Has the queue, which has probably forgotten some, told of those that are due next; unless
+    /// that is being done, or was just now.
+    fn look_ahead(&mut self) {
+        while self.ahead.try_join_next().is_some() {}
+        if !self.ahead.is_empty() || Instant::now() < self.ahead_at {
+            return;
         }
+        self.ahead_at = Instant::now() + LOOK_AHEAD_EVERY;
+        self.ahead.spawn_on(look_ahead(self.giver.clone()), &self.giver.shop.runtime);
     }
 
     /// Does with each of the orders what is to be done now.
@@ -272,7 +282,7 @@ impl Worker {
         }
         self.giver.forget(&gone).await;
         self.giver.put_off(&early).await;
-        due.retain(|(order, _)| self.in_hand.insert(*order));
+        self.in_hand.take(&mut due, |(order, _)| *order);
         if matches!(watched.probe, Probe::Off) && !due.is_empty() {
             watched = self.conditions(|point| point != Point::Claimed);
         }
@@ -283,10 +293,10 @@ impl Worker {
         for due in due {
             let order = due.0;
             if !self.pending.join(due) {
-                self.in_hand.remove(&order);
                 no_room.push(order);
             }
         }
+        self.in_hand.let_go(&no_room);
         self.begin_pending();
         if !no_room.is_empty() {
             self.giver.leave_for_later(no_room).await;
@@ -305,20 +315,22 @@ impl Worker {
             // Whatever it panics of, its items must be free again, and its claims must end.
             let give_back = async move {
                 let conditions = watched.unwrap_or_else(|| giver.usual());
-                let taken = giver.give_back(orders.into(), conditions);
-                let taken = AssertUnwindSafe(taken).catch_unwind().await;
-                Over { skus, orders: ids, taken: taken.unwrap_or_default() }
+                let came = giver.give_back(orders.into(), conditions);
+                let came = AssertUnwindSafe(came).catch_unwind().await;
+                Over { skus, orders: ids, came: came.unwrap_or_default() }
             };
             self.in_flight.spawn_on(give_back, &self.giver.shop.runtime);
         }
     }
 
-    fn note_over(&mut self, Over { skus, orders, taken }: Over) {
+    fn note_over(&mut self, Over { skus, orders, came }: Over) {
         self.busy.retain(|sku| !skus.contains(sku));
-        for order in &orders {
-            self.in_hand.remove(order);
+        self.in_hand.let_go(&orders);
+        if came.away {
+            // Perhaps only from here: what waits is anybody's when its claim is over.
+            self.in_hand.let_go(&self.pending.let_go());
         }
-        for order in taken {
+        for order in came.taken {
             if self.soon_too.insert(order) {
                 self.soon.insert(order, ROW_TAKEN);
             }
@@ -354,6 +366,16 @@ impl Worker {
             (true, false) => tracing::info!("unpaid orders: at work again"),
             _ => {}
         }
+    }
+}
+
+/// Tells the queue of those that are due next.
+async fn look_ahead(giver: Giver) {
+    let told = sweep::tell(&giver.shop, &giver.queue, LOOK_AHEAD, MOST_PAGES_AHEAD);
+    match timeout(ANSWER_LIMIT, told).await {
+        Ok(Ok((told, _))) => tracing::debug!(told, "the queue is told of unpaid orders again"),
+        Ok(Err(error)) => tracing::debug!(%error, "the queue is not told again"),
+        Err(_) => tracing::debug!("the queue is not told again in time"),
     }
 }
 

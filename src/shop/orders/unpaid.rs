@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::moves;
@@ -36,8 +37,8 @@ pub struct Teller(mpsc::Sender<Placed>);
 pub struct Placed {
     /// Which.
     pub order: OrderId,
-    /// How long after now it is due.
-    pub due_in: Duration,
+    /// When it is due.
+    pub due_at: Instant,
 }
 
 impl Teller {
@@ -48,9 +49,11 @@ impl Teller {
         (Self(teller), heard)
     }
 
-    /// Says that an order was placed. A hint: it is lost when nobody listens, or too many talk.
+    /// Says that an order was placed, which is due so long after now. A hint: it is lost when
+    /// nobody listens, or too many talk.
     pub(super) fn tell(&self, order: OrderId, due_in: Duration) {
-        if self.0.try_send(Placed { order, due_in }).is_err() {
+        let due_at = Instant::now() + due_in;
+        if self.0.try_send(Placed { order, due_at }).is_err() {
             metrics::counter!("holdfast_unpaid_untold_total").increment(1);
         }
     }
@@ -163,7 +166,11 @@ impl Errand for GiveBack {
         tx: &mut PgConnection,
         held: &Held<'_>,
     ) -> Result<Result<Answer, Refusal>, Error> {
-        stock::look_at_fences(tx, held.strategy, &held.exclusion, &self.skus()).await?;
+        let skus = self.skus();
+        // A single item's write says itself that its row is stale, and before it nothing is lost.
+        if skus.len() > 1 {
+            stock::look_at_fences(tx, held.strategy, &held.exclusion, &skus).await?;
+        }
         let due = cancel_due(tx, self.orders.iter().map(|(order, _)| order.0).collect()).await?;
         if held.strategy.lock.is_none() {
             self.take_items(tx, held, &due).await?;
