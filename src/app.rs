@@ -134,9 +134,9 @@ impl Replica {
                 .wrap(from_fn(dress))
                 .configure(configure)
         })
-        // A client that closes its connection has gone, and what it waited for is not done. The
-        // server cannot tell it from one that closed only its writing half and still listens, so
-        // nobody may do that while they wait: few do, and nginx and Go's server decide it like this.
+        // A client that closes its connection has gone, and what it waited for is not done. It
+        // can't be told from one that closed only its writing half and still listens, so nobody may
+        // do that while they wait; few do.
         .h1_allow_half_closed(false)
         .shutdown_timeout(DRAIN_S)
         .disable_signals()

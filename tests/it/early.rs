@@ -96,7 +96,7 @@ async fn kill_in_line(of: &Early) {
                      select count(pg_terminate_backend(pid)) from standing
                       where starts_with(query, 'insert into idempotency')
                         and exists (select from standing
-                                     where query ~ '^(with placed|update idempotency)')";
+                                     where query ~ '^with (placed|shelf)')";
         shop.number(ended).await > 0
     });
     futures_util::join!(crowd_at(&shop, of, 40, Some("commit:30"), "used"), killing);
