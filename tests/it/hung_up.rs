@@ -4,12 +4,15 @@
 //! The others in the line came before, and are served in the end: had the wait been over because
 //! its time was, theirs would have been over first.
 
+use holdfast::jobs::unpaid::queue_of;
+use holdfast::lock::Redis;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::common::{Shop, body};
+use crate::common::{Shop, body, services, until};
 use crate::holds::held;
 use crate::queue::{Line, answer, fresh_key, keyed, send};
+use crate::unpaid::JOBS;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_hangs_up_while_it_waits_for_a_lock_no_longer_waits() {
@@ -40,5 +43,29 @@ async fn who_hangs_up_while_it_waits_for_a_lock_no_longer_waits() {
         let audit = shop.item_audit(&sku).await;
         assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{strategy}");
         line.until(0, &format!("{strategy}: no token is left")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_buyer_hung_up_behind_the_commit_is_due_like_any_other() {
+    for strategy in ["batched", "fenced"] {
+        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
+        let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+        let sku = shop.lab_item(10).await;
+        let (id, order) = held(keyed(&shop, &alice, 0, &fresh_key(), &sku, 1), "commit");
+        let buyer = send(order);
+        shop.until_held(&admin, 0, id, "commit").await;
+        buyer.abort();
+        assert!(buyer.await.is_err_and(|ended| ended.is_cancelled()));
+        shop.let_go(&admin, 0, &id.to_string()).await;
+        let redis = Redis::open(&services().running.redis_url).unwrap();
+        let queue = queue_of(redis, &shop.prefix);
+        // It is due in a quarter of an hour, so no look back and no sweep has found it.
+        until(&format!("{strategy}: the queue knows of it"), async || {
+            queue.lengths().await.unwrap().0 == 1
+        })
+        .await;
+        let pending = "select count(*) from orders where status = 'pending'";
+        assert_eq!(shop.number(pending).await, 1, "{strategy}");
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! Guarantees: items that are not busy have their turn one after the other, and of the same items
 //! the longest waiting order is first; nothing is larger than its bound (what the lab watches, and
-//! what is left of that, comes on top). Does not see that an order comes once: that is the worker's.
+//! what is left of that, comes on top). Does not see that an order comes once: that is the
+//! worker's.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -6,10 +6,10 @@
 //! meanwhile ([`super::coalesce`]).
 //!
 //! Does not guarantee the answer: who finds [`super::MOST_WAITING`] before them, who would wait for
-//! longer than they want to, and whoever asks while Postgres is away, is refused without it, because
-//! a refusal that comes late holds up more than it saves. Nor is an order looked for whose answer was
-//! forgotten. So `overloaded` and `idempotency-key-in-flight` say nothing about the key but *ask
-//! again with the same one*; whatever it has done is told then, and is not done twice.
+//! longer than they want to, and whoever asks while Postgres is away, is refused without it,
+//! because a refusal that comes late holds up more than it saves. Nor is an order looked for whose
+//! answer was forgotten. So `overloaded` and `idempotency-key-in-flight` say nothing about the key
+//! but *ask again with the same one*; whatever it has done is told then, and is not done twice.
 
 use std::time::Duration;
 

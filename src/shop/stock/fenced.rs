@@ -62,8 +62,8 @@ pub enum Sold {
 }
 
 /// Places an order for one item, of which there must be enough: the order, its line, what is left
-/// on the shelf, the ledger entry, and the answer under its key, which this transaction has claimed;
-/// in one statement.
+/// on the shelf, the ledger entry, and the answer under its key, which this transaction has
+/// claimed; in one statement.
 ///
 /// # Errors
 /// As for every fenced write: [`Error::Stale`] when the row has a higher fence, and
