@@ -22,14 +22,27 @@ pub(super) async fn read_stock(
     tx: &mut PgConnection,
     skus: &[String],
 ) -> Result<Vec<StockReading>, Error> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select sku, price_cents, stock, limit_per_user, version from items
-          where sku = any($1) order by sku",
-        skus,
-    )
-    .fetch_all(tx)
-    .await?;
+    let rows = match skus {
+        // Planned once: for a list of keys Postgres makes its plan anew each time.
+        [sku] => {
+            let row = sqlx::query_as!(
+                Row,
+                "select sku, price_cents, stock, limit_per_user, version from items
+                  where sku = $1",
+                sku,
+            );
+            row.fetch_all(tx).await?
+        }
+        skus => {
+            let rows = sqlx::query_as!(
+                Row,
+                "select sku, price_cents, stock, limit_per_user, version from items
+                  where sku = any($1) order by sku",
+                skus,
+            );
+            rows.fetch_all(tx).await?
+        }
+    };
     rows.into_iter().map(StockReading::try_from).collect()
 }
 

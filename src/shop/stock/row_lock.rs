@@ -25,14 +25,27 @@ pub(in crate::shop) async fn read_stock(
     tx: &mut PgConnection,
     skus: &[String],
 ) -> Result<Vec<StockReading>, Error> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select sku, price_cents, stock, limit_per_user, version from items
-          where sku = any($1) order by sku for no key update",
-        skus,
-    )
-    .fetch_all(tx)
-    .await?;
+    let rows = match skus {
+        // Planned once, as in `read_then_update`.
+        [sku] => {
+            let row = sqlx::query_as!(
+                Row,
+                "select sku, price_cents, stock, limit_per_user, version from items
+                  where sku = $1 for no key update",
+                sku,
+            );
+            row.fetch_all(tx).await?
+        }
+        skus => {
+            let rows = sqlx::query_as!(
+                Row,
+                "select sku, price_cents, stock, limit_per_user, version from items
+                  where sku = any($1) order by sku for no key update",
+                skus,
+            );
+            rows.fetch_all(tx).await?
+        }
+    };
     rows.into_iter().map(StockReading::try_from).collect()
 }
 
