@@ -112,6 +112,10 @@ async fn a_worker_is_killed_at(point: &str) {
     shop.tell_worker(1, json!({ "pause": point })).await;
     let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
     shop.worker_held(1, point).await;
+    let lease = format!("PTTL {}lock:{{sku:deadbolt}}", shop.prefix);
+    let lease: i64 = ask(&services().running.redis_url, &lease).unwrap();
+    let locked = ["held", "read", "write", "commit", "committed"].contains(&point);
+    assert!(if locked { (1..=1_000).contains(&lease) } else { lease == -2 }, "{point}: {lease}");
     shop.replicas[1].kill();
     shop.tell_worker(0, json!({ "rest_ms": 0 })).await;
     let status = format!("/api/orders/{order}");

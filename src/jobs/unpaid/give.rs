@@ -8,13 +8,17 @@ use uuid::Uuid;
 
 use super::failures;
 use super::group::Due;
-use super::queue::DelayQueue;
+use super::queue::{CLAIM, DelayQueue};
+use crate::lock::Kind;
 use crate::shop::orders::unpaid;
 use crate::shop::{Conditions, Error, OrderId, Shop};
 
 /// A lock that was not had, or a database that is away, is tried again after this and as much again
 /// by chance.
 const AGAIN: Duration = Duration::from_millis(500);
+
+/// What a killed worker was at is nobody's for no longer than its claims are.
+const LEASE: Duration = CLAIM;
 
 /// Who does it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -127,7 +131,10 @@ impl Giver {
     }
 
     pub(super) fn usual(&self) -> Conditions {
-        Conditions::usual(&self.shop, Uuid::now_v7())
+        let usual = Conditions::usual(&self.shop, Uuid::now_v7());
+        // Where the write itself refuses who comes too late, a short lease costs nothing.
+        let fenced = usual.strategy.lock == Some(Kind::Fenced);
+        Conditions { ttl: fenced.then_some(LEASE).or(usual.ttl), ..usual }
     }
 }
 

@@ -7,10 +7,11 @@
 //! queue.
 //!
 //! So how late is an order at most? Of what the queue knows, nothing but what there is to do before
-//! it; with a killed worker its claim more, and for the item that it was at what was left of its
-//! lock's lease. What the queue does not know is found [`OVERDUE`] and [`LOOK_BACK_EVERY`] after
-//! its time; and because a queue that does not know one has probably forgotten others, it is then
-//! told of those that are due next, so that they are not late.
+//! it; with a killed worker its claim more, and for the items that it was at what was left of their
+//! locks' leases (of a fenced lock that it took itself, no more than a claim's time). What the
+//! queue does not know is found [`OVERDUE`] and [`LOOK_BACK_EVERY`] after its time; and because a
+//! queue that does not know one has probably forgotten others, it is then told of those that are
+//! due next, so that they are not late.
 //!
 //! An item that nobody can have the lock of keeps one group of its orders, and a few behind it;
 //! those of other items go past.
@@ -343,7 +344,7 @@ impl Worker {
         let mut conditions = self.giver.usual();
         let Some((point, ttl)) = self.unpaid.take_pause(among) else { return conditions };
         let Conditions { request_id, deadline: until, .. } = conditions;
-        conditions.ttl = ttl;
+        conditions.ttl = ttl.or(conditions.ttl);
         conditions.probe = Probe::Lab(Arc::new(Watch {
             replica: self.replica.clone(),
             work: Duration::ZERO,
