@@ -71,7 +71,7 @@ fn a_sound_arm_has_figures_and_an_oversold_one_has_none() {
         }
     }
     assert!(is_a_spread(&results["noop_per_s"]));
-    for field in ["date", "cores", "system", "postgres", "redis", "fsync_us"] {
+    for field in ["date", "cores", "system", "postgres", "redis", "fsync_us", "fsync_longest_ms"] {
         assert!(!results["machine"][field].is_null(), "{field}");
     }
     assert_eq!(results["method"]["connections"], 8);

@@ -3,6 +3,7 @@
 use std::fs::{File, read_to_string};
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -11,8 +12,8 @@ use time::format_description::well_known::Rfc3339;
 use super::stand::Stand;
 use crate::clock::monotonic_us;
 
-/// How often a block is written and synced.
-const SYNCS: usize = 100;
+/// For so long a block is written and synced, over and over.
+const SYNC_FOR: Duration = Duration::from_secs(2);
 
 /// A machine, and what runs on it.
 #[derive(Debug, Clone, Serialize)]
@@ -27,8 +28,10 @@ pub(super) struct Machine {
     pub(super) system: String,
     pub(super) postgres: String,
     pub(super) redis: String,
-    /// Writing 8 KB and syncing them where Postgres has its data: the median.
+    /// Writing 8 KB and syncing them where Postgres has its data: the median …
     pub(super) fsync_us: u64,
+    /// … and the longest of two seconds. Everybody who waits for one commit waits for this.
+    pub(super) fsync_longest_ms: u64,
     /// Processes that ran or wanted to, over the minute before: was the machine at anything else?
     pub(super) load_average: Option<f64>,
 }
@@ -42,7 +45,7 @@ pub(super) async fn look(folder: &Path, stand: &mut Stand) -> anyhow::Result<Mac
     let redis = stand.main_redis().context("there is a Redis")?;
     let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
     let folder = folder.to_owned();
-    let fsync_us = tokio::task::spawn_blocking(move || fsync_us(&folder)).await??;
+    let fsync = tokio::task::spawn_blocking(move || fsync_us(&folder)).await??;
     Ok(Machine {
         date: time::OffsetDateTime::now_utc().format(&Rfc3339)?,
         holdfast: env!("CARGO_PKG_VERSION"),
@@ -55,7 +58,8 @@ pub(super) async fn look(folder: &Path, stand: &mut Stand) -> anyhow::Result<Mac
         system: system(),
         postgres: postgres.split(' ').next().unwrap_or_default().to_owned(),
         redis: redis_version(&info),
-        fsync_us,
+        fsync_us: fsync.median,
+        fsync_longest_ms: fsync.longest / 1_000,
         load_average: load_average.and_then(|text| text.split(' ').next()?.parse().ok()),
     })
 }
@@ -83,18 +87,26 @@ fn redis_version(info: &str) -> String {
     }
 }
 
-fn fsync_us(folder: &Path) -> anyhow::Result<u64> {
+/// What one sync takes, in microseconds.
+struct Fsync {
+    median: u64,
+    longest: u64,
+}
+
+fn fsync_us(folder: &Path) -> anyhow::Result<Fsync> {
     let path = folder.join("fsync");
     let mut file = File::create(&path)?;
-    let mut times = Vec::with_capacity(SYNCS);
-    for _ in 0..SYNCS {
-        let before = monotonic_us();
+    let mut times = Vec::new();
+    let mut now = monotonic_us();
+    let until = now + SYNC_FOR.as_micros() as u64;
+    while now < until {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&[b'x'; 8 << 10])?;
         file.sync_data()?;
-        times.push(monotonic_us() - before);
+        times.push(monotonic_us() - now);
+        now = monotonic_us();
     }
     std::fs::remove_file(&path)?;
     times.sort_unstable();
-    Ok(times[SYNCS / 2])
+    Ok(Fsync { median: times[times.len() / 2], longest: times[times.len() - 1] })
 }

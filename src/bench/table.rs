@@ -120,7 +120,7 @@ fn goals_table(figures: &[Figure]) -> String {
     text
 }
 
-/// One or two lines about the machine.
+/// A few lines about the machine.
 pub(super) fn on_what(machine: &Machine) -> String {
     let Machine { date, holdfast, cores, cpu, memory_mb, system, postgres, redis, .. } = machine;
     let cpu = cpu.as_deref().unwrap_or("unknown processor");
@@ -130,8 +130,9 @@ pub(super) fn on_what(machine: &Machine) -> String {
     let debug = if machine.optimised { "" } else { " (NOT optimised: figures mean nothing)" };
     format!(
         "Holdfast {holdfast}{debug}, {day}. {cores} cores ({cpu}){memory}, {system}{load}.\n\
-         Postgres {postgres} (fsync and synchronous_commit on; one sync takes {} µs), {redis}.",
-        machine.fsync_us
+         Postgres {postgres} (fsync and synchronous_commit on), {redis}.\n\
+         A sync of its disk takes {} µs; the longest of two seconds took {} ms.",
+        machine.fsync_us, machine.fsync_longest_ms
     )
 }
 

@@ -47,3 +47,4 @@ mod strategies;
 mod trouble;
 mod unpaid;
 mod unpaid_money;
+mod unpaid_replicas;

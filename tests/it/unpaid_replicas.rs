@@ -1,0 +1,45 @@
+//! Unpaid orders where one replica can do nothing: what it has in hand is for the other one.
+
+use futures_util::{StreamExt as _, stream};
+use holdfast::jobs::unpaid::Unpaid;
+use serde_json::json;
+
+use crate::common::{Shop, until};
+use crate::trouble;
+use crate::unpaid::JOBS;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_has_lost_postgres_lets_go_of_the_orders_it_has() {
+    let postgres = trouble::postgres().await;
+    let mut shop = Shop::bare().await;
+    shop.add_replica(&[JOBS]);
+    let through = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    shop.add_replica(&[JOBS, ("DATABASE_URL", &through)]);
+    let alice = shop.sign_in("alice").await;
+    shop.tell_worker(0, json!({ "rest_ms": 30_000 })).await;
+    let sku = shop.shop_item(60, 100).await;
+    stream::iter(0..60)
+        .for_each_concurrent(16, |_| async {
+            shop.placed_for(&alice, 0, &sku, 1_500).await;
+        })
+        .await;
+    // Whoever gives back some of them stands before the item's row, and the others wait behind.
+    let mut idle = shop.pool.begin().await.unwrap();
+    let lock = "select from items where sku = $1 for update";
+    sqlx::query(lock).bind(&sku).execute(&mut *idle).await.unwrap();
+    let due = "select count(*) from orders where expires_at > now()";
+    until("all are due", async || shop.number(due).await == 0).await;
+    let queue = Unpaid::of(&shop.in_this_process("batched"));
+    let left = async || queue.queue().claim(60).await.unwrap().ids;
+    until("the other replica has all of them", async || left().await.is_empty()).await;
+    let blocked = "select count(*) from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock'";
+    until("it stands before the row", async || shop.number(blocked).await > 0).await;
+
+    postgres.cut();
+    idle.rollback().await.unwrap();
+    shop.tell_worker(0, json!({ "rest_ms": 0 })).await;
+    shop.until_none_is_unpaid().await;
+    assert_eq!((shop.given_back().await, shop.stock(&alice, &sku).await), (60, 60));
+    shop.assert_sound().await;
+}
