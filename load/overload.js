@@ -7,6 +7,7 @@ import { sleep } from 'k6';
 import exec from 'k6/execution';
 import http from 'k6/http';
 import { Counter, Trend } from 'k6/metrics';
+import { problemOf } from './problem.js';
 
 const baseUrls = __ENV.BASE_URLS.split(',');
 const headers = Object.assign(JSON.parse(__ENV.HEADERS), { 'Content-Type': 'application/json' });
@@ -89,15 +90,6 @@ function kindOf(answer) {
 // waits for the shop too.
 function whole(timings) {
   return timings.blocked + timings.duration;
-}
-
-// The NAME of a refusal's `type`, "/problems/NAME".
-function problemOf(answer) {
-  try {
-    return String(answer.json('type')).split('/').pop();
-  } catch (_) {
-    return '';
-  }
 }
 
 export function handleSummary(data) {

@@ -4,6 +4,7 @@
 import exec from 'k6/execution';
 import http from 'k6/http';
 import { Counter } from 'k6/metrics';
+import { problemOf } from './problem.js';
 
 const baseUrls = __ENV.BASE_URLS.split(',');
 const headers = Object.assign(JSON.parse(__ENV.HEADERS), { 'Content-Type': 'application/json' });
@@ -41,15 +42,6 @@ export default function order() {
   if (answer.status === 201) accepted.add(1);
   else if (refused[problem]) refused[problem].add(1);
   else console.error(`status ${answer.status} ${problem || answer.error || ''}`.trim());
-}
-
-// The NAME of a refusal's `type`, "/problems/NAME".
-function problemOf(answer) {
-  try {
-    return String(answer.json('type')).split('/').pop();
-  } catch (_) {
-    return '';
-  }
 }
 
 export function handleSummary(data) {
