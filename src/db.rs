@@ -10,6 +10,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use log::LevelFilter;
 use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
@@ -112,20 +114,8 @@ impl Pool {
     /// # Cancel safety
     /// Safe: a connection that nobody waits for any more goes back.
     pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
-        self.first_that_works(|mut connection, until| async move {
-            match timeout_at(until, connection.ping()).await {
-                Ok(Ok(())) => Ok(connection),
-                Ok(Err(error)) => {
-                    drop(connection.detach());
-                    Err(error)
-                }
-                Err(_) => {
-                    drop(connection.detach());
-                    Err(sqlx::Error::PoolTimedOut)
-                }
-            }
-        })
-        .await
+        let ((), connection) = self.ask(|connection| connection.ping().boxed()).await?;
+        Ok(connection)
     }
 
     /// A transaction on a connection of its own. That it begins is what shows that the connection
@@ -138,6 +128,38 @@ impl Pool {
     /// Safe: a transaction that nobody waits for any more is closed.
     pub async fn begin(&self) -> Result<Transaction, (Trouble, sqlx::Error)> {
         self.first_that_works(Transaction::begin).await
+    }
+
+    /// Asks what changes nothing, and gives the answer and the connection it came by. That it is
+    /// answered is what shows that the connection works: asking for that beforehand would be one
+    /// round trip more.
+    ///
+    /// # Errors
+    /// As [`Pool::acquire`], and the question's own.
+    ///
+    /// # Cancel safety
+    /// Safe: a connection that nobody waits for any more goes back.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<(T, PoolConnection<Postgres>), (Trouble, sqlx::Error)> {
+        self.first_that_works(move |mut connection, until| {
+            let question = question.clone();
+            async move {
+                let answer = timeout_at(until, question(&mut connection)).await;
+                match answer.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
+                    Ok(answer) => Ok((answer, connection)),
+                    Err(error) => {
+                        drop(connection.detach());
+                        Err(error)
+                    }
+                }
+            }
+        })
+        .await
     }
 
     /// Connections may have died while nobody needed them: what is wanted is tried with one after

@@ -144,3 +144,44 @@ async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
     until("the same key succeeds", async || order().send().await.unwrap().status() == 201).await;
     shop.assert_sound().await;
 }
+
+/// What asks first learns that its connection has died, and asks the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_die_while_nobody_needs_them_are_not_noticed() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(100).await;
+    let mut bought = 0;
+    for strategy in ["owner", "fenced", "batched", "row-lock"] {
+        let crowd =
+            (0..8).map(|_| shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).send());
+        for response in futures_util::future::join_all(crowd).await {
+            assert_eq!(response.unwrap().status(), 201, "{strategy}");
+            bought += 1;
+        }
+        let key = Uuid::new_v4().to_string();
+        let order = || {
+            let lines = json!({ "lines": [{ "sku": sku, "quantity": 1 }] });
+            shop.request(&alice, Method::POST, 0, "/api/orders")
+                .header("Idempotency-Key", &key)
+                .header("Holdfast-Lock", strategy)
+                .json(&lines)
+        };
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            let ended = shop
+                .number(
+                    "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                      where datname = current_database() and application_name = 'holdfast'
+                        and pid <> pg_backend_pid()",
+                )
+                .await;
+            assert!(ended > 0, "{strategy}");
+            answers.push(body(order().send().await.unwrap(), StatusCode::CREATED).await);
+        }
+        bought += 1;
+        assert_eq!(answers[0], answers[1], "{strategy}");
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], bought);
+    shop.assert_sound().await;
+}

@@ -13,6 +13,9 @@
 mod forget;
 mod many;
 
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 
@@ -93,7 +96,7 @@ pub enum Opened {
 /// # Errors
 /// Postgres away; Redis away and the shop's strategy needs it.
 pub async fn open(shop: &Shop, claim: &Claim, lock: Option<Kind>) -> Result<Opened, Error> {
-    if let Some(stored) = look_up(&mut *shop.connection().await?, claim).await? {
+    if let Some(stored) = look_up_apart(shop, claim).await? {
         return Ok(Opened::Settled(stored));
     }
     match shop.locks.acquire_token(&claim.token_name(), &claim.fingerprint_hex()).await {
@@ -101,7 +104,7 @@ pub async fn open(shop: &Shop, claim: &Claim, lock: Option<Kind>) -> Result<Open
         Ok(TokenOutcome::Mismatch) => Ok(Opened::Settled(Stored::Refused(Refusal::KeyMismatch))),
         // It may have finished since we looked.
         Ok(TokenOutcome::InFlight) => {
-            let stored = look_up(&mut *shop.connection().await?, claim).await?;
+            let stored = look_up_apart(shop, claim).await?;
             Ok(Opened::Settled(stored.unwrap_or(Stored::Refused(Refusal::KeyInFlight))))
         }
         Err(error) if lock.is_some_and(Kind::needs_redis) => Err(error.into()),
@@ -109,12 +112,40 @@ pub async fn open(shop: &Shop, claim: &Claim, lock: Option<Kind>) -> Result<Open
     }
 }
 
+/// [`look_up`] on a connection of its own, which need not be known to work.
+async fn look_up_apart(shop: &Shop, claim: &Claim) -> Result<Option<Stored>, Error> {
+    let asked = Arc::new(claim.clone());
+    let (row, mut connection) = shop
+        .pool
+        .ask(move |db| {
+            let asked = asked.clone();
+            async move { find(db, &asked).await }.boxed()
+        })
+        .await?;
+    read(row, &mut connection, claim).await
+}
+
 /// What is stored under the key, if anything.
 ///
 /// # Errors
 /// Postgres's.
 pub async fn look_up(db: &mut PgConnection, claim: &Claim) -> Result<Option<Stored>, Error> {
-    let row = sqlx::query!(
+    let row = find(db, claim).await?;
+    read(row, db, claim).await
+}
+
+/// A key's row.
+struct Row {
+    fingerprint: Vec<u8>,
+    status: Option<i16>,
+    body: Option<Vec<u8>>,
+    /// Its answer is no longer given.
+    old: bool,
+}
+
+async fn find(db: &mut PgConnection, claim: &Claim) -> sqlx::Result<Option<Row>> {
+    sqlx::query_as!(
+        Row,
         r#"select fingerprint, status, body,
                   created_at < clock_timestamp() - make_interval(hours => $5) as "old!"
              from idempotency
@@ -125,8 +156,16 @@ pub async fn look_up(db: &mut PgConnection, claim: &Claim) -> Result<Option<Stor
         claim.key.as_str(),
         i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
     )
-    .fetch_optional(&mut *db)
-    .await?;
+    .fetch_optional(db)
+    .await
+}
+
+/// What a key's row says.
+async fn read(
+    row: Option<Row>,
+    db: &mut PgConnection,
+    claim: &Claim,
+) -> Result<Option<Stored>, Error> {
     let Some(row) = row else { return Ok(None) };
     // Without its answer it was old once: it was forgotten, and the clock was put back since.
     if row.old || row.body.is_none() {
