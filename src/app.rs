@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{LimitSettings, Serve, Switch};
 use crate::db;
 use crate::jobs::{self, unpaid::Unpaid};
-use crate::lab::scheduler::Scheduler;
+use crate::lab::scheduler::Games;
 use crate::limits::{Limiter, Rate};
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
@@ -73,7 +73,7 @@ impl Replica {
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let board = Board::default();
-        let scheduler = Scheduler::new(&shop, &board);
+        let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
         let unpaid = Unpaid::of(&shop);
         unpaid.listen(&shop, unpaid_heard, &stop);
@@ -93,7 +93,7 @@ impl Replica {
             readiness: crate::web::api::health::Readiness::default(),
             lab: options.lab == Switch::On,
             board,
-            scheduler,
+            games,
             stop,
             sessions: crate::web::auth::Sessions::default(),
             metrics: metrics_handle()?,
@@ -147,7 +147,7 @@ impl Replica {
             stop_signal().await;
             tracing::info!("stopping");
             ending.stop.cancel();
-            ending.scheduler.end_all();
+            ending.games.end_all();
             handle.stop(true).await;
         });
         server.await.context("the server ended")?;

@@ -1,8 +1,35 @@
-//! The machine's own clock, for spans of time.
+//! Spans of time: the machine's own clock, and pauses between attempts.
 //!
-//! It never jumps, counts the time a machine was suspended (where the system can), and is the same
-//! for all processes of one machine, so that traces of two replicas can be laid side by side. It
-//! says nothing about the time of day: what is compared with a row is judged by Postgres.
+//! The clock never jumps, counts the time a machine was suspended (where the system can), and is
+//! the same for all processes of one machine, so that traces of two replicas can be laid side by
+//! side. It says nothing about the time of day: what is compared with a row is judged by Postgres.
+
+use std::time::Duration;
+
+/// Pauses between attempts, each twice as long as the one before it, up to the longest. A quarter
+/// of each is left to chance: who failed together need not fail together again.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    /// The pause after the first attempt.
+    pub first: Duration,
+    /// None is longer.
+    pub longest: Duration,
+}
+
+impl Backoff {
+    /// How long to wait after that attempt; the first is 1.
+    #[must_use]
+    pub fn after(self, attempt: u32) -> Duration {
+        self.after_by(attempt, rand::random())
+    }
+
+    /// The same; `luck` is 0 to 1.
+    fn after_by(self, attempt: u32, luck: f64) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(31);
+        let pause = self.first.saturating_mul(1 << doublings).min(self.longest);
+        pause.mul_f64(0.75 + 0.25 * luck)
+    }
+}
 
 /// Microseconds since the machine started, suspended time included.
 #[must_use]
@@ -18,9 +45,23 @@ pub fn monotonic_us() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_end_somewhere() {
+        let (first, longest) = (Duration::from_secs(2), Duration::from_mins(5));
+        let backoff = Backoff { first, longest };
+        let pauses: Vec<Duration> = (1..=40).map(|n| backoff.after_by(n, 1.0)).collect();
+        assert!(pauses.is_sorted());
+        assert_eq!((pauses[0], pauses[1], pauses[39]), (first, 2 * first, longest));
+        assert_eq!(backoff.after_by(1, 0.0), first.mul_f64(0.75));
+        let by_chance = backoff.after(3);
+        assert!(by_chance >= 3 * first && by_chance <= 4 * first, "{by_chance:?}");
+    }
+
     #[test]
     fn the_clock_never_goes_back() {
-        let readings: Vec<u64> = (0..1_000).map(|_| super::monotonic_us()).collect();
+        let readings: Vec<u64> = (0..1_000).map(|_| monotonic_us()).collect();
         assert!(readings.is_sorted());
         assert!(readings[0] > 0);
     }

@@ -14,7 +14,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("load", &["clock"]),
     ("config", &[]),
     ("db", &[]),
-    ("embedded", &[]),
+    ("embedded", &["clock"]),
     ("lock", &["clock", "probe"]),
     ("shop", &["clock", "probe", "lock", "db"]),
     ("limits", &["clock", "lock"]),

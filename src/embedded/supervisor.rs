@@ -16,10 +16,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::error::{Error, Result};
 use super::progress;
 use super::spawner::{Ending, Spawner, Spec, Started, tail};
+use crate::clock::Backoff;
 
-/// The pause before a crashed child is started again doubles from the first to the second.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Before a crashed child is started again.
+const PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 /// A child that ran this long has not crashed "again".
 const STEADY: Duration = Duration::from_secs(10);
 /// How long a child may take to die of the harsher signal before it is killed outright.
@@ -179,7 +180,7 @@ impl Keeper {
     /// Runs until the child is to end, or ends before it was ready; says how it ended.
     async fn keep(mut self, first: Started) -> String {
         let mut current = first;
-        let mut pause = FIRST_PAUSE;
+        let mut falls = 0;
         loop {
             let since = Instant::now();
             // By a hand, which is the lab's: nothing that anybody must look into.
@@ -200,7 +201,7 @@ impl Keeper {
                 return how;
             }
             if since.elapsed() > STEADY {
-                pause = FIRST_PAUSE;
+                falls = 0;
             }
             let name = &self.spec.name;
             if killed {
@@ -209,7 +210,7 @@ impl Keeper {
                 let words = tail(&self.spec.log, current.log_from);
                 progress(&format!("{name} ended ({how}); its last words:\n{words}"));
             }
-            match self.restart(&mut pause).await {
+            match self.restart(&mut falls).await {
                 Some(started) => current = started,
                 None => return how,
             }
@@ -217,11 +218,10 @@ impl Keeper {
     }
 
     /// Starts it again after a pause, however often that takes; `None` when it is to end meanwhile.
-    async fn restart(&mut self, pause: &mut Duration) -> Option<Started> {
+    async fn restart(&mut self, falls: &mut u32) -> Option<Started> {
         loop {
-            // Half of the pause is jitter, so that children that fell together rise apart.
-            let wait = pause.mul_f64(0.75 + rand::random::<f64>() / 2.0);
-            *pause = (*pause * 2).min(LONGEST_PAUSE);
+            *falls += 1;
+            let wait = PAUSES.after(*falls);
             progress(&format!("starting {} again in {:.1} s", self.spec.name, wait.as_secs_f64()));
             let over = Instant::now() + wait;
             loop {

@@ -27,11 +27,11 @@ use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
 use super::store::{Known, Open, State};
+use crate::clock::Backoff;
 
-/// The first pause before a failed run is tried again; each one is twice the one before it.
-pub const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// The longest.
-pub const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// Before a failed run is tried again.
+pub const PAUSES: Backoff =
+    Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
 /// A cron expression that was read.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ fn of_open(timetable: Option<&Timetable>, now: OffsetDateTime, open: &Open) -> S
     let longest = match open.state {
         State::Running => return Step::Follow(open.due_at),
         State::Done => return Step::Wait(None),
-        State::Failed => Some(now + LONGEST_PAUSE),
+        State::Failed => Some(now + PAUSES.longest),
         State::Parked => timetable.and_then(|timetable| timetable.next(now)),
     };
     match open.next_at {
@@ -119,15 +119,6 @@ fn of_open(timetable: Option<&Timetable>, now: OffsetDateTime, open: &Open) -> S
 fn is_served(tick: OffsetDateTime, now: OffsetDateTime, known: &Known) -> bool {
     let last = known.last.as_ref();
     last.is_some_and(|last| last.due_at == tick || (tick..=now).contains(&last.started_at))
-}
-
-/// How long to wait before the attempt after that one; `luck` is 0 to 1.
-#[must_use]
-pub fn pause_after(attempt: i32, luck: f64) -> Duration {
-    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
-    let pause = (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE);
-    // A quarter of it is jitter: jobs that failed together need not fail together again.
-    pause.mul_f64(0.75 + 0.25 * luck.clamp(0.0, 1.0))
 }
 
 /// A moment as the cron crate wants to be told it, to the second.
@@ -279,16 +270,5 @@ mod tests {
         assert_eq!(step(State::Parked, Some(ago)), Step::Again(due));
         // Without a timetable it waits for a person.
         assert_eq!(super::step(None, now, &open(State::Parked, None)), Step::Wait(None));
-    }
-
-    #[test]
-    fn pauses_grow_and_end_somewhere() {
-        let pauses: Vec<Duration> = (1..=40).map(|attempt| pause_after(attempt, 1.0)).collect();
-        assert!(pauses.is_sorted());
-        assert_eq!(
-            (pauses[0], pauses[1], pauses[39]),
-            (FIRST_PAUSE, 2 * FIRST_PAUSE, LONGEST_PAUSE)
-        );
-        assert_eq!(pause_after(1, 0.0), FIRST_PAUSE.mul_f64(0.75));
     }
 }

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use rand::RngExt as _;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinError;
@@ -15,8 +14,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::store::{self, Attempt, Claim, End};
-use super::timetable::{Timetable, pause_after};
+use super::timetable::{PAUSES, Timetable};
 use super::{Job, Once, Turn};
+use crate::clock::Backoff;
 use crate::lock::fenced::FencedGuard;
 use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Outcome, Wait};
 use crate::probe::{Point, Probe, Seen};
@@ -28,8 +28,9 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 const HEALINGS: u32 = 3;
 /// How often an end is written before it is left to whoever follows.
 const WRITES: u32 = 5;
-/// The pause after the first time it could not be written; each one is twice the one before it.
-const WRITE_PAUSE: Duration = Duration::from_millis(200);
+/// Between those.
+const WRITE_PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
 /// A job that is told to stop does so at its next await. One that has none is left behind.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
@@ -306,23 +307,16 @@ async fn write_end(
             let now = attempt.started_at + began.elapsed();
             End::Parked(why, offer.timetable.as_ref().and_then(|timetable| timetable.next(now)))
         }
-        Ran::Ended(Err(why)) => {
-            End::Failed(why, pause_after(attempt.number, rand::rng().random_range(0.0..=1.0)))
-        }
+        Ran::Ended(Err(why)) => End::Failed(why, PAUSES.after(attempt.number.unsigned_abs())),
         Ran::Stopped => End::Stopped,
     };
-    let mut pause = WRITE_PAUSE;
     for write in 1.. {
         match store::end(&by.shop.pool, attempt.id, fence, &end).await {
             Ok(true) => break,
             Ok(false) => return Ok(Came::Late),
             Err(error) if write == WRITES => return Err(error),
-            Err(_) => {
-                let jitter = rand::rng().random_range(0.75..=1.0);
-                sleep(pause.mul_f64(jitter)).await;
-            }
+            Err(_) => sleep(WRITE_PAUSES.after(write)).await,
         }
-        pause *= 2;
     }
     Ok(match end {
         End::Done(result) => Came::Done(result),

@@ -37,7 +37,7 @@ const ENTRIES: i64 = 20;
 
 /// The games of one process.
 #[derive(Debug)]
-pub struct Scheduler {
+pub struct Games {
     shop: Shop,
     board: Board,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
@@ -146,7 +146,7 @@ pub struct View {
     pub left_s: u64,
 }
 
-impl Scheduler {
+impl Games {
     /// The games of a shop. Must be called on the main runtime.
     #[must_use]
     pub fn new(shop: &Shop, board: &Board) -> Self {

@@ -22,7 +22,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::jobs::{self, unpaid::Unpaid};
-use crate::lab::scheduler::Scheduler;
+use crate::lab::scheduler::Games;
 use crate::probe::Board;
 use crate::shop::{Outcome, Shop};
 use admission::Door;
@@ -44,7 +44,7 @@ pub struct Site {
     /// Who is held at a point of the lab's.
     pub board: Board,
     /// The games in which a visitor is the scheduler.
-    pub scheduler: Scheduler,
+    pub games: Games,
     /// What the shop does when nobody is asking.
     pub jobs: jobs::Scheduler,
     /// Cancelled when the replica is to end: whoever follows something is let go.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast::lab::scheduler::{Game, Rules, Scheduler, View};
+use holdfast::lab::scheduler::{Game, Games, Rules, View};
 use holdfast::probe::{Board, Point};
 use holdfast::shop::{Strategy, UserId};
 
@@ -10,7 +10,7 @@ use crate::common::{Shop, until};
 
 /// A shop in this process with a visitor.
 struct Play {
-    scheduler: Scheduler,
+    scheduler: Games,
     game: Arc<Game>,
     _shop: Shop,
 }
@@ -21,7 +21,7 @@ impl Play {
         let domain = shop.in_this_process("batched");
         let id = sqlx::query_scalar("select id from users where name = 'admin'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
-        let scheduler = Scheduler::new(&domain, &Board::default());
+        let scheduler = Games::new(&domain, &Board::default());
         let rules = Rules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
         let game = scheduler.begin(user, rules).await.unwrap().expect("there is room");
         Self { scheduler, game, _shop: shop }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind};
 use tokio::time::sleep;
 
+use crate::clock::Backoff;
 use crate::lock::Redis;
 
 /// A question is asked so often when nobody answers: a failover, or somebody else's `DEL`, takes a
 /// second or two. All that is asked here may be asked again: it looks, or it removes what is to go.
 const ATTEMPTS: u32 = 5;
-/// Pause before the second attempt; it doubles, and is jittered by half of it.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Between those.
+const PAUSES: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
 /// No rest is longer, however long the step took.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
@@ -22,7 +24,7 @@ where
 {
     for attempt in 1..ATTEMPTS {
         match redis.query(command.clone()).await {
-            Err(error) if may_pass(&error) => sleep(pause(attempt)).await,
+            Err(error) if may_pass(&error) => sleep(PAUSES.after(attempt)).await,
             answer => return answer,
         }
     }
@@ -36,7 +38,7 @@ where
 {
     for attempt in 1..ATTEMPTS {
         match redis.pipe(commands.clone()).await {
-            Err(error) if may_pass(&error) => sleep(pause(attempt)).await,
+            Err(error) if may_pass(&error) => sleep(PAUSES.after(attempt)).await,
             answer => return answer,
         }
     }
@@ -53,10 +55,6 @@ fn may_pass(error: &RedisError) -> bool {
         }
         _ => error.is_timeout() || error.is_connection_dropped(),
     }
-}
-
-fn pause(attempt: u32) -> Duration {
-    PAUSE * 2_u32.pow(attempt - 1) * rand::random_range(50..=150) / 100
 }
 
 /// Leaves as much time to others as was just taken.

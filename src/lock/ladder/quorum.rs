@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use rand::RngExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::owner::jittered;
 use crate::clock::monotonic_us;
 use crate::lock::process::Process;
 use crate::lock::{Error, Holder, Redis, Released, Wait, inspect};
@@ -83,7 +83,7 @@ impl Quorum {
                 Attempt::Taken => None,
                 Attempt::Unanswered(error) => Some(error),
             };
-            let next = Instant::now() + retry.mul_f64(rand::rng().random_range(0.5..1.5));
+            let next = Instant::now() + jittered(retry);
             match unanswered {
                 Some(error) if wait == Wait::Try || next > until.min(patience) => {
                     return Err(error);

@@ -127,7 +127,7 @@ pub async fn begin(
     }
     let short_lease = choice.lease.as_deref() == Some("short");
     let rules = Rules { strategy, short_lease, orders };
-    let game = site.scheduler.begin(who.caller.id, rules).await?;
+    let game = site.games.begin(who.caller.id, rules).await?;
     let game = game.map_err(|refusal: Refusal| Problem::from(refusal))?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
@@ -143,9 +143,9 @@ pub async fn show(
 ) -> Result<HttpResponse, Problem> {
     let who = door::admin(&request).await?;
     lab_is_on(&site)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| site.scheduler.game(id, who.caller.id));
+    let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
     let game = game.ok_or_else(gone)?;
-    let view = site.scheduler.view(&game).await?;
+    let view = site.games.view(&game).await?;
     let players: Vec<Player> = view.stands.iter().map(|stand| player(stand, game.rules)).collect();
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
     let last = view.steps.last().and_then(|step| step.who);
@@ -182,14 +182,14 @@ pub async fn step(
 ) -> Result<HttpResponse, Problem> {
     let who = door::posted_by_admin(&request, &go.csrf).await?;
     lab_is_on(&site)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| site.scheduler.game(id, who.caller.id));
+    let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
     let game = game.ok_or_else(gone)?;
     let mut letters = go.who.chars();
     match (go.who.as_str(), letters.next(), letters.next()) {
-        ("redis", ..) => site.scheduler.forget(&game).await?,
+        ("redis", ..) => site.games.forget(&game).await?,
         // One that is not held any more was let go by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = site.scheduler.step(&game, name, go.since).await;
+            let _ = site.games.step(&game, name, go.since).await;
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
