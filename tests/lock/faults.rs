@@ -77,9 +77,10 @@ async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody(s
     let pause = TTL + Duration::from_millis(400);
     server.pause(pause);
     let paused = Instant::now();
-    guard.lost().await;
-    // Judged by its own clock, without any word from Redis.
-    assert!(paused.elapsed() <= TTL, "{:?}", paused.elapsed());
+    // Judged by its own clock, without any word from Redis. Both run by the same timer: a machine
+    // that is busy delays both.
+    let lost = tokio::time::timeout_at((paused + TTL).into(), guard.lost()).await;
+    assert!(lost.is_ok(), "it is held for longer than its lease");
     until("Redis speaks again", async || paused.elapsed() > pause).await;
     there.take("{a}").await.release().await;
     assert_ne!(held.release().await, Released::Held);
