@@ -12,10 +12,8 @@ use super::talk::BLOCK;
 use crate::clock;
 use crate::lock::Released;
 
-/// How often the lock is passed on in this process while another process waits. From process to
-/// process it takes a third of a millisecond longer: one time in nine that is 4 % of a short hold,
-/// one in five 7 %.
-const PASSES_BEFORE_OTHERS: u32 = 8;
+/// How often the lock is passed on in this process while another process waits.
+const PASSES_BEFORE_OTHERS: u32 = 4;
 
 /// The lock, while this process has it; perhaps with nobody in particular at this moment.
 pub(super) struct Tenure {
