@@ -267,7 +267,8 @@ impl Stand {
         let mut connection = self.connection().await?;
         let mut tx = connection.begin().await?;
         sqlx::raw_sql(
-            "truncate items, orders, idempotency, top_ups, stock_ledger, balance_ledger cascade;
+            "truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
+                 cascade;
              update accounts set balance_cents = 0, kind = 'shop'
               where balance_cents <> 0 or kind <> 'shop'",
         )

@@ -40,7 +40,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 34] = [
+const FORGERIES: [Forgery; 37] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -143,6 +143,23 @@ const FORGERIES: [Forgery; 34] = [
         what: "a line is gone",
         sql: "delete from order_lines where ctid = (select min(ctid) from order_lines)",
         caught_by: &["stock-entries", "order-totals"],
+    },
+    Forgery {
+        what: "an order of nobody",
+        sql: "update orders set user_id = gen_random_uuid() where status = 'cancelled'",
+        caught_by: &["order-references"],
+    },
+    Forgery {
+        what: "a line of an order that is not there",
+        sql: "insert into order_lines (order_id, sku, quantity, unit_price_cents)
+              values (gen_random_uuid(), 'key-ring', 1, 1)",
+        caught_by: &["order-references"],
+    },
+    Forgery {
+        what: "a line of an item that is not there",
+        sql: "update order_lines set sku = 'no-such-item'
+               where ctid = (select min(ctid) from order_lines)",
+        caught_by: &["order-references"],
     },
     Forgery {
         what: "a line counts for somebody else",
@@ -283,6 +300,40 @@ async fn every_forgery_is_caught() {
 }
 
 #[tokio::test]
+async fn what_orders_refer_to_is_neither_deleted_nor_renamed() {
+    let books = busy_books().await;
+    let nobody =
+        "insert into users (id, name, password_hash) values (gen_random_uuid(), 'nobody', '')";
+    let nothing =
+        "insert into items (sku, name, price_cents, stock) values ('nothing', 'Nothing', 1, 0)";
+    for sql in [nobody, nothing] {
+        sqlx::raw_sql(sql).execute(&books.pool).await.unwrap();
+    }
+    for (sql, ok) in [
+        ("delete from orders where status = 'pending'", false),
+        ("update orders set id = gen_random_uuid() where status = 'pending'", false),
+        ("delete from items where sku = 'key-ring'", false),
+        ("update items set sku = 'key-rings' where sku = 'key-ring'", false),
+        ("update items set sku = 'something' where sku = 'nothing'", true),
+        ("delete from items where sku = 'something'", true),
+        // Her account and her sessions would refuse it as well.
+        (
+            "begin; set local session_replication_role = replica;
+          delete from accounts; delete from sessions; commit",
+            true,
+        ),
+        ("update users set id = gen_random_uuid() where name = 'alice'", false),
+        ("delete from users where name = 'alice'", false),
+        ("delete from users where name = 'nobody'", true),
+    ] {
+        let done = sqlx::raw_sql(sql).execute(&books.pool).await;
+        let refused = done.as_ref().err().and_then(sqlx::Error::as_database_error);
+        let code = refused.and_then(sqlx::error::DatabaseError::code);
+        assert_eq!(code.as_deref(), (!ok).then_some("23503"), "{sql}: {done:?}");
+    }
+}
+
+#[tokio::test]
 async fn every_check_has_a_forgery() {
     let shop = Shop::bare().await;
     for check in shop.audit().await.checks {
@@ -336,7 +387,7 @@ async fn the_audit_is_the_admins_and_tells_every_check() {
     assert_eq!(problem(denied, 403).await, "forbidden");
     let audit = shop.read(&admin, "/api/audit").await;
     assert_eq!(audit["ok"], true);
-    assert_eq!(audit["checks"].as_array().unwrap().len(), 20);
+    assert_eq!(audit["checks"].as_array().unwrap().len(), 21);
 }
 
 #[tokio::test]

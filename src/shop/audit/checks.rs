@@ -19,7 +19,7 @@ struct Rule {
     culprits: &'static str,
 }
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 20] = [
     Rule {
         name: "stock-drift",
         holds: "every shelf holds what its ledger adds up to",
@@ -139,6 +139,20 @@ const RULES: [Rule; 19] = [
                 or i.kind = 'shop' and l.order_id is null
                and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
              order by e.seq",
+    },
+    Rule {
+        name: "order-references",
+        holds: "every order has its user, and every line its order and its item",
+        culprits: "
+            select format('order %s: there is no user %s', o.id, o.user_id)
+              from orders o where not exists (select from users u where u.id = o.user_id)
+            union all
+            select format('order %s, %s: there is no such order', l.order_id, l.sku)
+              from order_lines l where not exists (select from orders o where o.id = l.order_id)
+            union all
+            select format('order %s, %s: there is no such item', l.order_id, l.sku)
+              from order_lines l where not exists (select from items i where i.sku = l.sku)
+             order by 1",
     },
     Rule {
         name: "order-totals",
