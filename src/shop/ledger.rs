@@ -198,14 +198,15 @@ pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
-/// One entry of the stock ledger.
+/// One entry of an item.
 ///
 /// # Errors
 /// Postgres's.
-pub async fn stock_entry(db: &mut PgConnection, seq: i64) -> Result<Entry, Error> {
+pub async fn stock_entry(db: &mut PgConnection, sku: &Sku, seq: i64) -> Result<Entry, Error> {
     let row = sqlx::query!(
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from stock_ledger where seq = $1",
+           from stock_ledger where sku = $1 and seq = $2",
+        sku.as_str(),
         seq,
     )
     .fetch_one(db)
@@ -213,14 +214,15 @@ pub async fn stock_entry(db: &mut PgConnection, seq: i64) -> Result<Entry, Error
     Ok(entry!(row))
 }
 
-/// One entry of the balance ledger.
+/// One entry of a user's account.
 ///
 /// # Errors
 /// Postgres's.
-pub async fn balance_entry(db: &mut PgConnection, seq: i64) -> Result<Entry, Error> {
+pub async fn balance_entry(db: &mut PgConnection, user: UserId, seq: i64) -> Result<Entry, Error> {
     let row = sqlx::query!(
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from balance_ledger where seq = $1",
+           from balance_ledger where user_id = $1 and seq = $2",
+        user.0,
         seq,
     )
     .fetch_one(db)

@@ -103,7 +103,7 @@ impl Errand for Restock {
         match written.await? {
             Ok(moved) => {
                 held.probe.at(Point::Write, [held.seen(&key, moved[0].after)]).await;
-                let entry = ledger::stock_entry(tx, moved[0].seq).await?;
+                let entry = ledger::stock_entry(tx, &self.sku, moved[0].seq).await?;
                 Ok(Ok(Answer::json(200, &entry)?))
             }
             Err(short) => {

@@ -246,7 +246,7 @@ impl Errand for TopUp {
         let origin = Origin { reason: "top-up", order: None, request_id: held.request_id };
         match move_money(tx, held, user, self.amount_cents, origin).await? {
             Ok(moved) => {
-                let entry: Entry = ledger::balance_entry(tx, moved.seq).await?;
+                let entry: Entry = ledger::balance_entry(tx, user, moved.seq).await?;
                 Ok(Ok(Answer::json(201, &entry)?))
             }
             Err(refusal) => Ok(Err(refusal)),
