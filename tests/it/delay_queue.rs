@@ -94,3 +94,23 @@ async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
     assert!(claimed.next_in.unwrap() > Duration::from_secs(3_500), "{claimed:?}");
     queue.remove(&later.iter().map(|(id, _)| *id).collect::<Vec<_>>()).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_are_put_in_at_once_and_who_is_in_stays_due_when_it_was() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()));
+    // More per shard than one call of ZADD is given.
+    let ids: Vec<Uuid> = (0..20_000).map(|_| Uuid::now_v7()).collect();
+    let due_in = |span: Duration| ids.iter().map(|id| (*id, span)).collect::<Vec<_>>();
+    let hour = Duration::from_secs(3_600);
+    assert!(queue.add(&due_in(hour)).await.unwrap().is_empty());
+    assert_eq!(queue.lengths().await.unwrap().0, 20_000);
+    assert!(queue.add(&due_in(Duration::ZERO)).await.unwrap().is_empty());
+    assert_eq!(queue.lengths().await.unwrap().0, 20_000);
+    let claimed = queue.claim(1_000).await.unwrap();
+    assert!(claimed.ids.is_empty() && claimed.next_in.unwrap() > hour / 2, "{claimed:?}");
+    queue.put_off(&due_in(Duration::ZERO)).await.unwrap();
+    assert_eq!(queue.claim(1_000).await.unwrap().ids.len(), 1_000, "all of them are put off");
+    queue.remove(&ids).await.unwrap();
+    assert_eq!(queue.lengths().await.unwrap(), (0, 0));
+}

@@ -12,27 +12,58 @@
 -- with it. Doing it twice is harmless.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local most, claim = tonumber(ARGV[2]), tonumber(ARGV[3])
-local room, added, refused = {}, 0, {}
+local how, most, claim = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local added, refused = 0, {}
+
+-- Due times and members, in turns, by shard.
+local members = {}
+for shard = 1, #KEYS do
+    members[shard] = {}
+end
 for at = 4, #ARGV, 3 do
-    local shard, due, member = tonumber(ARGV[at]), now + tonumber(ARGV[at + 1]), ARGV[at + 2]
-    if ARGV[1] == 'off' then
-        redis.call('ZADD', KEYS[shard], 'XX', due, member)
-    else
+    local these = members[tonumber(ARGV[at])]
+    these[#these + 1] = now + tonumber(ARGV[at + 1])
+    these[#these + 1] = ARGV[at + 2]
+end
+
+-- In few calls: each costs more than what it does, and whoever wants a lock waits for this script.
+local function add(shard, condition, these)
+    local new = 0
+    for from = 1, #these, 1000 do
+        local to = math.min(from + 999, #these)
+        new = new + redis.call('ZADD', KEYS[shard], condition, unpack(these, from, to))
+    end
+    return new
+end
+
+-- One after the other, as far as there is room.
+local function add_each(shard, room, these)
+    for at = 1, #these, 2 do
+        local due, member = these[at], these[at + 1]
         local score = redis.call('ZSCORE', KEYS[shard], member)
         if score then
-            if ARGV[1] == 'now' and tonumber(score) > now + claim then
+            if how == 'now' and tonumber(score) > now + claim then
                 redis.call('ZADD', KEYS[shard], due, member)
             end
+        elseif room > 0 then
+            redis.call('ZADD', KEYS[shard], due, member)
+            room = room - 1
+            added = added + 1
         else
-            room[shard] = room[shard] or most - redis.call('ZCARD', KEYS[shard])
-            if room[shard] > 0 then
-                redis.call('ZADD', KEYS[shard], due, member)
-                room[shard] = room[shard] - 1
-                added = added + 1
-            else
-                refused[#refused + 1] = member
-            end
+            refused[#refused + 1] = member
+        end
+    end
+end
+
+for shard, these in ipairs(members) do
+    if how == 'off' then
+        add(shard, 'XX', these)
+    else
+        local room = most - redis.call('ZCARD', KEYS[shard])
+        if how == 'in' and #these / 2 <= room then
+            added = added + add(shard, 'NX', these)
+        else
+            add_each(shard, room, these)
         end
     end
 end
