@@ -178,7 +178,7 @@ async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
     // It would read, too.
     run(&shop, "alter table idempotency set (autovacuum_enabled = off)").await;
     apart(&shop, async |pool| {
-        old_payments(pool, 20_000, false).await;
+        old_payments(pool, 11_000, false).await;
         let analyze = sqlx::query("analyze idempotency");
         analyze.execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
     })
