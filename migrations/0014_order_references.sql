@@ -8,7 +8,8 @@
 --
 -- What they promised is kept from both ends. That every order has its user and every line its order
 -- and its item is a rule of the audit, as for the ledger since 0008. And what is referred to can't be
--- deleted or get another name, which costs an order nothing.
+-- deleted or get another name, row by row, which costs an order nothing. (`truncate` is for who empties
+-- everything, as the bench does.)
 alter table orders drop constraint orders_user;
 alter table order_lines
     drop constraint order_lines_order,

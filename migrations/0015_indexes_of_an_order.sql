@@ -1,7 +1,7 @@
 -- What an order's indexes cost.
 --
--- Nearly a third of what Postgres does for an order of a batch is to find the place of its rows in
--- indexes, and the item is locked meanwhile.
+-- More than a third of what Postgres does for an order of a batch is to find the places of its rows in
+-- indexes, most of it while the item is locked.
 --
 -- An entry is asked for by its item or its account, and the numbers are the database's own. So one
 -- index, which was there for both ledgers beside the primary key, is the primary key.

@@ -116,8 +116,8 @@ pub(super) fn spec(
         "fsync=on".to_owned(),
         "full_page_writes=on".to_owned(),
         "synchronous_commit=on".to_owned(),
-        // What is sold in half a minute has room in it, so nobody who holds a lock must write out
-        // a page to read another. Only what is used of it is taken from the machine.
+        // What one hot item writes in twenty seconds has room in it, so whoever holds its lock need
+        // not write out a page to read another. Only what is used is taken from the machine.
         "shared_buffers=512MB".to_owned(),
         // Our statements are short: compiling them costs more than running them.
         "jit=off".to_owned(),

@@ -26,7 +26,7 @@ for at = 4, #ARGV, 3 do
     these[#these + 1] = ARGV[at + 2]
 end
 
--- In few calls: each costs more than what it does, and whoever wants a lock waits for this script.
+-- In few calls: whoever wants a lock waits for this script. A call takes so many values and no more.
 local function add(shard, condition, these)
     local new = 0
     for from = 1, #these, 1000 do
