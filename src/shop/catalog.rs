@@ -177,7 +177,7 @@ pub async fn open(
 ) -> Result<bool, Error> {
     let inserted = sqlx::query!(
         "insert into items (sku, name, price_cents, stock, kind, limit_per_user)
-         values ($1, $2, $3, $4, $5, $6)",
+         values ($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint)",
         item.sku.as_str(),
         item.name,
         item.price_cents,
@@ -194,7 +194,7 @@ pub async fn open(
     // Nothing was there to be read: version 0, before the row's first.
     sqlx::query!(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
-         values ($1, 0, $2, $2, 0, 'opening', $3)",
+         values ($1, 0, $2::bigint, $2, 0, 'opening', $3)",
         item.sku.as_str(),
         item.stock,
         request_id,

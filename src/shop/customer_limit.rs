@@ -186,7 +186,7 @@ impl Errand for SetLimit {
         held.probe.at(Point::Read, read).await;
         let item = sqlx::query_as!(
             catalog::ItemRow,
-            "update items set limit_per_user = $2, version = version + 1 where sku = $1
+            "update items set limit_per_user = $2::bigint, version = version + 1 where sku = $1
              returning sku, name, price_cents, stock, limit_per_user",
             self.sku.as_str(),
             self.limit,

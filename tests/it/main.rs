@@ -14,6 +14,7 @@ mod batched_faults;
 mod batched_money;
 mod bounded;
 mod cancelled;
+mod constraints;
 mod delay_queue;
 mod description;
 mod early;

@@ -192,7 +192,7 @@ async fn read(
 pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<Option<OffsetDateTime>, Error> {
     let claimed = sqlx::query_scalar!(
         "insert into idempotency (user_id, method, path, key, fingerprint)
-         values ($1, $2, $3, $4, $5)
+         values ($1, $2, $3, $4::text, $5)
          on conflict do nothing
          returning created_at",
         claim.user.0,

@@ -329,7 +329,7 @@ impl Place {
             r#"with placed as (
                 insert into orders
                     (id, user_id, status, total_cents, token, created_at, expires_at)
-                values ($1, $2, 'pending', $3, $4, now(), now() + make_interval(secs => $5))
+                values ($1, $2, 'pending', $3::bigint, $4, now(), now() + make_interval(secs => $5))
                 on conflict on constraint orders_token_key do nothing
                 returning id, created_at, expires_at
             ), lined as (

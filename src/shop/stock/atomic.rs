@@ -40,7 +40,7 @@ pub(super) async fn write_stock(
              )
              insert into stock_ledger
                  (sku, before, delta, after, version, reason, order_id, request_id)
-             select $1, stock - $2, $2, stock, version - 1, $3, $4, $5 from moved
+             select $1, stock - $2, $2, stock, version - 1, $3::text, $4, $5 from moved
              returning seq, before, after, version",
             reading.sku.as_str(),
             delta,
@@ -88,7 +88,7 @@ pub(super) async fn write_balance(
          )
          insert into balance_ledger
              (user_id, before, delta, after, version, reason, order_id, request_id)
-         select $1, balance_cents - $2, $2, balance_cents, version - 1, $3, $4, $5 from moved
+         select $1, balance_cents - $2, $2, balance_cents, version - 1, $3::text, $4, $5 from moved
          returning seq, before, after, version",
         reading.user.0,
         delta,

@@ -167,10 +167,10 @@ pub async fn sell(
          lines as (
              insert into order_lines
                  (order_id, sku, quantity, unit_price_cents, counts_for, limit_per_user)
-             select id, $8, quantity, $9, user_id, $20::bigint
+             select id, $8, quantity, $9::bigint, user_id, $20::bigint
                from unnest($1::uuid[], $2::uuid[], $5::bigint[]) as new (id, user_id, quantity)),
          shelf as (
-             update items set stock = $10, version = $11, fence = $12 where sku = $8 returning sku),
+             update items set stock = $10::bigint, version = $11, fence = $12 where sku = $8 returning sku),
          entered as (
              insert into stock_ledger
                  (sku, before, delta, after, version, fence, reason, order_id, request_id)
@@ -273,7 +273,7 @@ pub async fn spend(
              update orders set status = 'paid', paid_at = $5
               where id = any($9::uuid[]) and status = 'pending' returning 1),
          purse as (
-             update accounts set balance_cents = $2, version = $3, fence = $4
+             update accounts set balance_cents = $2::bigint, version = $3, fence = $4
               where user_id = $1 returning user_id),
          entered as (
              insert into balance_ledger

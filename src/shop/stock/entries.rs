@@ -19,7 +19,7 @@ pub(super) async fn append_stock(
     let seqs = sqlx::query_scalar!(
         "insert into stock_ledger
              (sku, before, delta, after, version, fence, reason, order_id, request_id)
-         select sku, before, delta, before + delta, version, fence, $6, $7, $8
+         select sku, before, delta, before + delta, version, fence, $6::text, $7, $8
            from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
                 with ordinality as new (sku, before, delta, version, fence, place)
           order by place
@@ -58,7 +58,7 @@ pub(super) async fn append_balance(
     let seq = sqlx::query_scalar!(
         "insert into balance_ledger
              (user_id, before, delta, after, version, fence, reason, order_id, request_id)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+         values ($1, $2::bigint, $3, $4::bigint, $5, $6, $7::text, $8, $9)
          returning seq",
         reading.user.0,
         reading.balance_cents,

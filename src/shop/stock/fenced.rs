@@ -80,22 +80,22 @@ pub async fn sell(
     let Sale { claim, answer, quantity, .. } = sale;
     let row = sqlx::query!(
         r#"with shelf as (
-             update items set stock = $3, fence = $4
+             update items set stock = $3::bigint, fence = $4
               where sku = $1 and version = $2 and fence <= $4
              returning sku),
          placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
-             select $5, $6, 'pending', $7, $8, $9, $10 from shelf
+             select $5, $6, 'pending', $7::bigint, $8, $9, $10 from shelf
              on conflict on constraint orders_token_key do nothing
              returning id),
          lined as (
              insert into order_lines
                  (order_id, sku, quantity, unit_price_cents, counts_for, limit_per_user)
-             select id, $1, $11, $12, $6, $13 from placed),
+             select id, $1, $11::bigint, $12::bigint, $6, $13::bigint from placed),
          entered as (
              insert into stock_ledger
                  (sku, before, delta, after, version, fence, reason, order_id, request_id)
-             select $1, $14, -$11::bigint, $3, $2, $4, 'order', id, $15 from placed),
+             select $1, $14::bigint, -$11, $3, $2, $4, 'order', id, $15 from placed),
          answered as (
              update idempotency set status = $16, body = $17
               where user_id = $6 and method = $18 and path = $19 and key = $8
@@ -217,7 +217,7 @@ pub(super) async fn write_balance(
     let key = reading.user.lock_key();
     let fence = exclusion.fence(&key)?;
     let written = sqlx::query!(
-        "update accounts set balance_cents = $2, fence = $4
+        "update accounts set balance_cents = $2::bigint, fence = $4
           where user_id = $1 and version = $3 and fence <= $4",
         reading.user.0,
         after,

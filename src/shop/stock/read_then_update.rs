@@ -127,7 +127,7 @@ pub(super) async fn write_balance(
         return Ok(Err(Short { at: 0, available: reading.balance_cents }));
     }
     sqlx::query!(
-        "update accounts set balance_cents = $2 where user_id = $1",
+        "update accounts set balance_cents = $2::bigint where user_id = $1",
         reading.user.0,
         after
     )

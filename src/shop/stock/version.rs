@@ -33,7 +33,7 @@ pub(super) async fn write_stock(
     for (reading, after) in readings.iter().zip(afters) {
         // One by one, in the order of their skus: so no two wait for each other in a circle.
         let written = sqlx::query!(
-            "update items set stock = $2 where sku = $1 and version = $3",
+            "update items set stock = $2::bigint where sku = $1 and version = $3",
             reading.sku.as_str(),
             after,
             reading.version,
@@ -59,7 +59,7 @@ pub(super) async fn write_balance(
         return Ok(Err(Short { at: 0, available: reading.balance_cents }));
     }
     let written = sqlx::query!(
-        "update accounts set balance_cents = $2 where user_id = $1 and version = $3",
+        "update accounts set balance_cents = $2::bigint where user_id = $1 and version = $3",
         reading.user.0,
         after,
         reading.version,

@@ -1,0 +1,86 @@
+//! What the database itself refuses, whoever asks and whatever locks there are above it.
+
+use sqlx::error::DatabaseError;
+
+use crate::audit::busy_books;
+
+/// What must not be written, and the name of what refuses it.
+const REFUSED: [(&str, &str); 28] = [
+    ("update items set sku = 'No Sku' where sku = 'lonely'", "items_sku_shape"),
+    ("update items set name = ''", "items_name_length"),
+    ("update items set name = repeat('x', 201)", "items_name_length"),
+    ("update items set price_cents = -1", "items_price_range"),
+    ("update items set price_cents = 1000000001", "items_price_range"),
+    ("update items set stock = -1", "items_stock_range"),
+    ("update items set stock = 2000000001", "items_stock_range"),
+    ("update items set kind = 'stall'", "shop_or_lab"),
+    ("update items set limit_per_user = 0", "customer_limit_range"),
+    ("update items set limit_per_user = 1001", "customer_limit_range"),
+    ("update orders set status = 'lost'", "orders_status"),
+    ("update orders set status = 'paid' where status = 'pending'", "orders_paid_at"),
+    ("update orders set total_cents = -1", "cents_not_negative"),
+    ("update order_lines set quantity = 0", "order_lines_quantity"),
+    ("update order_lines set quantity = 50001", "order_lines_quantity"),
+    ("update order_lines set unit_price_cents = -1", "cents_not_negative"),
+    ("update order_lines set limit_per_user = 1001", "customer_limit_range"),
+    ("update stock_ledger set before = -1, after = delta - 1", "units_not_negative"),
+    ("update stock_ledger set before = before + 1", "stock_ledger_sum"),
+    ("update stock_ledger set reason = ''", "stock_ledger_reason"),
+    ("update accounts set balance_cents = -1", "accounts_balance_range"),
+    ("update accounts set balance_cents = 1000000000000001", "accounts_balance_range"),
+    ("update accounts set kind = 'stall'", "shop_or_lab"),
+    ("update balance_ledger set before = -1, after = delta - 1", "cents_not_negative"),
+    ("update balance_ledger set before = before + 1", "balance_ledger_sum"),
+    ("update balance_ledger set reason = 'gift'", "balance_ledger_reason"),
+    ("update idempotency set key = repeat('k', 15)", "idempotency_key_length"),
+    ("update idempotency set key = repeat('k', 256)", "idempotency_key_length"),
+];
+
+#[tokio::test]
+async fn what_no_column_may_hold_is_refused_by_name() {
+    let books = busy_books().await;
+    sqlx::query("insert into items (sku, name, price_cents, stock) values ('lonely', 'L', 1, 0)")
+        .execute(&books.pool)
+        .await
+        .unwrap();
+    for (sql, name) in REFUSED {
+        let done = sqlx::raw_sql(sql).execute(&books.pool).await;
+        let refused = done.as_ref().err().and_then(sqlx::Error::as_database_error);
+        assert_eq!(refused.and_then(DatabaseError::constraint), Some(name), "{sql}: {done:?}");
+        assert_eq!(refused.and_then(DatabaseError::code).as_deref(), Some("23514"), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn what_orders_refer_to_is_neither_deleted_nor_renamed() {
+    let books = busy_books().await;
+    let nobody =
+        "insert into users (id, name, password_hash) values (gen_random_uuid(), 'nobody', '')";
+    let nothing =
+        "insert into items (sku, name, price_cents, stock) values ('nothing', 'Nothing', 1, 0)";
+    for sql in [nobody, nothing] {
+        sqlx::raw_sql(sql).execute(&books.pool).await.unwrap();
+    }
+    for (sql, ok) in [
+        ("delete from orders where status = 'pending'", false),
+        ("update orders set id = gen_random_uuid() where status = 'pending'", false),
+        ("delete from items where sku = 'key-ring'", false),
+        ("update items set sku = 'key-rings' where sku = 'key-ring'", false),
+        ("update items set sku = 'something' where sku = 'nothing'", true),
+        ("delete from items where sku = 'something'", true),
+        // Her account and her sessions would refuse it as well.
+        (
+            "begin; set local session_replication_role = replica;
+          delete from accounts; delete from sessions; commit",
+            true,
+        ),
+        ("update users set id = gen_random_uuid() where name = 'alice'", false),
+        ("delete from users where name = 'alice'", false),
+        ("delete from users where name = 'nobody'", true),
+    ] {
+        let done = sqlx::raw_sql(sql).execute(&books.pool).await;
+        let refused = done.as_ref().err().and_then(sqlx::Error::as_database_error);
+        let code = refused.and_then(DatabaseError::code);
+        assert_eq!(code.as_deref(), (!ok).then_some("23503"), "{sql}: {done:?}");
+    }
+}
