@@ -28,7 +28,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "config",
         ],
     ),
-    ("bench", &["clock", "load", "db", "shop", "embedded"]),
+    ("bench", &["clock", "load", "lock", "db", "shop", "jobs", "embedded"]),
     ("lib", &[]),
     ("main", &["app", "bench", "config", "db", "embedded", "jobs", "lab", "shop"]),
 ];

@@ -10,6 +10,7 @@
 //! Does not say how fast a shop is: the clients run on the same cores. Only ratios travel.
 
 mod figures;
+mod log_files;
 mod machine;
 mod picture;
 mod results;

@@ -10,12 +10,14 @@ use serde::Deserialize;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
-use super::MEASURE;
 use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Verdict};
+use super::{MEASURE, log_files};
 use crate::db::{self, Pool};
 use crate::embedded::OwnShop;
+use crate::jobs::unpaid::{queue::DelayQueue, queue_of};
 use crate::load::script::{Posts, Visits};
 use crate::load::{self, Client, Plan, Report, Script};
+use crate::lock;
 use crate::shop::{LARGEST, Sku, audit, users};
 
 /// How many replicas serve one run.
@@ -46,6 +48,7 @@ pub(super) fn warm_up(length: Duration) -> Duration {
 pub(super) struct Stand {
     pool: Pool,
     redis: Vec<MultiplexedConnection>,
+    unpaid: DelayQueue,
     /// What Redis reads per second while nothing happens.
     idle_reads: f64,
     replicas: Vec<SocketAddr>,
@@ -71,11 +74,16 @@ impl Stand {
                 .push(redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?);
         }
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
+        log_files::make_ahead(&pool).await?;
+        let locks = lock::Redis::open(&running.redis_url)?;
+        let unpaid = queue_of(locks, &lock::Settings::default().prefix);
         let mut tokens = sign_in(&pool, clients.max(CROWD) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
         let (redis, crowd) = (redis, tokens);
-        let mut stand = Self { pool, redis, idle_reads: 0.0, replicas, pool_sizes, crowd, admin };
+        let idle_reads = 0.0;
+        let mut stand =
+            Self { pool, redis, unpaid, idle_reads, replicas, pool_sizes, crowd, admin };
         stand.empty().await?;
         let before = stand.redis_reads().await?;
         sleep(IDLE).await;
@@ -274,7 +282,9 @@ impl Stand {
         )
         .execute(&mut *tx)
         .await?;
-        Ok(tx.commit().await?)
+        tx.commit().await?;
+        // Their units wait in it to come back. It is slower when it is full.
+        Ok(self.unpaid.clear().await?)
     }
 
     /// The items' ledgers, and everything that `holdfast audit` looks at.

@@ -47,6 +47,9 @@ async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
     assert_eq!(again, lost.iter().copied().collect());
     queue.remove(lost).await.unwrap();
     assert_eq!(queue.lengths().await.unwrap(), (0, 0), "and no key is left");
+    assert_eq!(queue.add(&due).await.unwrap(), Vec::<Uuid>::new());
+    queue.clear().await.unwrap();
+    assert_eq!(queue.lengths().await.unwrap(), (0, 0), "whatever it was");
 }
 
 #[tokio::test(flavor = "multi_thread")]

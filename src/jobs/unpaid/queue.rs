@@ -191,6 +191,17 @@ impl DelayQueue {
         try_join_all(commands).await.map(drop)
     }
 
+    /// Empties it.
+    ///
+    /// # Errors
+    /// When Redis does not answer; then some of it may be left.
+    pub async fn clear(&self) -> Result<(), RedisError> {
+        let commands = (0..SHARDS).map(|shard| {
+            self.redis.query::<i64>(redis::cmd("UNLINK").arg(self.key(shard)).to_owned())
+        });
+        try_join_all(commands).await.map(drop)
+    }
+
     /// Whether it is in it, claimed or not.
     ///
     /// # Errors
