@@ -283,7 +283,7 @@ impl Stand {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
-        // Else the disk is still busy with what is gone, or with a checkpoint in the middle of a run.
+        // Else the disk is busy with what is gone, or with a checkpoint in the middle of the run.
         sqlx::raw_sql("checkpoint").execute(&mut *connection).await?;
         // Their units wait in it to come back. It is slower when it is full.
         Ok(self.unpaid.clear().await?)
