@@ -13,7 +13,7 @@ use crate::clock;
 use crate::lock::Released;
 
 /// How often the lock is passed on in this process while another process waits.
-const PASSES_BEFORE_OTHERS: u32 = 4;
+const PASSES_BEFORE_OTHERS: u32 = 8;
 
 /// The lock, while this process has it; perhaps with nobody in particular at this moment.
 pub(super) struct Tenure {
