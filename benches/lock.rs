@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
         return child(&arguments[1..]);
     }
     let seconds: u64 = setting("HOLDFAST_BENCH_SECONDS", 4);
-    let rounds: usize = setting("HOLDFAST_BENCH_ROUNDS", 3);
+    let rounds: usize = setting("HOLDFAST_BENCH_ROUNDS", 5);
     let server = Server::start()?;
     let python = std::env::var_os("HOLDFAST_BENCH_PYTHON");
     let mut arms = vec!["fenced", "owner", "rslock"];
@@ -67,17 +67,9 @@ fn main() -> anyhow::Result<()> {
             figures.entry(arm).or_default().push(round);
         }
     }
-    let holds_apart = median(&figures["fenced"], |f| f.holds_per_change).round();
-    let ping_us = server.ping_p50_us(holds_apart as u32)?;
-    println!(
-        "PING p50 {ping_us:.0} µs, one every {holds_apart} times {} ms of work, as often as fenced \
-         changes processes; {:.0} µs every {0} ms",
-        WORK.as_millis(),
-        server.ping_p50_us(1)?
-    );
-    table(&arms, &figures, ping_us);
+    table(&arms, &figures);
     if let Some(path) = std::env::var_os("HOLDFAST_BENCH_JSON") {
-        std::fs::write(&path, json(&arms, &figures, ping_us).to_string())
+        std::fs::write(&path, json(&arms, &figures).to_string())
             .with_context(|| format!("can't write {}", path.display()))?;
     }
     Ok(())
@@ -253,12 +245,13 @@ impl Server {
 
     /// One round trip by the client that the locks use, over the same socket, nothing else going
     /// on: one after so many times of work. To be compared with a hand-off it must come as seldom:
-    /// what it finds asleep, and has to wake, is most of what it costs.
+    /// what it finds asleep, and has to wake, is most of what it costs. And it must be asked at
+    /// once, after each round: on one machine it took 70 µs at one time and 200 at another.
     fn ping_p50_us(&self, holds_apart: u32) -> anyhow::Result<f64> {
         let mut times = runtime()?.block_on(async {
             let redis = Redis::open(&self.url())?;
             let mut times = Vec::new();
-            for _ in 0..300 {
+            for _ in 0..200 {
                 for _ in 0..holds_apart {
                     work().await?;
                 }
@@ -332,7 +325,9 @@ impl Server {
         let per_hold = |number: u64| number as f64 / holds.len() as f64;
         let round_trips = per_hold((self.reads()? - idle[2]).saturating_sub(idle[2] - idle[0]));
         let commands = per_hold(self.commands(arm)? - before);
-        figures(holds, commands, round_trips)
+        let mut figures = figures(holds, commands, round_trips)?;
+        figures.ping_p50_us = self.ping_p50_us(figures.holds_per_change.round() as u32)?;
+        Ok(figures)
     }
 }
 
@@ -354,6 +349,8 @@ struct Figures {
     between_p50_us: f64,
     /// How many times it is held until it goes to another process.
     holds_per_change: f64,
+    /// A round trip as often as that, right after the round.
+    ping_p50_us: f64,
     jain: f64,
     jain_processes: f64,
     commands: f64,
@@ -393,6 +390,7 @@ fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Res
         same_process_p50_us: percentile(&mut same, 0.5),
         between_p50_us: percentile(&mut between, 0.5),
         holds_per_change: holds.len() as f64 / between.len() as f64,
+        ping_p50_us: f64::NAN,
         jain: jain(&clients),
         jain_processes: jain(&processes),
         commands,
@@ -410,7 +408,12 @@ fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
     percentile(&mut rounds.iter().map(of).collect::<Vec<_>>(), 0.5)
 }
 
-fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) -> serde_json::Value {
+/// The hand-off between processes, counted in round trips of the same round.
+fn between_pings(rounds: &[Figures]) -> f64 {
+    median(rounds, |f| f.between_p50_us / f.ping_p50_us)
+}
+
+fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) -> serde_json::Value {
     let medians = arms.iter().filter_map(|arm| {
         let rounds = figures.get(arm)?;
         let medians = serde_json::json!({
@@ -419,6 +422,8 @@ fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) -> 
             "p99_to_ideal": median(rounds, |f| f.p99_to_ideal),
             "same_process_p50_us": median(rounds, |f| f.same_process_p50_us),
             "between_p50_us": median(rounds, |f| f.between_p50_us),
+            "ping_p50_us": median(rounds, |f| f.ping_p50_us),
+            "between_pings": between_pings(rounds),
             "jain": median(rounds, |f| f.jain),
             "jain_processes": median(rounds, |f| f.jain_processes),
             "round_trips": median(rounds, |f| f.round_trips),
@@ -427,19 +432,20 @@ fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) -> 
         Some(((*arm).to_owned(), medians))
     });
     let arms: serde_json::Map<String, serde_json::Value> = medians.collect();
-    serde_json::json!({ "ping_us": ping_us, "arms": arms })
+    serde_json::json!({ "arms": arms })
 }
 
-fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) {
+fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
     println!(
-        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>8}{:>8}{:>11}{:>10}{:>13}",
+        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>10}{:>9}{:>8}{:>11}{:>10}{:>13}",
         "",
         "held",
         "p99 wait",
         "/ ideal",
         "same process",
         "between",
-        "in RTT",
+        "PING",
+        "in PINGs",
         "Jain",
         "processes",
         "commands",
@@ -447,22 +453,24 @@ fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>, ping_us: f64) {
     );
     for arm in arms {
         let Some(rounds) = figures.get(arm) else { continue };
-        let between = median(rounds, |f| f.between_p50_us);
         println!(
-            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>8.1}{:>8.3}{:>11.3}{:>10.2}\
-             {:>13.2}",
+            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>7.0} µs{:>9.1}{:>8.3}{:>11.3}\
+             {:>10.2}{:>13.2}",
             arm,
             100.0 * median(rounds, |f| f.held_share),
             median(rounds, |f| f.p99_wait_ms),
             median(rounds, |f| f.p99_to_ideal),
             median(rounds, |f| f.same_process_p50_us),
-            between,
-            between / ping_us,
+            median(rounds, |f| f.between_p50_us),
+            median(rounds, |f| f.ping_p50_us),
+            between_pings(rounds),
             median(rounds, |f| f.jain),
             median(rounds, |f| f.jain_processes),
             median(rounds, |f| f.commands),
             median(rounds, |f| f.round_trips),
         );
     }
-    println!("goals     ≥ 93.0%               ≤ 1.50    ≤ 20.0 µs              ≤ 2.5  ≥ 0.950");
+    println!(
+        "goals     ≥ 93.0%               ≤ 1.50    ≤ 20.0 µs                          ≤ 2.5 ≥ 0.950"
+    );
 }

@@ -46,8 +46,6 @@ pub(super) enum Met {
 /// What `benches/lock.rs` writes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LockBench {
-    /// One idle round trip to Redis.
-    pub(super) ping_us: f64,
     /// By lock: the medians.
     pub(super) arms: BTreeMap<String, LockArm>,
 }
@@ -60,6 +58,10 @@ pub(super) struct LockArm {
     pub(super) p99_to_ideal: Option<f64>,
     pub(super) same_process_p50_us: Option<f64>,
     pub(super) between_p50_us: Option<f64>,
+    /// A bare round trip to Redis, as seldom as the lock goes to another process.
+    pub(super) ping_p50_us: Option<f64>,
+    /// The former in terms of the latter: the median of the rounds' ratios.
+    pub(super) between_pings: Option<f64>,
     pub(super) jain: Option<f64>,
     pub(super) commands: Option<f64>,
 }
@@ -155,17 +157,17 @@ fn no_op(clients: usize) -> Run {
 
 /// What the locks' own benchmark says of ours: P9 to P11.
 fn of_locks(results: &Results) -> Vec<Figure> {
-    let value = |of: fn(&LockBench, &LockArm) -> Option<f64>| -> Value {
+    let value = |of: fn(&LockArm) -> Option<f64>| -> Value {
         let lock = results.lock.as_ref();
         let lock = lock.ok_or("cargo bench --bench lock; script/bench runs it")?;
         let arm = lock.arms.get("fenced").ok_or("the lock's benchmark lacks fenced")?;
-        Spread::of(of(lock, arm)).ok_or_else(|| "it happened too seldom".to_owned())
+        Spread::of(of(arm)).ok_or_else(|| "it happened too seldom".to_owned())
     };
     let what = |what: &str| format!("lock alone, fenced: {what}");
-    let held = value(|_, arm| Some(100.0 * arm.held_share?));
-    let waits = value(|_, arm| arm.p99_to_ideal);
-    let inside = value(|_, arm| arm.same_process_p50_us);
-    let between = value(|lock, arm| Some(arm.between_p50_us? / lock.ping_us));
+    let held = value(|arm| Some(100.0 * arm.held_share?));
+    let waits = value(|arm| arm.p99_to_ideal);
+    let inside = value(|arm| arm.same_process_p50_us);
+    let between = value(|arm| arm.between_pings);
     vec![
         Figure::new("P9", what("share of time held"), "%", [93.0, 97.0], held),
         Figure::new("P10", what("p99 wait / ideal"), "×", [1.5, 1.2], waits),
