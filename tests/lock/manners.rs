@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use holdfast::lock::{LockKey, Outcome, Released, Wait};
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::server::{Server, TTL, everywhere, fence, in_line, until};
+use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until};
 
 everywhere!(
     a_lock_that_is_held_is_busy_and_says_who_holds_it,
@@ -17,6 +17,7 @@ everywhere!(
     a_line_is_served_first_come_first_served,
     whoever_is_next_in_a_process_is_told_so,
     another_process_waits_for_a_few_passes_at_most,
+    another_process_waits_for_a_turn_at_most,
 );
 
 const MOMENT: Duration = Duration::from_millis(150);
@@ -127,7 +128,18 @@ async fn a_line_is_served_first_come_first_served(server: &Server) {
 }
 
 async fn another_process_waits_for_a_few_passes_at_most(server: &Server) {
-    let (here, there) = (server.process(), server.process());
+    let here = server.process_of_turn(Duration::from_secs(60));
+    assert_eq!(passes_before_others(server, &here).await, 8);
+}
+
+async fn another_process_waits_for_a_turn_at_most(server: &Server) {
+    let here = server.process_of_turn(Duration::ZERO);
+    assert_eq!(passes_before_others(server, &here).await, 0);
+}
+
+/// How many of `here` get a lock that is given back when another process has come after them.
+async fn passes_before_others(server: &Server, here: &Process) -> usize {
+    let there = server.process();
     let held = here.take("{a}").await;
     let served = Arc::new(AtomicUsize::new(0));
     // Ten of ours stand in line before the other process comes.
@@ -155,9 +167,10 @@ async fn another_process_waits_for_a_few_passes_at_most(server: &Server) {
     .await;
     held.release().await;
     let theirs = theirs.await.unwrap();
-    assert_eq!(served.load(Ordering::SeqCst), 8);
+    let passes = served.load(Ordering::SeqCst);
     theirs.release().await;
     while let Some(waiter) = ours.join_next().await {
         waiter.unwrap();
     }
+    passes
 }

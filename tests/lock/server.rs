@@ -175,7 +175,12 @@ impl Server {
 
     /// A process's worth of locks, with a lease of [`TTL`].
     pub fn process(&self) -> Process {
-        let times = Times { ttl: TTL, ..Times::default() };
+        self.process_of_turn(Times::default().turn)
+    }
+
+    /// The same, but for how long it passes a lock on inside while another process waits.
+    pub fn process_of_turn(&self, turn: Duration) -> Process {
+        let times = Times { ttl: TTL, turn, ..Times::default() };
         let settings = Settings { fenced: times, ..Settings::default() };
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings))
     }

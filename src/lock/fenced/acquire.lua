@@ -29,7 +29,7 @@ if held == nil then
     end
     return {'taken', hand_on(first, grant_ms, channels)}
 elseif new then
-    -- The holder passes the lock on inside its process only while nobody else waits.
+    -- From now on the holder passes the lock on inside its process only a few times more.
     tell(channels, owner_of(value) or '', 'waiting')
 end
 return {'taken', fence_of(value) or '0'}

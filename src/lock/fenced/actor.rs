@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::figures::Figures;
 use super::message::{Message, Waiter};
 use super::talk::{Asked, BLOCK, Grant};
-use super::tenure::{Tenure, deadline_us, us};
+use super::tenure::{Rival, Tenure, deadline_us, us};
 use super::{FencedGuard, Lease, Shared};
 use crate::clock;
 use crate::lock::{Error, Released, inspect};
@@ -69,7 +69,7 @@ impl Line {
                 self.hear(message).await;
             }
             self.waiters.retain(|waiter| !waiter.reply.is_closed());
-            let rivals = matches!(&self.ours, Ours::Held(t) if t.rival_since_us.is_some());
+            let rivals = matches!(&self.ours, Ours::Held(t) if t.rival.is_some());
             self.figures.contended(rivals);
             if let Ours::Held(tenure) = &self.ours {
                 let wanted = rivals || !self.waiters.is_empty();
@@ -137,7 +137,7 @@ impl Line {
             Message::Granted { owner, grant } => self.granted(&owner, grant).await,
             Message::Rival => {
                 if let Ours::Held(tenure) = &mut self.ours {
-                    tenure.rival_since_us.get_or_insert_with(clock::monotonic_us);
+                    tenure.hear_of_rival(clock::monotonic_us(), self.shared.times.turn);
                 }
             }
             Message::Look => {}
@@ -256,7 +256,7 @@ impl Line {
             span: ttl,
             renew_at_us: sent_us + us(ttl / 3),
             passes: 0,
-            rival_since_us: grant.rivals.then_some(sent_us),
+            rival: grant.rivals.then(|| Rival::since(sent_us, self.shared.times.turn)),
         });
     }
 
@@ -337,7 +337,7 @@ impl Line {
                 tenure.span = ttl;
                 tenure.renew_at_us = sent_us + us(ttl / 3);
                 if grant.rivals {
-                    tenure.rival_since_us.get_or_insert(sent_us);
+                    tenure.hear_of_rival(sent_us, self.shared.times.turn);
                 }
             }
             Ok(None) => self.lose(),
@@ -375,7 +375,7 @@ impl Line {
                     if !first {
                         metrics::counter!("holdfast_lock_handoffs_total", "kind" => "local")
                             .increment(1);
-                        tenure.passes += u32::from(tenure.rival_since_us.is_some());
+                        tenure.passes += u32::from(tenure.rival.is_some());
                     }
                     tenure.next_fence += 1;
                     tenure.fences_left -= 1;

@@ -64,6 +64,9 @@ pub struct Times {
     /// How often a waiting process asks although nobody told it anything. With a round trip it is
     /// less than half of `grant`; who was not seen for three of them is passed over.
     pub poll: Duration,
+    /// How long a process still passes the lock on inside when it hears that another one waits;
+    /// at most eight times, and only to those that were in line before.
+    pub turn: Duration,
 }
 
 impl Default for Times {
@@ -72,6 +75,7 @@ impl Default for Times {
             ttl: Duration::from_secs(3),
             grant: Duration::from_millis(600),
             poll: Duration::from_millis(200),
+            turn: Duration::from_millis(100),
         }
     }
 }

@@ -29,8 +29,23 @@ pub(super) struct Tenure {
     pub(super) span: Duration,
     pub(super) renew_at_us: u64,
     pub(super) passes: u32,
-    /// Since when another process waits, by our clock.
-    pub(super) rival_since_us: Option<u64>,
+    pub(super) rival: Option<Rival>,
+}
+
+/// Another process that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rival {
+    /// Since when, by our clock.
+    since_us: u64,
+    /// Until when the lock may still be passed on in this process.
+    turn_ends_us: u64,
+}
+
+impl Rival {
+    /// One we hear of now.
+    pub(super) fn since(since_us: u64, turn: Duration) -> Self {
+        Self { since_us, turn_ends_us: clock::monotonic_us() + us(turn) }
+    }
 }
 
 impl Tenure {
@@ -39,12 +54,19 @@ impl Tenure {
         self.fences_left == BLOCK
     }
 
+    /// Another process waits, as we hear now.
+    pub(super) fn hear_of_rival(&mut self, since_us: u64, turn: Duration) {
+        self.rival.get_or_insert_with(|| Rival::since(since_us, turn));
+    }
+
     /// Whether the next one here may have it before another process that waits.
     pub(super) fn may_pass_to(&self, next: &Waiter) -> bool {
         self.fences_left > 0
-            && self
-                .rival_since_us
-                .is_none_or(|since| self.passes < PASSES_BEFORE_OTHERS && next.joined_us < since)
+            && self.rival.is_none_or(|rival| {
+                self.passes < PASSES_BEFORE_OTHERS
+                    && next.joined_us < rival.since_us
+                    && clock::monotonic_us() < rival.turn_ends_us
+            })
     }
 
     /// Whether the lease still has the time that a renewal would leave it.

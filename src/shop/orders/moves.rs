@@ -77,7 +77,9 @@ pub(in crate::shop) async fn move_on(
     action: &'static str,
 ) -> Result<Result<(), Refusal>, Error> {
     let moved = sqlx::query!(
-        "update orders set status = $3::text, paid_at = case when $3 = 'paid' then now() else paid_at end
+        "update orders
+            set status = $3::text,
+                paid_at = case when $3 = 'paid' then now() else paid_at end
           where id = $1 and status = $2",
         order.id.0,
         from,

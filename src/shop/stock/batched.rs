@@ -170,7 +170,8 @@ pub async fn sell(
              select id, $8, quantity, $9::bigint, user_id, $20::bigint
                from unnest($1::uuid[], $2::uuid[], $5::bigint[]) as new (id, user_id, quantity)),
          shelf as (
-             update items set stock = $10::bigint, version = $11, fence = $12 where sku = $8 returning sku),
+             update items set stock = $10::bigint, version = $11, fence = $12
+              where sku = $8 returning sku),
          entered as (
              insert into stock_ledger
                  (sku, before, delta, after, version, fence, reason, order_id, request_id)
