@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod load;
+pub mod output;
 pub mod probe;
 
 pub mod lock;

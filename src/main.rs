@@ -16,6 +16,7 @@ use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
 use holdfast::jobs::keys;
 use holdfast::lab;
+use holdfast::output;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Outcome, Refusal, audit, seed, users};
 
@@ -107,22 +108,22 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
 
 async fn serve(options: &Serve) -> anyhow::Result<()> {
     let replica = Replica::build(options).await?;
-    println!(
-        "Holdfast replica on http://{}:{} (lock: {})",
+    output::print(&format!(
+        "Holdfast replica on http://{}:{} (lock: {})\n",
         options.listen.ip(),
         replica.port()?,
         options.lock.strategy
-    );
+    ))?;
     replica.run_until_stopped().await
 }
 
 async fn migrate(options: &Migrate) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
-    println!("the schema is up to date");
+    output::print("the schema is up to date\n")?;
     if options.seed {
         let seeded = seed_database(&options.database_url).await?;
         let words = if seeded { "demo catalogue and users added" } else { "not empty: not seeded" };
-        println!("{words}");
+        output::print(&format!("{words}\n"))?;
     }
     Ok(())
 }
@@ -153,8 +154,7 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
     db::check_server(&pool).await?;
     match users::create(&pool, credentials, options.admin).await? {
         Outcome::Done(_) | Outcome::Replayed(_) => {
-            println!("user {} added", options.name);
-            Ok(())
+            Ok(output::print(&format!("user {} added\n", options.name))?)
         }
         Outcome::Refused(Refusal::Exists(what)) => bail!("{what}"),
         Outcome::Refused(Refusal::Invalid(field, why)) => bail!("{field}: {why}"),
@@ -169,9 +169,9 @@ async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
     let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&audit)?);
+        output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
     } else {
-        print_audit(&audit);
+        output::print(&drawn(&audit))?;
     }
     Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -194,7 +194,7 @@ async fn price_list(options: Bench) -> anyhow::Result<()> {
 
 async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
     let Some(name) = options.name else {
-        print!("{}", lab::terminal::list());
+        output::print(&lab::terminal::list())?;
         return Ok(ExitCode::SUCCESS);
     };
     let asked = lab::terminal::Asked {
@@ -254,21 +254,23 @@ fn where_it_is(
     }
 }
 
-fn print_audit(audit: &audit::Audit) {
+fn drawn(audit: &audit::Audit) -> String {
+    let mut text = String::new();
     let width = audit.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &audit.checks {
         let mark = if check.ok { "ok  " } else { "FAIL" };
-        println!("{mark}  {:width$}  {}", check.name, check.detail);
+        text += &format!("{mark}  {:width$}  {}\n", check.name, check.detail);
     }
     for note in &audit.notes {
-        println!("      {note}");
+        text += &format!("      {note}\n");
     }
     let failed = audit.checks.iter().filter(|check| !check.ok).count();
-    match failed {
-        0 => println!("\nThe books are sound."),
-        1 => println!("\nThe books are NOT sound: 1 check fails."),
-        _ => println!("\nThe books are NOT sound: {failed} checks fail."),
-    }
+    text += &match failed {
+        0 => "\nThe books are sound.\n".to_owned(),
+        1 => "\nThe books are NOT sound: 1 check fails.\n".to_owned(),
+        _ => format!("\nThe books are NOT sound: {failed} checks fail.\n"),
+    };
+    text
 }
 
 fn start_log() {

@@ -342,6 +342,14 @@ async fn with_its_lab_off_a_shop_is_left_alone_and_the_lesson_has_one_of_its_own
     assert!(told.contains("lab of the shop on") && told.contains("a shop of its own"), "{told}");
     let unknown = lesson("nothing", &lab.up).output().await.unwrap();
     assert_eq!(unknown.status.code(), Some(2));
+
+    // Nobody reads what it says: it is played to its end, and its shop cleared away.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = lesson("dead-holder", &lab.up).stdout(writer).spawn().unwrap();
+    let folder = format!("/var/tmp/holdfast-lesson-{}", unread.id().unwrap());
+    assert_eq!(unread.wait().await.unwrap().code(), Some(0));
+    assert!(!std::path::Path::new(&folder).exists(), "{folder}");
 }
 
 /// `holdfast lesson` at that shop.

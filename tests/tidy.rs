@@ -8,18 +8,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("clock", &[]),
+    ("output", &[]),
     ("probe", &["clock"]),
     ("load", &["clock"]),
     ("config", &[]),
     ("db", &[]),
-    ("embedded", &["clock"]),
+    ("embedded", &["clock", "output"]),
     ("lock", &["clock", "probe"]),
     ("shop", &["clock", "probe", "lock", "db"]),
     ("limits", &["clock", "lock"]),
-    ("jobs", &["clock", "probe", "lock", "db", "shop"]),
-    ("lab", &["clock", "probe", "load", "lock", "db", "embedded", "shop", "jobs", "limits"]),
+    ("jobs", &["clock", "output", "probe", "lock", "db", "shop"]),
+    (
+        "lab",
+        &["clock", "output", "probe", "load", "lock", "db", "embedded", "shop", "jobs", "limits"],
+    ),
     ("web", &["clock", "probe", "lock", "db", "shop", "limits", "jobs", "lab"]),
     (
         "app",
@@ -28,9 +32,9 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "config",
         ],
     ),
-    ("bench", &["clock", "load", "lock", "db", "shop", "jobs", "embedded"]),
+    ("bench", &["clock", "output", "load", "lock", "db", "shop", "jobs", "embedded"]),
     ("lib", &[]),
-    ("main", &["app", "bench", "config", "db", "embedded", "jobs", "lab", "shop"]),
+    ("main", &["output", "app", "bench", "config", "db", "embedded", "jobs", "lab", "shop"]),
 ];
 
 /// Which crates are kept to which modules.

@@ -177,7 +177,7 @@ async fn a_taken_port_is_found_before_anything_starts() {
     let _taken = TcpListener::bind(("127.0.0.1", place.port + 1)).expect("it is free");
     let said = refusal(&run(&mut place.command()).await);
     assert!(said.contains(&format!("127.0.0.1:{}", place.port + 1)), "{said}");
-    assert!(said.contains("--listen"), "{said}");
+    assert!(said.contains(&format!("--listen 127.0.0.1:{}", place.port + 1_001)), "{said}");
     assert!(!place.data().join("postgres").exists());
 }
 

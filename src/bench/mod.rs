@@ -26,6 +26,7 @@ use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::embedded::{OwnShop, Plan};
+use crate::output;
 use crate::shop::Strategy;
 use crate::shop::stock::STRATEGIES;
 use results::{Method, Results};
@@ -104,6 +105,8 @@ pub async fn bench(options: &Options) -> anyhow::Result<()> {
     house.stop().await;
     let mut results = measured?;
     results.add_figures(lock);
+    // First: it took minutes, and a file may fail.
+    output::print(&table::table(&results, options.goals))?;
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&results)? + "\n";
         std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))?;
@@ -112,7 +115,6 @@ pub async fn bench(options: &Options) -> anyhow::Result<()> {
         std::fs::write(path, picture::draw(&results))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
-    print!("{}", table::table(&results, options.goals));
     Ok(())
 }
 

@@ -39,7 +39,7 @@ pub enum Command {
     Audit(Audit),
     /// Show a lesson of the lab with a real run; exit 0 if its claim was shown, 1 if not
     Lesson(Lesson),
-    /// What each strategy costs on this machine: a price list, in about a minute
+    /// What each strategy costs on this machine: a price list, in a minute or two
     Bench(Bench),
     /// Find the largest keys in Redis without stalling it; remove those that are named
     Keys(Keys),

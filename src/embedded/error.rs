@@ -71,7 +71,8 @@ pub enum Error {
     /// A replica's port is taken, or its address is not ours.
     #[error(
         "replica {number} cannot listen on {address}: {source}. Choose another first port with \
-         --listen, e.g. --listen 127.0.0.1:9080"
+         --listen, e.g. --listen {}",
+        elsewhere(*address)
     )]
     PortTaken {
         /// Which replica.
@@ -173,4 +174,11 @@ pub(super) fn file<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Er
 /// Adds what was tried to an I/O error that belongs to no file.
 pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { what, source }
+}
+
+/// Another port of the same address, to be tried instead.
+fn elsewhere(taken: SocketAddr) -> SocketAddr {
+    let port = taken.port();
+    let other = port.checked_add(1_000).unwrap_or(port - 1_000);
+    SocketAddr::new(taken.ip(), other)
 }

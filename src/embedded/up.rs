@@ -5,7 +5,6 @@
 //! anybody is told; and the way down is the way up, backwards. A start that fails stops what it had
 //! started. It does not migrate by itself: what the database needs is the caller's `prepare`.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use super::replicas::{self, Shared};
 use super::spawner::{Spawner, Spec};
 use super::supervisor::{Hand, Supervised};
 use super::{postgres, progress, redis, sockets};
+use crate::output;
 
 /// What `holdfast up` is to run.
 #[derive(Debug, Clone)]
@@ -197,14 +197,14 @@ fn nodes(options: &UpOptions) -> impl Iterator<Item = String> {
 fn announce(options: &UpOptions, running: &RunningUp) {
     let count = running.replicas.len();
     let line = format!(
-        "Holdfast is ready: {} ({count} replica{}, lock: {}, lab: {}). Ctrl-C stops it.",
+        "Holdfast is ready: {} ({count} replica{}, lock: {}, lab: {}). Ctrl-C stops it.\n",
         running.replicas[0],
         if count == 1 { "" } else { "s" },
         options.lock,
         if options.lab { "on" } else { "off" },
     );
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    // It runs, told or not.
+    let _ = output::print(&line);
 }
 
 /// What has been started, in that order.

@@ -17,6 +17,7 @@ use super::run::{Run, State, Wanted};
 use super::store::{self, Asked as Queued};
 use crate::db::{self, Pool};
 use crate::embedded::{OwnShop, Plan, RunningUp, read_env};
+use crate::output;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -82,7 +83,7 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
         }
         let run = shown(&pool, id, lesson, asked.json).await?;
         if let (false, Some(page)) = (asked.json, page.get()) {
-            println!("\nThe whole run: {page}");
+            output::print(&format!("\nThe whole run: {page}\n"))?;
         }
         ensure!(run.state == State::Done, "{}", run.outcome.verdict);
         Ok(run.outcome.claim_shown == Some(true))
@@ -121,13 +122,13 @@ fn left(why: &str, page: Option<&String>) -> anyhow::Error {
 /// Draws a run as it goes on, and what came of it.
 async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<Run> {
     if !json {
-        print!("{}", drawing::heading(lesson));
+        output::print(&drawing::heading(lesson))?;
     }
     let run = follow(pool, id, json).await?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&run)?);
+        output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     } else {
-        print!("{}", drawing::outcome(&run, lesson));
+        output::print(&drawing::outcome(&run, lesson))?;
     }
     Ok(run)
 }
@@ -167,7 +168,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<Run> {
                 eprint!("\r\x1b[K");
             }
             for (number, words) in words.iter().enumerate().skip(said) {
-                println!("{}", drawing::step(number + 1, words));
+                output::print(&(drawing::step(number + 1, words) + "\n"))?;
             }
             said = said.max(words.len());
         }

@@ -374,3 +374,36 @@ async fn the_command_exits_0_when_sound_and_1_when_not() {
     let report: serde_json::Value = serde_json::from_slice(&forged.stdout).unwrap();
     assert_eq!(report["ok"], false);
 }
+
+#[tokio::test]
+async fn whoever_reads_no_further_gets_the_verdict_all_the_same() {
+    let shop = Shop::bare().await;
+    let audit_to = |stdout: std::process::Stdio| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .arg("audit")
+            .env("DATABASE_URL", shop.database_url())
+            .stdout(stdout)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+            .wait_with_output()
+            .unwrap()
+    };
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer.into()
+    };
+    let sound = audit_to(closed());
+    assert_eq!((sound.status.code(), sound.stderr), (Some(0), vec![]));
+    sqlx::query("update items set stock = stock + 1").execute(&shop.pool).await.unwrap();
+    let forged = audit_to(closed());
+    assert_eq!((forged.status.code(), forged.stderr), (Some(1), vec![]));
+    // A disk that is full is another matter: nobody has heard the verdict.
+    if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
+        let unheard = audit_to(full.into());
+        assert_eq!(unheard.status.code(), Some(2), "{unheard:?}");
+        let said = String::from_utf8(unheard.stderr).unwrap();
+        assert!(said.contains("can't write to stdout"), "{said}");
+    }
+}

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{Big, Entry, Found, Removal, Search, With, drawing, find, look_at, name, remove};
 use crate::lock::Redis;
+use crate::output;
 
 /// How often progress is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
@@ -252,9 +253,7 @@ fn report(asked: &Asked, found: Option<&Found>, deleted: Option<&[Deleted]>) -> 
             _ => found + &deleted,
         }
     };
-    // Whoever closed the pipe has read enough.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    Ok(output::print(&text)?)
 }
 
 /// One line on stderr that changes, where somebody looks at it.

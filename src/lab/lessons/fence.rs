@@ -41,7 +41,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let flushed = flushed_redis(stage).await?;
     let alone = number_alone(stage).await?;
     let lost = alone.sold - (10 - alone.shelf);
-    stage.fact("lost with `fence <= mine` alone", lost);
+    stage.fact("lost with “fence <= mine” alone", lost);
     stage.fact("lost with the version too", alone.lost_with_version);
     Ok(Shown::that(
         paused && flushed && lost == 1 && alone.lost_with_version == 0,
@@ -105,7 +105,7 @@ async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     let audit = stage.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_done());
     let came = match first.before() {
-        Some(stock) => format!("it read again, {stock}, and wrote that"),
+        Some(stock) => format!("it read again, {stock}, and wrote {}", stock - 1),
         None => first.problem().unwrap_or("no answer").to_owned(),
     };
     stage.say(format!("A's {of_a} is not too small: the version refuses its write; {came}.")).await;
@@ -147,7 +147,7 @@ async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
                        where fence <= $1 and version = $2";
     let (sold_once, shelf_once) = both_write(&mut tx, by_version).await?;
     tx.rollback().await?;
-    stage.say(format!("`fence <= mine`: {sold} writes pass, {shelf} are left of 10.")).await;
+    stage.say(format!("“fence <= mine”: {sold} writes pass, {shelf} are left of 10.")).await;
     Ok(Alone { sold, shelf, lost_with_version: sold_once - (10 - shelf_once) })
 }
 
