@@ -5,12 +5,13 @@
 //! lock, its textbook `owner` lock, the crate `rslock`, and redis-py's `Lock` where Python has it
 //! (`HOLDFAST_BENCH_PYTHON` names the interpreter). Printed for each: the share of time the lock
 //! was held, the 99th percentile of waiting against the ideal of first come, first served, the
-//! hand-off inside a process and between processes, the latter in `PING`s too (a bare round trip,
-//! asked after each round as seldom as that lock went to the other process, but once in twenty
-//! holds at least; so not to be compared between locks), Jain's index of fairness over the clients and over the processes, and per
-//! acquisition the commands that were sent to Redis and the round trips that this took: the times
-//! that Redis read from a client, less what looking costs. The medians go as JSON to the file that
-//! `HOLDFAST_BENCH_JSON` names; `holdfast bench --lock-json` reads them.
+//! hand-off inside a process and between processes, the latter in bare messages from process to
+//! process too (`PUBLISH`, after each round as seldom as that lock went to the other process, but
+//! once in twenty holds at least; so not to be compared between locks), Jain's index of fairness
+//! over the clients and over the processes, and per acquisition the commands that were sent to
+//! Redis and the round trips that this took: the times that Redis read from a client, less what
+//! looking costs. The medians go as JSON to the file that `HOLDFAST_BENCH_JSON` names;
+//! `holdfast bench --lock-json` reads them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,6 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use futures_util::StreamExt as _;
 use holdfast::clock::monotonic_us;
 use holdfast::load::jain;
 use holdfast::lock::{Ask, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
@@ -29,6 +31,9 @@ const CLIENTS: usize = 16;
 const WORK: Duration = Duration::from_millis(2);
 const THINK: Duration = Duration::from_millis(20);
 const WARM_UP_US: u64 = 500_000;
+/// The process, and the channel, that messages go to while no lock is measured.
+const RECEIVER: &str = "receiver";
+const TRIPS: usize = 200;
 
 /// One time that one client had the lock; all on the machine's monotonic clock.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +90,9 @@ fn setting<T: std::str::FromStr>(name: &str, usual: T) -> T {
 
 fn child(arguments: &[String]) -> anyhow::Result<()> {
     let [arm, url, first, seconds] = arguments else { anyhow::bail!("a child's arguments") };
+    if arm == RECEIVER {
+        return receive(url);
+    }
     let first: usize = first.parse()?;
     let end_us = monotonic_us() + seconds.parse::<u64>()? * 1_000_000;
     let runtime = runtime()?;
@@ -111,6 +119,28 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     for hold in holds {
         let Hold { client, asked_us, held_us, released_us } = hold;
         writeln!(out, "{client} {asked_us} {held_us} {released_us}")?;
+    }
+    Ok(())
+}
+
+/// Prints how many microseconds each message took from its sender to a task here.
+fn receive(url: &str) -> anyhow::Result<()> {
+    let client = redis::Client::open(url)?;
+    let received = async move {
+        let mut channel = client.get_async_pubsub().await?;
+        channel.subscribe(RECEIVER).await?;
+        let mut times = Vec::new();
+        let mut messages = channel.on_message();
+        while times.len() < TRIPS {
+            let message = messages.next().await.context("Redis hung up")?;
+            times.push(monotonic_us() - message.get_payload::<u64>()?);
+        }
+        anyhow::Ok(times)
+    };
+    let times = runtime()?.block_on(async { tokio::spawn(received).await? })?;
+    let mut out = std::io::stdout().lock();
+    for time in times {
+        writeln!(out, "{time}")?;
     }
     Ok(())
 }
@@ -245,27 +275,38 @@ impl Server {
         Ok(redis::Client::open(self.url())?.get_connection()?)
     }
 
-    /// One round trip by the client that the locks use, over the same socket, nothing else going
-    /// on: one after so many times of work. To be compared with a hand-off it must come as seldom:
-    /// what it finds asleep, and has to wake, is most of what it costs. And it must be asked at
-    /// once, after each round: on one machine it took 70 µs at one time and 200 at another.
-    /// And by a task, as a client is one: whoever asks from outside of the runtime is itself woken.
-    fn ping_p50_us(&self, holds_apart: u32) -> anyhow::Result<f64> {
-        let url = self.url();
-        let asked = async move {
-            let redis = Redis::open(&url)?;
-            let mut times = Vec::new();
-            for _ in 0..200 {
+    /// From one process to another through Redis, a bare `PUBLISH` over the same socket, nothing
+    /// else going on: one after so many times of work. It is what a hand-off can't be without, and
+    /// to be compared with one it must come as seldom: what it finds asleep, and has to wake, is
+    /// most of what it costs. (A `PING` comes back to whoever sent it. Where it finds Redis on the
+    /// core that its client leaves, nobody is woken: 10 to 20 µs, or 200 if a thread is between.)
+    fn trip_p50_us(&self, holds_apart: u32) -> anyhow::Result<f64> {
+        let mut receiver = Command::new(std::env::current_exe()?);
+        receiver.args(["--child", RECEIVER, &self.url(), "0", "0"]).stdout(Stdio::piped());
+        let receiver = receiver.spawn()?;
+        let client = redis::Client::open(self.url())?;
+        let sent = async move {
+            let mut redis = client.get_multiplexed_async_connection().await?;
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let numsub = || redis::cmd("PUBSUB").arg("NUMSUB").arg(RECEIVER).to_owned();
+            while numsub().query_async::<(String, u8)>(&mut redis).await?.1 == 0 {
+                ensure!(Instant::now() < deadline, "nobody receives");
+                work().await?;
+            }
+            for _ in 0..TRIPS {
                 for _ in 0..holds_apart {
                     work().await?;
                 }
-                let before = std::time::Instant::now();
-                redis.ping().await?;
-                times.push(before.elapsed().as_nanos() as f64 / 1_000.0);
+                let sent_us = monotonic_us();
+                redis::cmd("PUBLISH").arg(RECEIVER).arg(sent_us).exec_async(&mut redis).await?;
             }
-            anyhow::Ok(times)
+            anyhow::Ok(())
         };
-        let mut times = runtime()?.block_on(async { tokio::spawn(asked).await? })?;
+        runtime()?.block_on(async { tokio::spawn(sent).await? })?;
+        let output = receiver.wait_with_output()?;
+        ensure!(output.status.success(), "a process that receives failed");
+        let times = String::from_utf8(output.stdout)?;
+        let mut times: Vec<f64> = times.lines().map(str::parse).collect::<Result<_, _>>()?;
         Ok(percentile(&mut times, 0.5))
     }
 
@@ -333,7 +374,7 @@ impl Server {
         let mut figures = figures(holds, commands, round_trips)?;
         // So that it ends: infinite if it never went to the other process.
         let holds_apart = figures.holds_per_change.round().min(20.0);
-        figures.ping_p50_us = self.ping_p50_us(holds_apart as u32)?;
+        figures.trip_p50_us = self.trip_p50_us(holds_apart as u32)?;
         Ok(figures)
     }
 }
@@ -356,8 +397,8 @@ struct Figures {
     between_p50_us: f64,
     /// How many times it is held until it goes to another process.
     holds_per_change: f64,
-    /// A round trip as often as that, right after the round.
-    ping_p50_us: f64,
+    /// A bare message from process to process as often as that, right after the round.
+    trip_p50_us: f64,
     jain: f64,
     jain_processes: f64,
     commands: f64,
@@ -397,7 +438,7 @@ fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Res
         same_process_p50_us: percentile(&mut same, 0.5),
         between_p50_us: percentile(&mut between, 0.5),
         holds_per_change: holds.len() as f64 / between.len() as f64,
-        ping_p50_us: f64::NAN,
+        trip_p50_us: f64::NAN,
         jain: jain(&clients),
         jain_processes: jain(&processes),
         commands,
@@ -415,9 +456,9 @@ fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
     percentile(&mut rounds.iter().map(of).collect::<Vec<_>>(), 0.5)
 }
 
-/// The hand-off between processes, counted in round trips of the same round.
-fn between_pings(rounds: &[Figures]) -> f64 {
-    median(rounds, |f| f.between_p50_us / f.ping_p50_us)
+/// The hand-off between processes, counted in bare messages of the same round.
+fn between_trips(rounds: &[Figures]) -> f64 {
+    median(rounds, |f| f.between_p50_us / f.trip_p50_us)
 }
 
 fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) -> serde_json::Value {
@@ -429,8 +470,8 @@ fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) -> serde_json::Va
             "p99_to_ideal": median(rounds, |f| f.p99_to_ideal),
             "same_process_p50_us": median(rounds, |f| f.same_process_p50_us),
             "between_p50_us": median(rounds, |f| f.between_p50_us),
-            "ping_p50_us": median(rounds, |f| f.ping_p50_us),
-            "between_pings": between_pings(rounds),
+            "trip_p50_us": median(rounds, |f| f.trip_p50_us),
+            "between_trips": between_trips(rounds),
             "jain": median(rounds, |f| f.jain),
             "jain_processes": median(rounds, |f| f.jain_processes),
             "round_trips": median(rounds, |f| f.round_trips),
@@ -451,8 +492,8 @@ fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
         "/ ideal",
         "same process",
         "between",
-        "PING",
-        "in PINGs",
+        "PUBLISH",
+        "in those",
         "Jain",
         "processes",
         "commands",
@@ -469,8 +510,8 @@ fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
             median(rounds, |f| f.p99_to_ideal),
             median(rounds, |f| f.same_process_p50_us),
             median(rounds, |f| f.between_p50_us),
-            median(rounds, |f| f.ping_p50_us),
-            between_pings(rounds),
+            median(rounds, |f| f.trip_p50_us),
+            between_trips(rounds),
             median(rounds, |f| f.jain),
             median(rounds, |f| f.jain_processes),
             median(rounds, |f| f.commands),

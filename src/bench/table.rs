@@ -88,11 +88,8 @@ fn goals_table(figures: &[Figure]) -> String {
         "goal", "", "median", "(min–max)", "at least", "reach for"
     );
     for figure in figures {
-        let unit = if matches!(figure.unit, "µs" | "RTT") {
-            format!(" {}", figure.unit)
-        } else {
-            figure.unit.to_owned()
-        };
+        let unit =
+            if figure.unit == "µs" { format!(" {}", figure.unit) } else { figure.unit.to_owned() };
         let sign = if figure.less_is_better { "≤" } else { "≥" };
         let goal = |goal: f64| format!("{sign} {}", trimmed(goal));
         let (value, spread, met) = match (&figure.value, figure.met) {
