@@ -318,7 +318,8 @@ impl Server {
             redis::cmd("INFO").arg("commandstats").query(&mut self.connection()?)?;
         let calls = stats.lines().filter_map(|line| {
             let (name, rest) = line.split_once(":calls=")?;
-            let sent = ["cmdstat_evalsha", "cmdstat_eval"].contains(&name) || set == Some(name);
+            let sent = ["cmdstat_evalsha", "cmdstat_eval", "cmdstat_ping"].contains(&name)
+                || set == Some(name);
             sent.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
         });
         Ok(calls.sum())

@@ -19,7 +19,13 @@ async fn scripts_that_were_flushed_are_loaded_again(server: &Server) {
     let first = process.take("{a}").await;
     let _: String = server.ask("SCRIPT FLUSH");
     assert_eq!(first.release().await, Released::Held);
-    process.take("{a}").await.release().await;
+    let held = process.take("{a}").await;
+    let waiter = in_line(server, &server.process(), "{a}").await;
+    let _: String = server.ask("SCRIPT FLUSH");
+    let flushed = Instant::now();
+    assert_eq!(held.release().await, Released::Held);
+    waiter.await.unwrap().release().await;
+    assert!(flushed.elapsed() < TTL, "{:?}", flushed.elapsed());
 }
 
 async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows(server: &Server) {

@@ -18,6 +18,7 @@ everywhere!(
     whoever_is_next_in_a_process_is_told_so,
     another_process_waits_for_a_few_passes_at_most,
     another_process_waits_for_a_turn_at_most,
+    a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll,
 );
 
 const MOMENT: Duration = Duration::from_millis(150);
@@ -173,4 +174,39 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
         waiter.unwrap();
     }
     passes
+}
+
+/// Whoever got in line in a hand-off was seen then, and is not among the last seen yet.
+async fn a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll(server: &Server) {
+    let process = server.process();
+    let now: (u64, u64) = server.ask("TIME");
+    // Far from now, so that no pause of this test decides.
+    let (soon_us, soon_ms) = ((now.0 + 60) * 1_000_000, (now.0 + 60) * 1_000);
+    let ticket = |us: u64, owner: &str| format!("ZADD holdfast:lock:{{a}}:queue {us} {owner}");
+    let seen = |ms: u64, owner: &str| format!("ZADD holdfast:lock:{{a}}:seen {ms} {owner}");
+    let lines = [
+        (vec![ticket(soon_us, "new.0")], "new.0"),
+        (vec![ticket(1, "polls.0"), seen(soon_ms, "polls.0")], "polls.0"),
+        (vec![ticket(1, "dead.0")], ""),
+        (vec![ticket(1, "dead.0"), seen(1, "dead.0")], ""),
+        (vec![ticket(1, "dead.0"), ticket(2, "dead.1"), ticket(soon_us, "new.0")], "new.0"),
+    ];
+    for (line, heir) in lines {
+        for ran_out in [false, true] {
+            let held = process.take("{a}").await;
+            for command in &line {
+                let _: i64 = server.ask(command);
+            }
+            if ran_out {
+                let _: i64 = server.ask("DEL holdfast:lock:{a}");
+            }
+            held.release().await;
+            let value: Option<String> = server.ask("GET holdfast:lock:{a}");
+            let owner = value.as_deref().and_then(|value| value.split(' ').next());
+            assert_eq!(owner.unwrap_or(""), heir, "{line:?}, ran out: {ran_out}");
+            for key in ["{a}", "{a}:queue", "{a}:seen"] {
+                let _: i64 = server.ask(&format!("DEL holdfast:lock:{key}"));
+            }
+        }
+    }
 }

@@ -396,8 +396,9 @@ impl Line {
         let again = (!self.waiters.is_empty()).then(|| self.new_owner());
         let was_held = tenure.lease.is_held();
         let (ttl, sent_us) = (self.ttl(), clock::monotonic_us());
+        let (owner, rivals) = (&tenure.lease.owner, tenure.rival.is_some());
         let given_back =
-            self.shared.talk.release(&self.key, &tenure.lease.owner, ttl, again.as_deref()).await;
+            self.shared.talk.release(&self.key, owner, ttl, again.as_deref(), rivals).await;
         tenure.lease.lost.send_replace(true);
         match given_back {
             Ok(back) => {

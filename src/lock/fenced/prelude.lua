@@ -3,7 +3,8 @@
 -- All keys of one lock lie in one slot:
 --   KEYS[1]  the lock        "<owner> <fence>@<since, Unix ms>", with the lease as its expiry
 --   KEYS[2]  the queue       owners that wait, by ticket (the server's time, in microseconds)
---   KEYS[3]  the last seen   the same owners, by when they last asked, in milliseconds
+--   KEYS[3]  the last seen   the same owners, by when they last asked, in milliseconds; one who is
+--                            not there was last seen when they got their ticket
 --   KEYS[4]  the fences      the last number given out
 -- An owner is "<process>.<lease>": its process hears on a channel of its own.
 --
@@ -76,19 +77,18 @@ local function prune(horizon_ms)
     end
 end
 
--- The first in line of those who are alive.
+-- The first in line of those who are alive. Who is dead and comes before them is dropped.
 local function head(horizon_ms)
-    local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-    if not first then
-        return nil
+    local since_ms = now_ms() - horizon_ms
+    while true do
+        local place = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
+        local first, ticket = place[1], place[2]
+        if not first or tonumber(ticket) >= since_ms * 1000
+            or tonumber(redis.call('zscore', KEYS[3], first) or '0') >= since_ms then
+            return first
+        end
+        forget(first)
     end
-    local seen = tonumber(redis.call('zscore', KEYS[3], first) or '0')
-    if seen >= now_ms() - horizon_ms then
-        return first
-    end
-    forget(first)
-    prune(horizon_ms)
-    return redis.call('zrange', KEYS[2], 0, 0)[1]
 end
 
 -- Gives a lock up for which nobody waits. Who was seen last has left the line.

@@ -107,18 +107,24 @@ impl Talk {
         Ok(grant(&answer))
     }
 
-    /// Gives the lock back, and gets in line again as `again`, if that is somebody.
+    /// Gives the lock back, and gets in line again as `again`, if that is somebody. With `rivals`
+    /// another process is likely to get it.
     pub(super) async fn release(
         &self,
         key: &str,
         owner: &str,
         ttl: Duration,
         again: Option<&str>,
+        rivals: bool,
     ) -> Result<GivenBack, Error> {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(again.unwrap_or(""));
-        let (was, whose, fence): (String, String, i64) = self.redis.invoke(call).await?;
+        let (was, whose, fence): (String, String, i64) = if rivals {
+            self.redis.invoke_hearers_first(call).await?
+        } else {
+            self.redis.invoke(call).await?
+        };
         let again = match whose.as_str() {
             "again" => Asked::Granted(Grant { fence, rivals: false }),
             _ => Asked::Taken { fence },

@@ -22,6 +22,7 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
     Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation,
+    ServerErrorKind,
 };
 use tokio::runtime::Handle;
 
@@ -156,6 +157,33 @@ impl Redis {
     {
         let mut connection = self.connection.clone();
         self.at_home(async move { call.invoke_async(&mut connection).await }).await
+    }
+
+    /// One script that publishes: whoever hears it is served before this caller gets the answer,
+    /// where there is one server, or one node of a Cluster, between them.
+    ///
+    /// Redis serves those whom it owes something last come, first served (`clients_pending_write`
+    /// in its `networking.c`). A caller is owed the answer when the script has ended, so it would
+    /// come before those to whom the script published, and keep them waiting for all that it does
+    /// with the answer where processes share a core. It is owed the answer to a `PING` first.
+    ///
+    /// # Errors
+    /// As [`Redis::query`], and as safe to drop: a script is carried out whole or not at all.
+    pub async fn invoke_hearers_first<T>(
+        &self,
+        call: ScriptInvocation<'static>,
+    ) -> Result<T, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        let both = ::redis::pipe().ping().ignore().invoke_script(&call).to_owned();
+        match self.pipe(both).await {
+            // Only the script alone is loaded and then tried again.
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                self.invoke(call).await
+            }
+            answer => answer.map(|(answer,)| answer),
+        }
     }
 
     /// A connection that breaks is made again on the runtime of whoever noticed it. That must be
