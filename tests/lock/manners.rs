@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use holdfast::lock::{LockKey, Outcome, Released, Wait};
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until};
+use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
 
 everywhere!(
     a_lock_that_is_held_is_busy_and_says_who_holds_it,
@@ -19,6 +19,7 @@ everywhere!(
     another_process_waits_for_a_few_passes_at_most,
     another_process_waits_for_a_turn_at_most,
     a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll,
+    whoever_gets_in_line_again_leaves_no_key_for_ever,
 );
 
 const MOMENT: Duration = Duration::from_millis(150);
@@ -178,12 +179,8 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
 
 /// Whoever got in line in a hand-off was seen then, and is not among the last seen yet.
 async fn a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll(server: &Server) {
-    let process = server.process();
-    let now: (u64, u64) = server.ask("TIME");
-    // Far from now, so that no pause of this test decides.
-    let (soon_us, soon_ms) = ((now.0 + 60) * 1_000_000, (now.0 + 60) * 1_000);
-    let ticket = |us: u64, owner: &str| format!("ZADD holdfast:lock:{{a}}:queue {us} {owner}");
-    let seen = |ms: u64, owner: &str| format!("ZADD holdfast:lock:{{a}}:seen {ms} {owner}");
+    let process = server.process_without_hurry();
+    let (soon_us, soon_ms) = soon(server);
     let lines = [
         (vec![ticket(soon_us, "new.0")], "new.0"),
         (vec![ticket(1, "polls.0"), seen(soon_ms, "polls.0")], "polls.0"),
@@ -201,12 +198,55 @@ async fn a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll(server: &Ser
                 let _: i64 = server.ask("DEL holdfast:lock:{a}");
             }
             held.release().await;
-            let value: Option<String> = server.ask("GET holdfast:lock:{a}");
-            let owner = value.as_deref().and_then(|value| value.split(' ').next());
-            assert_eq!(owner.unwrap_or(""), heir, "{line:?}, ran out: {ran_out}");
+            assert_eq!(owner(server), heir, "{line:?}, ran out: {ran_out}");
             for key in ["{a}", "{a}:queue", "{a}:seen"] {
                 let _: i64 = server.ask(&format!("DEL holdfast:lock:{key}"));
             }
         }
     }
+}
+
+async fn whoever_gets_in_line_again_leaves_no_key_for_ever(server: &Server) {
+    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
+    // Handed on at once; behind somebody dead; when Redis has lost it.
+    for before in ["PING", &ticket(1, "dead.0"), "DEL holdfast:lock:{a}"] {
+        let held = here.take("{a}").await;
+        let theirs = in_line(server, &there, "{a}").await;
+        wanted(&held, "{a}").await;
+        let mut again = Box::pin(here.take("{a}"));
+        assert!(futures_util::poll!(&mut again).is_pending());
+        // As if they had come in a hand-off themselves.
+        let _: i64 = server.ask("DEL holdfast:lock:{a}:seen");
+        let _: ::redis::Value = server.ask(before);
+        held.release().await;
+        let theirs = theirs.await.unwrap();
+        let line: Vec<String> = server.ask("ZRANGE holdfast:lock:{a}:queue 0 -1");
+        assert_eq!(line.len(), 1, "{before}: {line:?}");
+        for key in server.keys() {
+            let ttl_ms: i64 = server.ask(&format!("PTTL {key}"));
+            assert!(ttl_ms > 0, "{before}: {key} lives for ever");
+        }
+        theirs.release().await;
+        again.await.release().await;
+    }
+}
+
+/// A time after all pauses of these tests, in microseconds and in milliseconds.
+fn soon(server: &Server) -> (u64, u64) {
+    let now: (u64, u64) = server.ask("TIME");
+    ((now.0 + 600) * 1_000_000, (now.0 + 600) * 1_000)
+}
+
+fn ticket(us: u64, owner: &str) -> String {
+    format!("ZADD holdfast:lock:{{a}}:queue {us} {owner}")
+}
+
+fn seen(ms: u64, owner: &str) -> String {
+    format!("ZADD holdfast:lock:{{a}}:seen {ms} {owner}")
+}
+
+/// Who has the lock, or nothing.
+fn owner(server: &Server) -> String {
+    let value: Option<String> = server.ask("GET holdfast:lock:{a}");
+    value.as_deref().and_then(|value| value.split(' ').next()).unwrap_or("").to_owned()
 }

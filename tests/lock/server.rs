@@ -180,7 +180,17 @@ impl Server {
 
     /// The same, but for how long it passes a lock on inside while another process waits.
     pub fn process_of_turn(&self, turn: Duration) -> Process {
-        let times = Times { ttl: TTL, turn, ..Times::default() };
+        self.process_of_times(Times { ttl: TTL, turn, ..Times::default() })
+    }
+
+    /// One that renews nothing and asks for nothing again while a test lasts, and leaves what it
+    /// grants for as long.
+    pub fn process_without_hurry(&self) -> Process {
+        let [ttl, grant, poll] = [600, 300, 100].map(Duration::from_secs);
+        self.process_of_times(Times { ttl, grant, poll, ..Times::default() })
+    }
+
+    fn process_of_times(&self, times: Times) -> Process {
         let settings = Settings { fenced: times, ..Settings::default() };
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings))
     }
@@ -307,4 +317,11 @@ pub async fn in_line(
     })
     .await;
     waiter
+}
+
+/// Returns when the holder has heard that somebody waits.
+pub async fn wanted(held: &Guards, key: &str) {
+    let key = LockKey::new(key).unwrap();
+    let guard = held.guard(&key).unwrap().as_fenced().unwrap();
+    until("the holder hears that somebody waits", async || guard.is_wanted()).await;
 }

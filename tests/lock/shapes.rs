@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use holdfast::lock::{Error, Outcome, Redis, Released, Wait};
 use rustix::process::Signal;
 
-use crate::server::{Process, Server, TTL, everywhere, run, until};
+use crate::server::{Process, Server, TTL, everywhere, in_line, run, until, wanted};
 use crate::topology::Topology;
 
 /// A key on each of the three primaries, in their order.
@@ -122,32 +122,53 @@ fn one_primary_that_evicts_is_enough_to_say_so() {
 
 #[test]
 fn a_slot_that_moves_takes_its_lock_along() {
-    const SLOT: u16 = 15_495;
     run(Topology::Cluster, async |server| {
-        server.spoil();
         let (here, there) = (server.process(), server.process());
         let held = here.take("{a}").await;
-        let [to, _, from] = [0, 1, 2].map(|n| server.ask_one::<String>(n, "CLUSTER MYID").unwrap());
-        let port: u16 = server.port(0);
-        let slot = |rest: &str| format!("CLUSTER SETSLOT {SLOT} {rest}");
-        let _: String = server.ask_one(0, &slot(&format!("IMPORTING {from}"))).unwrap();
-        let _: String = server.ask_one(2, &slot(&format!("MIGRATING {to}"))).unwrap();
         let on_its_way = Instant::now();
-        for end in ["", ":fence"] {
-            let migrate = format!("MIGRATE 127.0.0.1 {port} holdfast:lock:{{a}}{end} 0 5000");
-            let _: String = server.ask_one(2, &migrate).unwrap();
-        }
-        // Of several keys, some of which are not there, neither node will speak now.
-        assert!(asked(&there, "{a}").await.is_err());
-        for node in [0, 2, 1] {
-            let _: String = server.ask_one(node, &slot(&format!("NODE {to}"))).unwrap();
-        }
+        move_slot(server, &["", ":fence"], async || {
+            // Of several keys, some of which are not there, neither node will speak now.
+            assert!(asked(&there, "{a}").await.is_err());
+        })
+        .await;
         let released = held.release().await;
         assert!(released == Released::Held || on_its_way.elapsed() > TTL / 2, "{released:?}");
         for process in [&here, &there] {
             assert_eq!(process.take("{a}").await.release().await, Released::Held);
         }
     });
+}
+
+#[test]
+fn a_release_that_is_waited_for_finds_the_slot_that_has_moved() {
+    run(Topology::Cluster, async |server| {
+        let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
+        let held = here.take("{a}").await;
+        let theirs = in_line(server, &there, "{a}").await;
+        wanted(&held, "{a}").await;
+        move_slot(server, &["", ":queue", ":seen", ":fence"], async || {}).await;
+        assert_eq!(held.release().await, Released::Held);
+        assert_eq!(theirs.await.unwrap().release().await, Released::Held);
+    });
+}
+
+/// Moves the slot of `{a}` and its keys with those ends from the third primary to the first.
+async fn move_slot(server: &Server, ends: &[&str], before_they_all_know: impl AsyncFnOnce()) {
+    const SLOT: u16 = 15_495;
+    server.spoil();
+    let [to, from] = [0, 2].map(|node| server.ask_one::<String>(node, "CLUSTER MYID").unwrap());
+    let slot = |rest: &str| format!("CLUSTER SETSLOT {SLOT} {rest}");
+    let _: String = server.ask_one(0, &slot(&format!("IMPORTING {from}"))).unwrap();
+    let _: String = server.ask_one(2, &slot(&format!("MIGRATING {to}"))).unwrap();
+    for end in ends {
+        let key = format!("holdfast:lock:{{a}}{end}");
+        let migrate = format!("MIGRATE 127.0.0.1 {} {key} 0 5000", server.port(0));
+        let _: String = server.ask_one(2, &migrate).unwrap();
+    }
+    before_they_all_know().await;
+    for node in [0, 2, 1] {
+        let _: String = server.ask_one(node, &slot(&format!("NODE {to}"))).unwrap();
+    }
 }
 
 /// What came of it, within the time in which *unavailable* must be told.

@@ -230,11 +230,15 @@ impl Protocol {
     /// A script is run, once and, to see that it makes no difference, twice.
     pub fn carry_out(&self, redis: &mut Redis, verb: Verb, owner: Owner) -> Result<Reply, String> {
         let reply = redis.run(verb, owner, self.rules)?;
-        let again = matches!(verb, Verb::Release { again } if again != NOBODY);
-        if self.rules.mutant == Mutant::None && (!again || self.repeats) {
+        let again = if let Verb::Release { again } = verb { again } else { NOBODY };
+        if self.rules.mutant == Mutant::None && (again == NOBODY || self.repeats) {
             let mut twice = redis.clone();
             let second = twice.run(verb, owner, self.rules)?;
-            if twice != *redis || second != reply {
+            // Asked twice, it is seen twice, and with that among the last seen.
+            let mut once = redis.clone();
+            once.is_seen(again);
+            twice.is_seen(again);
+            if twice != once || second != reply {
                 return Err(format!("{verb:?} is not the same when repeated"));
             }
         }

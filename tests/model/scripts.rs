@@ -77,7 +77,10 @@ pub struct Lock {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Waiting {
     pub owner: Owner,
+    /// Since the ticket, or since it was seen last.
     pub unseen: u8,
+    /// Among the last seen. Who got in line in a hand-off is not, until they ask again.
+    pub listed: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -173,8 +176,32 @@ impl Redis {
         }
     }
 
-    /// handoff.lua and release.lua, which do the same as far as it can be seen from here
+    /// handoff.lua: whether that was all
+    fn hand_off(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<bool, String> {
+        if !self.is_of(owner) {
+            return Ok(false);
+        }
+        if again != NOBODY && !self.is_lined_as(again) {
+            self.queue.push(Waiting { owner: again, unseen: 0, listed: false });
+        }
+        let Some(first) = self.queue.first().copied() else {
+            self.lock = None;
+            return Ok(true);
+        };
+        if first.owner == again || self.is_dead(first, rules) {
+            self.queue.remove(0);
+            return Ok(false);
+        }
+        self.lock = None;
+        self.hand_on(again, rules)?;
+        Ok(true)
+    }
+
+    /// release.lua
     fn release(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<Reply, String> {
+        if !rules.lack(Mutant::ReleaseIgnoresTheLine) && self.hand_off(owner, again, rules)? {
+            return Ok(Reply::No);
+        }
         let others = self.lock.is_some() && !self.is_of(owner);
         if rules.again_unless_held && again != NOBODY && self.is_of(again) {
             return Ok(self.confirm(again, rules));
@@ -212,7 +239,7 @@ impl Redis {
         if self.lock.is_none() {
             self.hand_on(NOBODY, rules)?;
         }
-        if self.queue.iter().any(|waiting| waiting.owner == owner) {
+        if self.is_lined_as(owner) {
             return Err("who has left is still in line".to_owned());
         }
         Ok(Reply::No)
@@ -226,7 +253,16 @@ impl Redis {
         !self.queue.is_empty()
     }
 
-    /// The first in line who was seen of late. For judging, too: it changes nothing.
+    fn is_lined_as(&self, owner: Owner) -> bool {
+        self.queue.iter().any(|waiting| waiting.owner == owner)
+    }
+
+    /// Whether it is passed over.
+    fn is_dead(&self, waiting: Waiting, rules: Rules) -> bool {
+        waiting.unseen > rules.times.horizon && !rules.lack(Mutant::GrantsToTheUnseen)
+    }
+
+    /// The first in line who was seen of late. For judging: it changes nothing.
     fn alive(&self, rules: Rules) -> Option<Owner> {
         self.queue
             .iter()
@@ -241,21 +277,27 @@ impl Redis {
     fn stand_in_line(&mut self, owner: Owner, rules: Rules) {
         match self.queue.iter_mut().find(|waiting| waiting.owner == owner) {
             Some(_) if rules.lack(Mutant::PollsAreNotSeen) => {}
-            Some(waiting) => waiting.unseen = 0,
-            None => self.queue.push(Waiting { owner, unseen: 0 }),
+            Some(_) => self.is_seen(owner),
+            None => self.queue.push(Waiting { owner, unseen: 0, listed: true }),
+        }
+    }
+
+    pub fn is_seen(&mut self, owner: Owner) {
+        for waiting in self.queue.iter_mut().filter(|waiting| waiting.owner == owner) {
+            (waiting.unseen, waiting.listed) = (0, true);
         }
     }
 
     fn prune(&mut self, rules: Rules) {
-        if !rules.lack(Mutant::GrantsToTheUnseen) {
-            self.queue.retain(|waiting| waiting.unseen <= rules.times.horizon);
-        }
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.retain(|waiting| !(waiting.listed && self.is_dead(*waiting, rules)));
+        self.queue = queue;
     }
 
-    /// The dead are dropped when one of them comes first.
+    /// The dead are dropped when they come first.
     fn head(&mut self, rules: Rules) -> Option<Owner> {
-        if self.queue.first()?.unseen > rules.times.horizon {
-            self.prune(rules);
+        while self.is_dead(*self.queue.first()?, rules) {
+            self.queue.remove(0);
         }
         self.queue.first().map(|waiting| waiting.owner)
     }

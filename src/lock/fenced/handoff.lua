@@ -49,4 +49,4 @@ if value and string.find(value, ARGV[1] .. ' ', 1, true) == 1 then
         return {'held', 'another', fence}
     end
 end
--- Dead, and dropped; or nobody but ourselves.
+-- Dead, and dropped; or nobody but ourselves; or not held any more.

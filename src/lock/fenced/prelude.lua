@@ -69,7 +69,8 @@ local function keep_line()
     redis.call('pexpire', KEYS[3], QUEUE_LIVES)
 end
 
--- Drops those who have not asked for so long that they must be dead.
+-- Drops those who have not asked again for so long that they must be dead. (Those who never did
+-- are dropped when they come first.)
 local function prune(horizon_ms)
     local before = text(now_ms() - horizon_ms)
     for _, owner in ipairs(redis.call('zrangebyscore', KEYS[3], '-inf', '(' .. before)) do
@@ -79,12 +80,12 @@ end
 
 -- The first in line of those who are alive. Who is dead and comes before them is dropped.
 local function head(horizon_ms)
-    local since_ms = now_ms() - horizon_ms
+    local since_us = now_us() - horizon_ms * 1000
     while true do
         local place = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
         local first, ticket = place[1], place[2]
-        if not first or tonumber(ticket) >= since_ms * 1000
-            or tonumber(redis.call('zscore', KEYS[3], first) or '0') >= since_ms then
+        if not first or tonumber(ticket) >= since_us
+            or tonumber(redis.call('zscore', KEYS[3], first) or '0') * 1000 >= since_us then
             return first
         end
         forget(first)

@@ -3,7 +3,8 @@
 --   ARGV: owner, lease ms, grant ms, horizon ms, channels, the owner to put in line or ''
 -- Returns {'held' | 'expired' | 'lost', whose, fence}: how the lock stood, and who has it now with
 -- which fence: 'again', the owner that was put in line; 'another's; or 'nobody', with '0'.
--- Repeated, it changes nothing more. (Most of the time handoff.lua has returned before this.)
+-- Repeated, it changes nothing more but when who was put in line was last seen. (Most of the time
+-- handoff.lua has returned before this.)
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, again = ARGV[5], ARGV[6]
 
@@ -29,9 +30,8 @@ end
 local was, first = held and 'held' or 'expired', head(horizon)
 if first and first ~= again then
     if again ~= '' then
-        -- Before the first one leaves the line, so that it keeps the expiry which the polls of the
-        -- first one gave it.
         stand_in_line(again)
+        keep_line()
     end
     return {was, 'another', hand_on(first, grant_ms, channels)}
 elseif again ~= '' then

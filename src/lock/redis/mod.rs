@@ -21,8 +21,8 @@ use futures_util::future::{select_ok, try_join_all};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
-    Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation,
-    ServerErrorKind,
+    Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, Script,
+    ScriptInvocation, ServerErrorKind,
 };
 use tokio::runtime::Handle;
 
@@ -176,13 +176,13 @@ impl Redis {
     where
         T: FromRedisValue + Send + 'static,
     {
-        let both = ::redis::pipe().ping().ignore().invoke_script(&call).to_owned();
-        match self.pipe(both).await {
-            // Only the script alone is loaded and then tried again.
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                self.invoke(call).await
-            }
-            answer => answer.map(|(answer,)| answer),
+        let mut both = ::redis::pipe();
+        both.ping().ignore().invoke_script(&call).ignore_errors();
+        let mut answers: Vec<Result<T, RedisError>> = self.pipe(both).await?;
+        match answers.pop() {
+            Some(Err(error)) if is_to_be_said_again(&error) => self.invoke(call).await,
+            Some(answer) => answer,
+            None => Err((ErrorKind::UnexpectedReturnType, "a script was not answered").into()),
         }
     }
 
@@ -195,7 +195,7 @@ impl Redis {
         if Handle::current().id() == self.runtime.id() {
             return work.await;
         }
-        let ended = |_| RedisError::from((redis::ErrorKind::Io, "the runtime has ended"));
+        let ended = |_| RedisError::from((ErrorKind::Io, "the runtime has ended"));
         self.runtime.spawn(work).await.map_err(ended)?
     }
 
@@ -301,6 +301,13 @@ impl Redis {
         call.key(key).arg(value).arg(ttl_ms);
         self.invoke(call).await
     }
+}
+
+/// Whether the server did not carry it out, and will if it gets the script, or another one will.
+fn is_to_be_said_again(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
+
+    matches!(error.kind(), ErrorKind::Server(NoScript | Moved | Ask | TryAgain))
 }
 
 /// The time of day, for people to read in a lock's value. Nothing is decided by it.
