@@ -183,10 +183,9 @@ impl Server {
         self.process_of_times(Times { ttl: TTL, turn, ..Times::default() })
     }
 
-    /// One that renews nothing and asks for nothing again while a test lasts, and leaves what it
-    /// grants for as long.
+    /// One for which seconds are a moment; what it does not hear it still finds out.
     pub fn process_without_hurry(&self) -> Process {
-        let [ttl, grant, poll] = [600, 300, 100].map(Duration::from_secs);
+        let [ttl, grant, poll] = [30, 15, 5].map(Duration::from_secs);
         self.process_of_times(Times { ttl, grant, poll, ..Times::default() })
     }
 

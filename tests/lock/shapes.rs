@@ -140,15 +140,30 @@ fn a_slot_that_moves_takes_its_lock_along() {
 }
 
 #[test]
-fn a_release_that_is_waited_for_finds_the_slot_that_has_moved() {
+fn a_release_that_is_waited_for_finds_the_slot_that_moves() {
     run(Topology::Cluster, async |server| {
         let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
-        let held = here.take("{a}").await;
-        let theirs = in_line(server, &there, "{a}").await;
-        wanted(&held, "{a}").await;
-        move_slot(server, &["", ":queue", ":seen", ":fence"], async || {}).await;
-        assert_eq!(held.release().await, Released::Held);
-        assert_eq!(theirs.await.unwrap().release().await, Released::Held);
+        let mut locks = Vec::new();
+        for key in ["{a}", "{a}too"] {
+            let held = here.take(key).await;
+            let theirs = in_line(server, &there, key).await;
+            wanted(&held, key).await;
+            locks.push((held, theirs));
+        }
+        let (after, before) = (locks.pop().unwrap(), locks.pop().unwrap());
+        let keys =
+            ["", "too"].map(|key| ["", ":queue", ":seen", ":fence"].map(|end| [key, end].concat()));
+        let keys: Vec<&str> = keys.iter().flatten().map(String::as_str).collect();
+        move_slot(server, &keys, async || {
+            // Whoever had it says to ask the other one.
+            assert_eq!(before.0.release().await, Released::Held);
+        })
+        .await;
+        // Now it says that it has moved.
+        assert_eq!(after.0.release().await, Released::Held);
+        for theirs in [before.1, after.1] {
+            assert_eq!(theirs.await.unwrap().release().await, Released::Held);
+        }
     });
 }
 

@@ -17,8 +17,9 @@
 //! - every guard's fence is larger than that of every guard before it;
 //! - a grant goes to the first in line who is alive, never to one that was dropped from the line;
 //!   nobody barges; who has left is out of the line;
-//! - a script that is run twice in a row leaves Redis as one run does, and says the same. Except
-//!   for a release that queues again, which the actor does not repeat: see the last test.
+//! - a script that is run twice in a row leaves Redis as one run does, and says the same. The last
+//!   test looks at a release that queues again, which the actor does not repeat: run twice, it
+//!   differs in when whoever is in line was last seen.
 //!
 //! Not proven: more faults than the tests say, more given-up commands on the way than one (two in
 //! the long walk), more than three owners of one process about; clocks that drift further than a

@@ -7,8 +7,9 @@
 //! Every promise about a *grant* is checked here, where grants are made: it goes to the first in
 //! line who is alive, and nobody barges.
 //!
-//! Not modelled: the day after which fences are forgotten, the minute after which an abandoned line
-//! is, tickets drawn in one microsecond, a server's clock that is set back.
+//! Not modelled: what a hand-off sweeps every 64th time, the day after which fences are forgotten,
+//! the minute after which an abandoned line is, tickets drawn in one microsecond, a server's clock
+//! that is set back.
 
 pub const BLOCK: u8 = 2;
 
@@ -81,6 +82,13 @@ pub struct Waiting {
     pub unseen: u8,
     /// Among the last seen. Who got in line in a hand-off is not, until they ask again.
     pub listed: bool,
+}
+
+impl Waiting {
+    /// Whether it is passed over.
+    fn is_dead(self, rules: Rules) -> bool {
+        self.unseen > rules.times.horizon && !rules.lack(Mutant::GrantsToTheUnseen)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -188,7 +196,7 @@ impl Redis {
             self.lock = None;
             return Ok(true);
         };
-        if first.owner == again || self.is_dead(first, rules) {
+        if first.owner == again || first.is_dead(rules) {
             self.queue.remove(0);
             return Ok(false);
         }
@@ -257,11 +265,6 @@ impl Redis {
         self.queue.iter().any(|waiting| waiting.owner == owner)
     }
 
-    /// Whether it is passed over.
-    fn is_dead(&self, waiting: Waiting, rules: Rules) -> bool {
-        waiting.unseen > rules.times.horizon && !rules.lack(Mutant::GrantsToTheUnseen)
-    }
-
     /// The first in line who was seen of late. For judging: it changes nothing.
     fn alive(&self, rules: Rules) -> Option<Owner> {
         self.queue
@@ -289,14 +292,12 @@ impl Redis {
     }
 
     fn prune(&mut self, rules: Rules) {
-        let mut queue = std::mem::take(&mut self.queue);
-        queue.retain(|waiting| !(waiting.listed && self.is_dead(*waiting, rules)));
-        self.queue = queue;
+        self.queue.retain(|waiting| !(waiting.listed && waiting.is_dead(rules)));
     }
 
     /// The dead are dropped when they come first.
     fn head(&mut self, rules: Rules) -> Option<Owner> {
-        while self.is_dead(*self.queue.first()?, rules) {
+        while self.queue.first()?.is_dead(rules) {
             self.queue.remove(0);
         }
         self.queue.first().map(|waiting| waiting.owner)

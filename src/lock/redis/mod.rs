@@ -178,11 +178,10 @@ impl Redis {
     {
         let mut both = ::redis::pipe();
         both.ping().ignore().invoke_script(&call).ignore_errors();
-        let mut answers: Vec<Result<T, RedisError>> = self.pipe(both).await?;
-        match answers.pop() {
-            Some(Err(error)) if is_to_be_said_again(&error) => self.invoke(call).await,
-            Some(answer) => answer,
-            None => Err((ErrorKind::UnexpectedReturnType, "a script was not answered").into()),
+        let (answer,): (Result<T, RedisError>,) = self.pipe(both).await?;
+        match answer {
+            Err(error) if is_to_be_said_again(&error) => self.invoke(call).await,
+            answer => answer,
         }
     }
 
@@ -303,7 +302,7 @@ impl Redis {
     }
 }
 
-/// Whether the server did not carry it out, and will if it gets the script, or another one will.
+/// Whether it was not carried out, and will be: with the script, by another server, or later.
 fn is_to_be_said_again(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
 
