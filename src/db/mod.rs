@@ -5,24 +5,22 @@
 //! ([`check_server`] refuses a server that says otherwise). It does not retry: a retry repeats a
 //! whole transaction, and only its owner knows what that is.
 
+mod migrate;
+
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use log::LevelFilter;
-use sqlx::migrate::Migrator;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection, PgConnection, PgPool, Postgres};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// The schema, in the binary.
-pub static MIGRATIONS: Migrator = sqlx::migrate!();
+pub use migrate::{MIGRATIONS, migrate};
 
 /// A request gives up on the pool after this; `unavailable` must be told within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -36,21 +34,19 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// What counts as a slow statement, in the log for those who look for one.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// One of so many connections may be borrowed before it is needed.
-const SPARE: usize = 4;
-
 /// What every session sets. A statement may take 4 s, and wait 3 s of them for a row;
 /// a transaction in which nobody speaks is ended after 10 s, the time a lock lives.
 ///
-/// What we look for lies in memory, or on a disk without arms. At the usual price of a page out of
-/// turn (4) a table that is young is read whole for every order, and the plan is kept when it has
-/// grown.
-const SESSION: [(&str, &str); 5] = [
+/// The data is in memory, or on an SSD. At the default price of a random page (4) a young table is
+/// read whole for every order, and the plan is kept when it has grown. Statements over arrays are
+/// planned once: planned for each list of values, the write of one order costs four times as much.
+const SESSION: [(&str, &str); 6] = [
     ("statement_timeout", "4s"),
     ("lock_timeout", "3s"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("timezone", "UTC"),
     ("random_page_cost", "1.1"),
+    ("plan_cache_mode", "force_generic_plan"),
 ];
 
 /// What can be wrong with Postgres before the first request.
@@ -76,9 +72,31 @@ pub enum Error {
     /// The schema is not the one this program was built for.
     #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
     Schema(String),
+    /// The database has the migrations of the first version, which `0101` replaced.
+    #[error(
+        "this database has the schema of Holdfast's first version, which this version replaced and \
+         cannot upgrade: export what you need with pg_dump while that version runs, then use an \
+         empty database, or with `holdfast up` another --data folder"
+    )]
+    Superseded,
+    /// The database has a migration of a later version than this program.
+    #[error(
+        "this database has migration {0}, which this version of Holdfast does not know: use the \
+         version that applied it, or a later one"
+    )]
+    Newer(i64),
+    /// A migration did not get a lock within its timeout, in several attempts.
+    #[error(
+        "a migration did not get its lock within {attempts} attempts, because another session held \
+         it: end that session's transaction, then run `holdfast migrate` again"
+    )]
+    MigrationBlocked {
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// A migration failed.
     #[error("the migration failed: {0}")]
-    Migrate(#[from] sqlx::migrate::MigrateError),
+    Migrate(sqlx::migrate::MigrateError),
     /// Anything else.
     #[error("Postgres: {0}")]
     Other(#[from] sqlx::Error),
@@ -92,16 +110,6 @@ pub enum Error {
 pub struct Pool {
     pool: PgPool,
     runtime: Handle,
-    spare: Arc<Semaphore>,
-}
-
-/// A connection that nobody needed when it was taken.
-#[derive(Debug)]
-pub struct Spare {
-    /// The connection.
-    pub connection: PoolConnection<Postgres>,
-    /// To be kept for as long as it may have to wait for others.
-    pub permit: OwnedSemaphorePermit,
 }
 
 impl Pool {
@@ -196,16 +204,6 @@ impl Pool {
                 trouble => (trouble, error),
             }
         })
-    }
-
-    /// A connection that is idle now, if there is one, and if no more than a quarter of all are out
-    /// on these terms: whoever waits for a lock meanwhile can't keep its holder from having one. It
-    /// is not asked whether it still works.
-    #[must_use]
-    pub fn spare(&self) -> Option<Spare> {
-        let permit = self.spare.clone().try_acquire_owned().ok()?;
-        let connection = self.pool.try_acquire()?;
-        Some(Spare { connection, permit })
     }
 
     /// A pool at the same address for somebody who is slower than a machine: its sessions may wait
@@ -303,8 +301,7 @@ impl Drop for Transaction {
 /// Must be called on the main runtime.
 impl From<PgPool> for Pool {
     fn from(pool: PgPool) -> Self {
-        let most = pool.options().get_max_connections() as usize;
-        Self { pool, runtime: Handle::current(), spare: Arc::new(Semaphore::new(most / SPARE)) }
+        Self { pool, runtime: Handle::current() }
     }
 }
 
@@ -349,23 +346,11 @@ pub async fn reach(url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Applies the migrations that are missing. Two callers at once take turns.
-///
-/// # Errors
-/// When Postgres does not answer, or a migration fails (it is then not applied at all).
-pub async fn migrate(url: &str) -> Result<(), Error> {
-    let options = options(url)?;
-    let mut connection =
-        sqlx::PgConnection::connect_with(&options).await.map_err(Error::Unreachable)?;
-    MIGRATIONS.run(&mut connection).await?;
-    connection.close().await?;
-    Ok(())
-}
-
 /// Refuses a server that would lose commits or lacks our tables.
 ///
 /// # Errors
-/// [`Error::Unsafe`], [`Error::Schema`] or [`Error::Unreachable`], each with what to do.
+/// [`Error::Unsafe`], [`Error::Schema`], [`Error::Superseded`] or [`Error::Unreachable`], each with
+/// what to do.
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| Error::Unreachable(error))?;
     let settings: Vec<(String, String)> = sqlx::query_as(
@@ -383,15 +368,7 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
             tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
         }
     }
-    let applied: Vec<i64> =
-        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(|_| Error::Schema("the database has no tables of ours".to_owned()))?;
-    match MIGRATIONS.iter().find(|wanted| !applied.contains(&wanted.version)) {
-        Some(missing) => Err(Error::Schema(format!("migration {} is missing", missing.version))),
-        None => Ok(()),
-    }
+    migrate::check_applied(&mut connection).await
 }
 
 /// What an error of Postgres means for a request.

@@ -1,0 +1,104 @@
+//! Applies the migrations, and checks that a database has them.
+//!
+//! Guarantees: each migration is applied completely or not at all; concurrent callers take turns; a
+//! migration that waits for a lock blocks the requests behind it for at most [`LOCK_TIMEOUT`], and
+//! is then rolled back and retried; a database whose migrations this program does not know is
+//! refused and stays unchanged.
+//! Fails when another session holds a lock for longer than all attempts together.
+//! Tests: `tests/it/migrate.rs`.
+
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::{Connection as _, PgConnection};
+
+use super::{Error, Trouble, options, trouble};
+
+/// The schema, compiled into the binary.
+pub static MIGRATIONS: Migrator = sqlx::migrate!();
+
+/// The replicas' sessions wait 3 s for a lock: requests that queue behind a waiting migration
+/// succeed when it gives up first.
+const LOCK_TIMEOUT: &str = "2s";
+
+/// Bounds the time that [`migrate`] waits for locks to about 50 s.
+const MAX_ATTEMPTS: u32 = 20;
+
+/// Lets the requests finish that queued behind the last attempt.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Applies the migrations that are missing.
+///
+/// # Errors
+/// [`Error::Unreachable`] when Postgres does not answer; [`Error::Superseded`] or [`Error::Newer`]
+/// when the database has other migrations than this program; [`Error::MigrationBlocked`] when
+/// another session holds a lock; [`Error::Migrate`] when a migration fails. The migration that
+/// failed is rolled back; those before it stay applied.
+pub async fn migrate(url: &str) -> Result<(), Error> {
+    let options = options(url)?.options([("lock_timeout", LOCK_TIMEOUT)]);
+    let mut connection = PgConnection::connect_with(&options).await.map_err(Error::Unreachable)?;
+    let result = apply(&mut connection).await;
+    // Also releases the migrator's advisory lock, which an error leaves with the session.
+    let closed = connection.close().await;
+    result?;
+    Ok(closed?)
+}
+
+async fn apply(connection: &mut PgConnection) -> Result<(), Error> {
+    for attempt in 1..=MAX_ATTEMPTS {
+        match MIGRATIONS.run(&mut *connection).await {
+            Err(error) if is_lock_timeout(&error) => {
+                tracing::warn!("migration attempt {attempt} of {MAX_ATTEMPTS}: {error}");
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            result => return result.map_err(classify),
+        }
+    }
+    Err(Error::MigrationBlocked { attempts: MAX_ATTEMPTS })
+}
+
+fn is_lock_timeout(error: &MigrateError) -> bool {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+            trouble(error) == Trouble::LockTimeout
+        }
+        _ => false,
+    }
+}
+
+fn classify(error: MigrateError) -> Error {
+    match error {
+        MigrateError::VersionMissing(version) if is_superseded(version) => Error::Superseded,
+        MigrateError::VersionMissing(version) => Error::Newer(version),
+        error => Error::Migrate(error),
+    }
+}
+
+/// Returns whether the migration is older than the first one of this program.
+fn is_superseded(version: i64) -> bool {
+    MIGRATIONS.iter().next().is_some_and(|first| version < first.version)
+}
+
+/// Checks that all migrations are applied. Accepts newer ones, which work while this version
+/// serves (`migrations/README.md`).
+///
+/// # Errors
+/// [`Error::Superseded`] for a database of the first version; [`Error::Schema`] when a migration
+/// is missing.
+pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), Error> {
+    let applied: Vec<i64> =
+        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
+            .fetch_all(connection)
+            .await
+            .map_err(|_| Error::Schema("the database has no tables of Holdfast".to_owned()))?;
+    if applied.iter().any(|version| is_superseded(*version)) {
+        return Err(Error::Superseded);
+    }
+    if let Some(newer) = applied.iter().find(|version| !MIGRATIONS.version_exists(**version)) {
+        tracing::warn!("the database has migration {newer}, which is newer than this program");
+    }
+    match MIGRATIONS.iter().find(|wanted| !applied.contains(&wanted.version)) {
+        Some(missing) => Err(Error::Schema(format!("migration {} is missing", missing.version))),
+        None => Ok(()),
+    }
+}

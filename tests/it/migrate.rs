@@ -1,0 +1,124 @@
+//! `holdfast migrate`: databases that it refuses, and locks that it waits for.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use holdfast::db::{Error, MIGRATIONS, migrate};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
+use tokio::process::Command;
+
+use crate::common::Shop;
+
+/// What is left of the first version's schema for this test: its list of migrations and one table.
+const FIRST_VERSION: &str = "
+    drop schema public cascade;
+    create schema public;
+    create table _sqlx_migrations (
+        version bigint primary key, description text not null,
+        installed_on timestamptz not null default now(), success boolean not null,
+        checksum bytea not null, execution_time bigint not null);
+    insert into _sqlx_migrations (version, description, success, checksum, execution_time)
+    select n, 'first version', true, '', 0 from generate_series(1, 16) n;
+    create table items (sku text primary key, stock bigint not null);
+    insert into items values ('lock', 7)";
+
+/// Every table of the schema `public` with its columns, and the contents of two of them.
+async fn contents(pool: &PgPool) -> String {
+    sqlx::query_scalar(
+        "select concat(
+             (select string_agg(concat_ws(' ', table_name, column_name, data_type), '; '
+                                order by table_name, ordinal_position)
+                from information_schema.columns where table_schema = 'public'),
+             (select json_agg(m order by version) from _sqlx_migrations m),
+             (select json_agg(i order by sku) from items i))",
+    )
+    .fetch_one(pool)
+    .await
+    .unwrap()
+}
+
+async fn run_migrate(shop: &Shop) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(["migrate", "--seed"])
+        .env("DATABASE_URL", shop.database_url())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    (output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn first_version_is_refused_unchanged() {
+    let shop = Shop::bare().await;
+    sqlx::raw_sql(FIRST_VERSION).execute(&shop.pool).await.unwrap();
+    let before = contents(&shop.pool).await;
+
+    let (success, stderr) = run_migrate(&shop).await;
+    assert!(!success);
+    assert_eq!(stderr.trim_end(), format!("holdfast: {}", Error::Superseded));
+    assert!(stderr.contains("then use an empty database"), "{stderr}");
+
+    let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
+    let checked = holdfast::db::check_server(&pool).await;
+    assert!(matches!(checked, Err(Error::Superseded)), "{checked:?}");
+    assert_eq!(contents(&shop.pool).await, before);
+}
+
+#[tokio::test]
+async fn newer_schema_is_served_but_not_migrated() {
+    let shop = Shop::bare().await;
+    let newer = MIGRATIONS.iter().last().unwrap().version + 1;
+    sqlx::query(
+        "insert into _sqlx_migrations (version, description, success, checksum, execution_time)
+         values ($1, 'next version', true, '', 0)",
+    )
+    .bind(newer)
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let before = contents(&shop.pool).await;
+
+    let (success, stderr) = run_migrate(&shop).await;
+    assert!(!success);
+    assert!(stderr.contains(&Error::Newer(newer).to_string()), "{stderr}");
+
+    let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
+    holdfast::db::check_server(&pool).await.unwrap();
+    assert_eq!(contents(&shop.pool).await, before);
+}
+
+#[tokio::test]
+async fn blocked_migration_lets_requests_pass() {
+    let shop = Shop::bare().await;
+    let last = MIGRATIONS.iter().last().unwrap().version;
+    // The next `migrate` applies the last migration again, to a database that lacks its tables.
+    sqlx::raw_sql(AssertSqlSafe(format!(
+        "delete from _sqlx_migrations where version = {last};
+         drop table job_runs, unpaid_failures, purge_walks"
+    )))
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    // Blocks its foreign key to `orders`, and no other writer.
+    let write = "begin; lock table orders in row exclusive mode";
+    let mut blocker = PgConnection::connect(&shop.database_url()).await.unwrap();
+    sqlx::raw_sql(write).execute(&mut blocker).await.unwrap();
+
+    let url = shop.database_url();
+    let (began, until_queued) = (Instant::now(), Duration::from_millis(500));
+    let traffic = async {
+        tokio::time::sleep(until_queued).await;
+        let replica = holdfast::db::pool(&url, 1).unwrap();
+        let mut session = replica.acquire().await.unwrap();
+        sqlx::raw_sql(write).execute(&mut *session).await.unwrap();
+        let waited = began.elapsed().checked_sub(until_queued).unwrap();
+        assert!(waited > Duration::from_millis(500), "not queued behind the migration");
+        for session in [&mut *session, &mut blocker] {
+            sqlx::raw_sql("commit").execute(session).await.unwrap();
+        }
+    };
+    let (migrated, ()) = futures_util::join!(migrate(&url), traffic);
+    migrated.unwrap();
+    assert_eq!(shop.number("select count(*) from job_runs").await, 0);
+}
