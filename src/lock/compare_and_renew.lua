@@ -1,5 +1,9 @@
--- Gives a lock its full time again if it is still its owner's.
-if redis.call('get', KEYS[1]) == ARGV[1] then
-    return redis.call('pexpire', KEYS[1], ARGV[2])
+-- Sets the expiry of those locks that are still their owner's to ARGV[1] milliseconds: KEYS[i] if
+-- its value is ARGV[i + 1]. Returns how many it renewed.
+local renewed = 0
+for at, key in ipairs(KEYS) do
+    if redis.call('get', key) == ARGV[at + 1] then
+        renewed = renewed + redis.call('pexpire', key, ARGV[1])
+    end
 end
-return 0
+return renewed

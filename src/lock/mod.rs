@@ -16,21 +16,20 @@ pub mod fenced;
 pub mod guard;
 pub mod inspect;
 pub mod key;
+pub mod key_locks;
 pub mod ladder;
 pub mod process;
 pub mod redis;
-pub mod token;
-pub mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use fenced::FencedLocks;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
+pub use key_locks::{KeyLock, KeyLocks};
 pub use ladder::priority::Priority;
 pub use ladder::queue::{Manner, WhenFull};
 use ladder::quorum::Quorum;
@@ -39,8 +38,6 @@ use ladder::watchdog::Renewed;
 use ladder::{local, owner, queue};
 use process::Process;
 pub use redis::Redis;
-pub use token::{TokenGuard, TokenOutcome};
-pub use tokens::{TokenTaken, Tokens};
 
 use crate::probe::Probe;
 
@@ -299,13 +296,11 @@ impl Locks {
     /// # Errors
     /// As [`Locks::acquire`], and as safe to drop.
     pub async fn acquire_watched(&self, ask: Ask<'_>, probe: &Probe) -> Result<Outcome, Error> {
-        self.acquire_in_line(ask, &Manner::default(), None, probe).await
+        self.acquire_in_line(ask, &Manner::default(), probe).await
     }
 
     /// The same for somebody who says how they join the line, where there is one
-    /// ([`Kind::Queue`]); elsewhere the manner means nothing. `next` is told when nobody of this
-    /// process is before the caller any more and the last key is still taken ([`Kind::Fenced`]):
-    /// the time to get ready. It is dropped untold where that is never known.
+    /// ([`Kind::Queue`]); elsewhere the manner means nothing.
     ///
     /// # Errors
     /// As [`Locks::acquire`], and as safe to drop. [`Error::Full`] with [`WhenFull::Fail`] only.
@@ -313,7 +308,6 @@ impl Locks {
         &self,
         ask: Ask<'_>,
         manner: &Manner,
-        mut next: Option<oneshot::Sender<()>>,
         probe: &Probe,
     ) -> Result<Outcome, Error> {
         let started = Instant::now();
@@ -323,11 +317,9 @@ impl Locks {
         keys.dedup();
 
         let mut guards = Guards::default();
-        let last = keys.len().saturating_sub(1);
-        for (at, key) in keys.into_iter().enumerate() {
-            let next = next.take_if(|_| at == last);
+        for key in keys {
             let queue = (ask.kind == Kind::Queue).then(|| key.clone());
-            let no = match self.acquire_one(key, &ask, (manner, next), probe, until).await {
+            let no = match self.acquire_one(key, &ask, manner, probe, until).await {
                 Ok(Ok(guard)) => {
                     guards.push(guard);
                     continue;
@@ -349,7 +341,7 @@ impl Locks {
         &self,
         key: LockKey,
         ask: &Ask<'_>,
-        (manner, next): (&Manner, Option<oneshot::Sender<()>>),
+        manner: &Manner,
         probe: &Probe,
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
@@ -406,7 +398,7 @@ impl Locks {
                 }
             }
             Kind::Fenced => {
-                let asking = fenced::Asking { wait: ask.wait, ttl: ask.ttl, until, next };
+                let asking = fenced::Asking { wait: ask.wait, ttl: ask.ttl, until };
                 self.fenced.acquire(key, redis_key, asking).await
             }
         }

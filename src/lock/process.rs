@@ -1,6 +1,6 @@
 //! Which process a lock's value speaks of, by a name that people know.
 //!
-//! Every value in Redis begins with `<name>~` (a token's, after its fingerprint): the replica's
+//! Every value in Redis begins with `<name>~` (a key lock's, after the fingerprint): the replica's
 //! name where it has one, else the first eight digits of the process's own number. Nothing is
 //! decided by the name; two processes of one name are still two, by the digits behind it.
 

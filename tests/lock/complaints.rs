@@ -1,9 +1,11 @@
 //! What users of other lock libraries complain of, as tests.
 
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::{LockKey, Outcome, Released, Wait};
 
+use crate::cut::Cut;
 use crate::server::{Server, TTL, everywhere, fence, in_line, until};
 
 everywhere!(
@@ -36,17 +38,26 @@ async fn the_holder_is_told_when_its_lock_is_lost(server: &Server) {
 /// Redisson #7272: *the watchdog outlives the unlock, and the key is renewed for ever.*
 async fn nothing_is_renewed_after_it_was_given_back(server: &Server) {
     let process = server.process();
+    let held = process.take("{a}").await;
+    let before = script_calls(server);
+    // A renewal is due after a third of the lease.
+    until("a lease that is held is renewed", async || script_calls(server) > before).await;
+    held.release().await;
     for _ in 0..20 {
         process.take("{a}").await.release().await;
     }
     assert_eq!(server.keys_left(), Vec::<String>::new());
-    let renewals = || -> String { server.ask("INFO commandstats") };
-    let calls = |stats: &str| stats.lines().find(|l| l.contains("evalsha")).map(str::to_owned);
-    let before = calls(&renewals()).map(|line| line.split(',').next().map(str::to_owned));
-    // A renewal would come after a third of the lease.
+    let before = script_calls(server);
     let started = Instant::now();
     until("a lease has passed", async || started.elapsed() > TTL).await;
-    assert_eq!(calls(&renewals()).map(|line| line.split(',').next().map(str::to_owned)), before);
+    assert_eq!(script_calls(server), before);
+}
+
+/// How many scripts the server of `{a}` has run.
+fn script_calls(server: &Server) -> u64 {
+    let stats: String = server.ask("INFO commandstats");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.and_then(|line| line.split(',').next()).expect("scripts have run").parse().unwrap()
 }
 
 /// Redisson #1763, #6540: *a missed unlock message, and the waiter sleeps to the end of the lease.*
@@ -79,18 +90,20 @@ async fn a_waiter_whose_process_died_is_passed_over_within_a_second(server: &Ser
 
 /// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
 async fn whoever_is_cancelled_leaves_nothing_locked(server: &Server) {
-    let process = server.process();
-    // Every await point, by letting the future be polled once more each time.
-    for polls in 0..12 {
-        let mut taking = Box::pin(process.take("{a}"));
-        for _ in 0..polls {
-            if futures_util::poll!(&mut taking).is_ready() {
-                break;
-            }
-            tokio::task::yield_now().await;
+    let (process, there) = (server.process(), server.process());
+    for cut in Cut::all() {
+        let taken = cut.run(&AtomicUsize::new(0), process.take("{a}")).await;
+        let complete = taken.is_some();
+        if let Some(guards) = taken {
+            assert!(!there.finds_it_free("{a}").await, "a lock that is held is not free");
+            guards.release().await;
         }
-        drop(taking);
-        until("it is free again", async || process.finds_it_free("{a}").await).await;
+        let started = Instant::now();
+        until("it is free again", async || there.finds_it_free("{a}").await).await;
+        assert!(started.elapsed() < TTL, "{cut:?}: it ran out");
+        if complete {
+            break;
+        }
     }
     until("nothing is left behind", async || server.keys_left().is_empty()).await;
 }
@@ -98,13 +111,15 @@ async fn whoever_is_cancelled_leaves_nothing_locked(server: &Server) {
 /// blnk #354: *the unlock ran on the cancelled request, and the balance stayed locked.*
 async fn a_release_that_is_cancelled_is_carried_out(server: &Server) {
     let process = server.process();
+    let there = server.process();
     let held = process.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
     let mut releasing = Box::pin(held.release());
     // Answered at once, now and then: by another thread, while it is polled.
     let _ = futures_util::poll!(&mut releasing);
     drop(releasing);
     let started = Instant::now();
-    server.process().take("{a}").await.release().await;
+    there.take("{a}").await.release().await;
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
 }
 

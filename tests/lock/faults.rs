@@ -28,18 +28,19 @@ async fn scripts_that_were_flushed_are_loaded_again(server: &Server) {
 }
 
 async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows(server: &Server) {
-    let process = server.process();
+    let (process, there) = (server.process(), server.process());
     let key = LockKey::new("{a}").unwrap();
     process.take("{a}").await.release().await;
     let _: String = server.ask("FLUSHALL");
     let mut held = process.take("{a}").await;
     assert_eq!(fence(&held, "{a}"), 1, "Redis has forgotten");
+    assert!(!there.finds_it_free("{a}").await);
     assert_eq!(held.refence(&key, 5_000).await.unwrap(), Some(5_001));
     assert_eq!(fence(&held, "{a}"), 5_001);
     // Only ever raised.
     assert!(held.refence(&key, 7).await.unwrap().unwrap() > 5_001);
     held.release().await;
-    let next = process.take("{a}").await;
+    let next = there.take("{a}").await;
     assert!(fence(&next, "{a}") > 5_064);
     next.release().await;
 }
@@ -48,6 +49,7 @@ async fn whoever_waits_through_a_flush_gets_the_lock(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let waiter = in_line(server, &there, "{a}").await;
+    assert!(!waiter.is_finished());
     let _: String = server.ask("FLUSHALL");
     let flushed = Instant::now();
     let theirs = waiter.await.unwrap();
@@ -57,12 +59,14 @@ async fn whoever_waits_through_a_flush_gets_the_lock(server: &Server) {
         Released::Lost,
         "the first holder learns it at the latest now"
     );
+    assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
     assert_eq!(theirs.release().await, Released::Held);
 }
 
 async fn after_a_restart_without_data_service_goes_on(server: &mut Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
     server.restart_empty();
     until("the other one gets in", async || {
         there
@@ -72,12 +76,15 @@ async fn after_a_restart_without_data_service_goes_on(server: &mut Server) {
     })
     .await;
     assert_ne!(held.release().await, Released::Held);
-    here.take("{a}").await.release().await;
+    let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await, "it excludes as before");
+    assert_eq!(held.release().await, Released::Held);
 }
 
 async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
     let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     let pause = TTL + Duration::from_millis(400);
     server.pause(pause);
@@ -87,6 +94,8 @@ async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody(s
     let lost = tokio::time::timeout_at((paused + TTL).into(), guard.lost()).await;
     assert!(lost.is_ok(), "it is held for longer than its lease");
     until("Redis speaks again", async || paused.elapsed() > pause).await;
-    there.take("{a}").await.release().await;
+    let theirs = there.take("{a}").await;
     assert_ne!(held.release().await, Released::Held);
+    assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
+    assert_eq!(theirs.release().await, Released::Held);
 }

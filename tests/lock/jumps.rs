@@ -1,8 +1,8 @@
 //! Clocks that jump, in real processes: a client's time of day, and that of Redis.
 //!
-//! `shim.rs` is built with `rustc` and loaded into them. Where that can't be (no `rustc` at hand,
-//! or no `LD_PRELOAD` as on macOS) the tests say so and pass: what a jump does to the protocol is
-//! in `tests/model` too, as a clock that runs slow and as a Redis that forgets.
+//! `shim.rs` is built with `rustc` and loaded into them. Where that is impossible (no `rustc`, or
+//! no `LD_PRELOAD` as on macOS) the tests are skipped, and fail in CI. `tests/model` covers what a
+//! jump does to the protocol, as a clock that runs slow and as a Redis that forgets.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use holdfast::lock::{Guards, LockKey, Locks, Redis, Released, Settings};
 use tokio::task::JoinHandle;
 
 use crate::history::{History, Hold, assert_exclusive, client, hold_once};
-use crate::server::{Process, Server, TTL, fence, until};
+use crate::server::{Process, Server, TTL, fence, skip, until};
 
 /// A clock that can be shifted while those who look at it run.
 struct Clock {
@@ -29,7 +29,7 @@ impl Clock {
         let clock = Self { folder: tempfile::Builder::new().prefix("hc-").tempdir().unwrap() };
         clock.jump_to(0);
         if !cfg!(target_os = "linux") {
-            println!("skipped: nothing can be put before the C library here");
+            skip("clocks can be shifted on Linux only (LD_PRELOAD)");
             return None;
         }
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lock/shim.rs");
@@ -42,7 +42,7 @@ impl Clock {
         match built {
             Ok(status) => assert!(status.success(), "tests/lock/shim.rs does not compile"),
             Err(error) => {
-                println!("skipped: rustc can't be started: {error}");
+                skip(&format!("rustc, which builds tests/lock/shim.rs, does not start: {error}"));
                 return None;
             }
         }

@@ -13,11 +13,17 @@ mod topology;
 #[path = "../common/cut.rs"]
 mod cut;
 
+#[path = "../model/scripts.rs"]
+#[expect(dead_code, reason = "the walks of tests/model use the rest")]
+mod scripts;
+
 mod cancelled;
 mod complaints;
+mod differential;
 mod faults;
 mod history;
 mod jumps;
+mod key_locks;
 mod manners;
 mod quorum;
 mod rungs;

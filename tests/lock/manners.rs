@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast::lock::{LockKey, Outcome, Released, Wait};
-use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
 
@@ -15,7 +14,6 @@ everywhere!(
     a_lock_outlives_its_lease_while_it_is_renewed,
     several_keys_are_taken_all_or_none,
     a_line_is_served_first_come_first_served,
-    whoever_is_next_in_a_process_is_told_so,
     another_process_waits_for_a_few_passes_at_most,
     another_process_waits_for_a_turn_at_most,
     a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll,
@@ -47,7 +45,9 @@ async fn a_lock_that_is_held_is_busy_and_says_who_holds_it(server: &Server) {
 
 async fn a_guard_that_is_dropped_is_given_back(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    drop(here.take("{a}").await);
+    let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
+    drop(held);
     let started = Instant::now();
     there.take("{a}").await.release().await;
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
@@ -81,29 +81,6 @@ async fn several_keys_are_taken_all_or_none(server: &Server) {
         assert!(!here.finds_it_free(key).await);
     }
     assert_eq!(all.release().await, Released::Held);
-}
-
-async fn whoever_is_next_in_a_process_is_told_so(server: &Server) {
-    let (here, there) = (server.process(), server.process());
-    let (had, told) = here.take_and_hear("{a}");
-    had.await.release().await;
-    assert!(told.await.is_err(), "it was free");
-
-    let held = there.take("{a}").await;
-    let (first, told_first) = here.take_and_hear("{a}");
-    let (second, mut told_second) = here.take_and_hear("{a}");
-    let (mut first, mut second) = (Box::pin(first), Box::pin(second));
-    // Polled once, they are in line.
-    assert!(futures_util::poll!(&mut first).is_pending());
-    assert!(futures_util::poll!(&mut second).is_pending());
-    told_first.await.expect("nobody here is before the first");
-    assert!(told_second.try_recv().is_err_and(|e| e == TryRecvError::Empty));
-    held.release().await;
-    let held = first.await;
-    told_second.await.expect("and then before the second");
-    assert!(futures_util::poll!(&mut second).is_pending());
-    held.release().await;
-    second.await.release().await;
 }
 
 async fn a_line_is_served_first_come_first_served(server: &Server) {

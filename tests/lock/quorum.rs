@@ -1,10 +1,12 @@
 //! The lock on a majority of five independent Redis: nodes down, nodes slow, nodes that forget.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Released, Settings, Wait};
 use rustix::process::Signal;
 
+use crate::history::Rendezvous;
 use crate::server::{Server, TTL, until};
 
 struct Five(Vec<Server>);
@@ -55,11 +57,12 @@ async fn it_is_one_lock_and_has_no_fence() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_down_works_and_three_down_refuses() {
     let mut five = Five::start();
-    let process = five.process();
+    let (process, there) = (five.process(), five.process());
     five.0[0].kill();
     five.0[3].kill();
     let started = Instant::now();
     let held = take(&process).await;
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), Outcome::Busy(_)));
     assert_eq!(held.release().await, Released::Held);
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     five.0[4].kill();
@@ -76,7 +79,7 @@ async fn two_nodes_down_works_and_three_down_refuses() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
     let five = Five::start();
-    let process = five.process();
+    let (process, there) = (five.process(), five.process());
     take(&process).await.release().await;
     for node in &five.0[..2] {
         node.signal(Signal::STOP);
@@ -84,6 +87,7 @@ async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
     let started = Instant::now();
     let held = take(&process).await;
     assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), Outcome::Busy(_)));
     assert_eq!(held.release().await, Released::Held);
     for node in &five.0[..2] {
         node.signal(Signal::CONT);
@@ -114,10 +118,14 @@ async fn votes_that_are_split_are_given_back_and_somebody_wins() {
     let five = Five::start();
     let processes: Vec<Locks> = (0..4).map(|_| five.process()).collect();
     let mut takers = tokio::task::JoinSet::new();
+    let rendezvous = Arc::new(Rendezvous::default());
     for process in processes {
+        let rendezvous = rendezvous.clone();
         takers.spawn(async move {
             for _ in 0..5 {
-                assert_eq!(take(&process).await.release().await, Released::Held);
+                let held = take(&process).await;
+                assert!(!rendezvous.meets(Duration::from_millis(20)).await, "two hold it");
+                assert_eq!(held.release().await, Released::Held);
             }
         });
     }
@@ -130,8 +138,9 @@ async fn votes_that_are_split_are_given_back_and_somebody_wins() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_the_nodes_forget_is_lost() {
     let five = Five::start();
-    let process = five.process();
+    let (process, there) = (five.process(), five.process());
     let held = take(&process).await;
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), Outcome::Busy(_)));
     // All of them: a renewal in between takes it again on two at most, a straggler likewise.
     for node in &five.0 {
         let _: String = node.ask("FLUSHALL");

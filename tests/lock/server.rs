@@ -5,10 +5,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::fenced::Times;
-use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Manner, Outcome, Redis, Settings, Wait};
-use holdfast::probe::Probe;
+use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
 use rustix::process::Signal;
-use tokio::sync::oneshot;
 
 use crate::topology::{self, Running, Topology};
 
@@ -52,9 +50,21 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
+/// Says why a test does not run, past the capture of its output. In CI that is a failure.
+pub fn skip(reason: &str) {
+    let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
+    assert!(!in_ci, "not to be skipped in CI: {reason}");
+    let line = format!("SKIPPED: {reason}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}
+
 /// One test, with a runtime that ends before the server is somebody else's.
 pub fn run(topology: Topology, test: impl AsyncFnOnce(&mut Server)) {
-    let Some(mut server) = Server::of(topology) else { return };
+    let Some(mut server) = Server::of(topology) else {
+        return skip(
+            "there is no valkey-server, nor is HOLDFAST_VALKEY_SERVER set (script/valkey)",
+        );
+    };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(test(&mut server));
@@ -252,25 +262,6 @@ impl Process {
             Outcome::Acquired(guards) => guards,
             other => panic!("{other:?}"),
         }
-    }
-
-    /// The same, and who hears when it is next.
-    pub fn take_and_hear(
-        &self,
-        key: &'static str,
-    ) -> (impl Future<Output = Guards> + use<>, oneshot::Receiver<()>) {
-        let (locks, (next, is_next)) = (self.0.clone(), oneshot::channel());
-        let taking = async move {
-            let keys = [LockKey::new(key).unwrap()];
-            let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-            let (kind, wait) = (Kind::Fenced, Wait::Notify);
-            let ask = Ask { kind, wait, ttl: None, deadline, keys: &keys };
-            match locks.acquire_in_line(ask, &Manner::default(), Some(next), &Probe::Off).await {
-                Ok(Outcome::Acquired(guards)) => guards,
-                other => panic!("{other:?}"),
-            }
-        };
-        (taking, is_next)
     }
 
     /// Whether the lock is free, without keeping it.

@@ -1,10 +1,12 @@
 //! What only a Cluster or a primary with sentinels can do to a lock.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::{Error, Outcome, Redis, Released, Wait};
 use rustix::process::Signal;
 
+use crate::history::Rendezvous;
 use crate::server::{Process, Server, TTL, everywhere, in_line, run, until, wanted};
 use crate::topology::Topology;
 
@@ -59,6 +61,9 @@ fn keys_on_several_primaries_are_taken_all_or_none() {
         let Outcome::Acquired(all) = here.try_ask(&APART, Wait::Notify, TTL).await.unwrap() else {
             panic!("they are free")
         };
+        for key in APART {
+            assert!(!there.finds_it_free(key).await, "{key}");
+        }
         let locks = server.ask_each::<i64>("EXISTS holdfast:lock:{b}").len();
         assert_eq!(locks, 1, "a key belongs to one primary");
         let keys: Vec<usize> = server.ask_each("DBSIZE");
@@ -67,13 +72,16 @@ fn keys_on_several_primaries_are_taken_all_or_none() {
         assert_eq!(held.len(), 3, "all primaries are looked at: {held:?}");
 
         let mut askers = tokio::task::JoinSet::new();
+        // Any two of three keys have one in common.
+        let rendezvous = Arc::new(Rendezvous::default());
         for (number, process) in [&here, &there, &here, &there].into_iter().enumerate() {
-            let process = process.clone();
+            let (process, rendezvous) = (process.clone(), rendezvous.clone());
             let mut keys = APART;
             keys.rotate_left(number % 3);
             askers.spawn(async move {
                 let took = process.try_ask(&keys[..2], Wait::Notify, TTL * 10).await.unwrap();
                 let Outcome::Acquired(guards) = took else { panic!("{took:?}") };
+                assert!(!rendezvous.meets(Duration::from_millis(20)).await, "two hold one key");
                 assert_eq!(guards.release().await, Released::Held);
             });
         }
@@ -88,9 +96,11 @@ fn keys_on_several_primaries_are_taken_all_or_none() {
 #[test]
 fn a_primary_that_is_silent_delays_nobody_but_its_own_keys() {
     run(Topology::Cluster, async |server| {
-        let process = server.process();
+        let (process, there) = (server.process(), server.process());
         for key in APART {
-            process.take(key).await.release().await;
+            let held = process.take(key).await;
+            assert!(!there.finds_it_free(key).await, "{key}");
+            held.release().await;
         }
         server.signal_one(2, Signal::STOP);
         let [first, second, silent] = APART;
@@ -131,6 +141,8 @@ fn a_slot_that_moves_takes_its_lock_along() {
             assert!(asked(&there, "{a}").await.is_err());
         })
         .await;
+        let is_free = there.finds_it_free("{a}").await;
+        assert!(!is_free || on_its_way.elapsed() > TTL / 2, "the holder keeps it there");
         let released = held.release().await;
         assert!(released == Released::Held || on_its_way.elapsed() > TTL / 2, "{released:?}");
         for process in [&here, &there] {

@@ -75,7 +75,6 @@ impl Line {
                 let wanted = rivals || !self.waiters.is_empty();
                 tenure.lease.wanted.store(wanted, Ordering::Relaxed);
             }
-            self.tell_who_is_next();
             match &self.ours {
                 Ours::Nothing if self.waiters.is_empty() => {
                     if self.is_over() {
@@ -88,19 +87,6 @@ impl Line {
                 Ours::Held(tenure) if tenure.in_use => self.watch_over().await,
                 Ours::Held(_) => self.pass_or_give_back().await,
             }
-        }
-    }
-
-    /// Whoever waits for the lock and for nobody else here may get ready.
-    fn tell_who_is_next(&mut self) {
-        let taken = match &self.ours {
-            Ours::Nothing => false,
-            Ours::Queued { .. } => true,
-            Ours::Held(tenure) => tenure.in_use,
-        };
-        let first = self.waiters.front_mut().filter(|_| taken);
-        if let Some(next) = first.and_then(|first| first.next.take()) {
-            let _ = next.send(());
         }
     }
 

@@ -18,8 +18,6 @@ pub(super) struct Waiter {
     pub joined_us: u64,
     pub only_try: bool,
     pub ttl: Duration,
-    /// Told as soon as nobody here is before them.
-    pub next: Option<oneshot::Sender<()>>,
 }
 
 /// What a line is told.

@@ -21,7 +21,7 @@
 //! # Breaks when
 //! It does not keep two holders apart when a holder is paused past its lease: no lock with an
 //! expiry can. It makes that harmless: the fence and the row's version refuse the late write
-//! (`shop::stock::fenced`). A holder that writes without showing its fence is not protected.
+//! (`shop::strategy::fenced`). A holder that writes without showing its fence is not protected.
 //!
 //! A client's time of day decides nothing, Redis's does. Jumps it ahead, leases end early: there
 //! may be two holders until the first one's next renewal, and the fence tells them apart. Jumps it
@@ -89,8 +89,6 @@ pub struct Asking {
     pub ttl: Option<Duration>,
     /// Until when.
     pub until: Instant,
-    /// Told when nobody of this process is before the caller any more and the lock is taken.
-    pub next: Option<oneshot::Sender<()>>,
 }
 
 /// The fenced locks of one process. Cheap to clone.
@@ -139,14 +137,13 @@ impl FencedLocks {
         redis_key: String,
         asking: Asking,
     ) -> Result<Result<Guard, Holder>, Error> {
-        let Asking { wait, ttl, until, next } = asking;
+        let Asking { wait, ttl, until } = asking;
         let (reply, answer) = oneshot::channel();
         let waiter = Waiter {
             reply,
             joined_us: clock::monotonic_us(),
             only_try: wait == Wait::Try,
             ttl: ttl.unwrap_or(self.0.times.ttl),
-            next,
         };
         self.0.send(&redis_key, Message::Join(waiter));
         // Whether it is answered or not: dropping `answer` is what leaves the line.

@@ -275,29 +275,58 @@ impl Redis {
         Ok(keys)
     }
 
-    /// Deletes `key` if its value is `value`; whether it did. Repeating it is harmless.
+    /// Deletes `key` if its value is `value`; returns whether it did. Repeating it is harmless.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// When Redis does not respond.
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, RedisError> {
+        Ok(self.delete_all_if(&[(key, value)]).await? > 0)
+    }
+
+    /// Deletes the keys that have the given values, in one script; returns how many. In a Cluster
+    /// they must share a slot.
+    ///
+    /// # Errors
+    /// When Redis does not respond.
+    pub async fn delete_all_if(
+        &self,
+        locks: &[(impl AsRef<str>, impl AsRef<str>)],
+    ) -> Result<usize, RedisError> {
         let mut call = DELETE_IF.prepare_invoke();
-        call.key(key).arg(value);
+        for (key, value) in locks {
+            call.key(key.as_ref()).arg(value.as_ref());
+        }
         self.invoke(call).await
     }
 
-    /// Gives `key` the full `ttl` again if its value is `value`; whether it did.
+    /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// When Redis does not respond.
     pub async fn renew_if(
         &self,
         key: &str,
         value: &str,
         ttl: Duration,
     ) -> Result<bool, RedisError> {
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Ok(self.renew_all_if(&[(key, value)], ttl).await? > 0)
+    }
+
+    /// Sets the expiry of the keys that have the given values, in one script; returns how many. In
+    /// a Cluster they must share a slot.
+    ///
+    /// # Errors
+    /// When Redis does not respond.
+    pub async fn renew_all_if(
+        &self,
+        locks: &[(impl AsRef<str>, impl AsRef<str>)],
+        ttl: Duration,
+    ) -> Result<usize, RedisError> {
         let mut call = RENEW_IF.prepare_invoke();
-        call.key(key).arg(value).arg(ttl_ms);
+        call.arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        for (key, value) in locks {
+            call.key(key.as_ref()).arg(value.as_ref());
+        }
         self.invoke(call).await
     }
 }
