@@ -12,18 +12,10 @@ use std::fmt::{self, Display};
 
 use crate::scripts::{BLOCK, Mutant, NOBODY, Owner, Redis, Reply, Rules, Times, Verb};
 
+pub use crate::scripts::AS_IT_IS;
+
 /// Owners that one process may have about at once: its own, the next, and those of lost calls.
 const OWNERS: u8 = 3;
-
-/// The scripts and the actor as they are. What is off here was found missing by this model: whoever
-/// mends a script turns it on, and the test that finds it into one that holds.
-pub const AS_IT_IS: Rules = Rules {
-    times: Times { ttl: 2, grant: 2, horizon: 1 },
-    mutant: Mutant::None,
-    try_sees_the_dead: true,
-    again_unless_held: true,
-    release_forgets: true,
-};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum At {
@@ -121,6 +113,12 @@ impl Protocol {
         let times = Times { grant: 1, ..AS_IT_IS.times };
         let rules = Rules { times, ..AS_IT_IS };
         Self { rules, passes: false, ..Self::new(3, 0) }
+    }
+
+    /// With times of which a third is not zero: a lease or a grant that ends soon is not used.
+    pub fn with_margins(self) -> Self {
+        let times = Times { ttl: 4, grant: 3, ..AS_IT_IS.times };
+        Self { rules: Rules { times, ..self.rules }, ..self }
     }
 
     pub fn mutant(mutant: Mutant, faults: u8) -> Self {

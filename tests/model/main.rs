@@ -4,8 +4,9 @@
 //! in a million runs is met here every time, and the shortest way to it is printed. Each promise
 //! comes with *mutants*, rules with one thing left out, and the walk must find what that breaks.
 //!
-//! It proves things about the machines. That the machines are what `src/` does is a matter of
-//! reading them side by side, and of the tests in `tests/lock` and `tests/it`.
+//! It proves things about the machines. The scripts are compared with their machine by
+//! `tests/lock/differential.rs`; that the others are what `src/` does is a matter of reading them
+//! side by side, and of the tests in `tests/lock` and `tests/it`.
 //!
 //! The walker is a few dozen lines of our own and not the crate `stateright`: its `eventually` does
 //! not look into cycles, which is where a waiter starves, and the walks from every reachable state
@@ -15,8 +16,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod actor;
+mod database;
+mod engine;
 mod protocol;
+mod resolve;
 mod scripts;
+mod strategy;
+mod unknown;
 mod waiting;
 mod writes;
 

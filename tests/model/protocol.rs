@@ -241,6 +241,17 @@ fn two_processes() {
     holds("two processes, one fault", &protocol);
 }
 
+/// The actor does not use a lease, nor a granted lock, of which less than a third is left.
+#[test]
+fn two_processes_with_margins() {
+    let protocol = Protocol::new(2, 0).with_margins();
+    let times = protocol.rules.times;
+    assert!(times.grant / 3 > 0 && times.ttl / 3 > 0 && times.grant < times.ttl);
+    holds("margins, no fault but time", &protocol);
+    let protocol = Protocol { passes: false, letters: 0, ..Protocol::new(2, 1) };
+    holds("margins, one fault", &protocol.with_margins());
+}
+
 #[test]
 fn three_processes() {
     holds("three processes, no fault but time", &Protocol::of_three());

@@ -197,6 +197,12 @@ fn every_waiter_of_two_gets_the_lock_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn every_waiter_gets_the_lock_with_margins() {
+    let protocol = Protocol { passes: false, letters: 0, ..Protocol::new(2, 0) };
+    everybody_is_served(&protocol.with_margins());
+}
+
+#[test]
 fn every_waiter_of_three_gets_the_lock_and_nothing_is_left_behind() {
     everybody_is_served(&Protocol { passes: false, ..Protocol::new(3, 0) });
 }

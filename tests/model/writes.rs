@@ -9,7 +9,7 @@
 //! - what the fence adds: accepted writes come in the order of their fences, and a holder that
 //!   comes after a later one is told *stale*, though the row stands as it read it. One that was
 //!   overtaken and still writes first is let through, and the later one reads again;
-//! - after a flush, whoever holds the lock in Redis gets its sale done by itself (`heal`).
+//! - after a flush, whoever holds the lock in Redis gets its sale done by itself (`raise_fence`).
 //!
 //! Not proven: that Postgres compares and writes in one step, and that a trigger raises the version
 //! with every change. Those are Postgres's promises, tested in `tests/it`.
@@ -21,7 +21,7 @@ use crate::{Machine, Steps, breaks, explore, holds};
 const STOCK: i8 = 9;
 /// The number that the row and the first Redis know at the start, so that a flush is felt.
 const FENCE: u8 = 2;
-/// As in `shop::errand`.
+/// `MAX_RAISES` of `shop::engine::locks`.
 const HEALINGS: u8 = 3;
 
 /// What a write demands of the row.

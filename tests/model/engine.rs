@@ -1,0 +1,403 @@
+//! A command from the lock to the response, in the steps that a fault can come between.
+//!
+//! Each process executes one request: it acquires the lock, reads the row and its key records,
+//! sends one guarded write, and reports each key as done or not done. The lock is as bad as it can
+//! be: a lease ends at any moment, replies of Redis arrive at any time later, a flush forgets the
+//! lock and its fences. Locks of idempotency keys do not exist here: duplicates run side by side.
+//! After a write was sent the connection may be lost, and the process must resolve the outcome. A
+//! process that does nothing more is one that crashed.
+//!
+//! Checked in every state: no lost update; each key is executed at most once; a key that was
+//! reported done is done; a key that was reported not done is not written by that request, before
+//! the report or after it. Tests: `unknown` and `strategy`.
+
+use crate::actor::Step;
+use crate::database::{Begun, Database, Guard, Keys, Late, Row, Write, sold};
+use crate::resolve::{Resolution, look_up};
+use crate::{Machine, Steps};
+
+const STOCK: i8 = 9;
+/// What the row and Redis know at the start, so that a flush makes a difference.
+const FENCE: u8 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum At {
+    Idle,
+    /// Redis has granted the lock; the reply is on its way.
+    Granted,
+    /// It believes that it holds the lock.
+    Locked,
+    Read(Row),
+    /// The write is sent, and has not begun.
+    Sent(Write),
+    Running,
+    /// The row has a larger fence.
+    Stale,
+    /// Redis has raised its fence; the reply is on its way.
+    Raised,
+    /// The connection is lost or timed out.
+    Unknown,
+    /// Has looked up already, and waits for the row (in two mutants).
+    Invalidating,
+    Invalidated,
+    /// As far as it knows, what is pending was not written.
+    NotWritten,
+    Finished,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Process {
+    pub at: At,
+    pub fence: u8,
+    pub attempts: u8,
+    /// Keys that it does not know to be done. The others are reported done.
+    pub pending: Keys,
+    /// Whether it reported what is pending as not done.
+    pub failed: bool,
+    /// Whether its client ordered once more, with another key.
+    pub reordered: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    pub database: Database,
+    pub processes: Vec<Process>,
+    /// Who holds the lock according to Redis.
+    pub lock: Option<usize>,
+    pub fences: u8,
+    pub faults: u8,
+    pub flushes: u8,
+}
+
+pub struct Engine {
+    /// The idempotency keys of each process.
+    pub keys: Vec<Keys>,
+    pub guard: Guard,
+    pub resolution: Resolution,
+    /// Whether writes happen under a lock in Redis; otherwise by version alone.
+    pub locks: bool,
+    /// Reads after which a process gives up, and as many raised fences.
+    pub attempts: u8,
+    /// Whether the write is committed by a statement of its own.
+    pub explicit: bool,
+    /// Connections that may be lost.
+    pub faults: u8,
+    pub flushes: u8,
+    /// Whether key records are unique.
+    pub unique: bool,
+    /// Whether the read covers the key records; otherwise they were looked up long before.
+    pub reads_keys: bool,
+    /// Whether Redis raises the fence of a holder to the row's.
+    pub raises: bool,
+    /// Whether a client orders once more, with another key, what was reported not done. What is
+    /// checked then is that it does not get both.
+    pub reorders: bool,
+}
+
+pub type Moves = Vec<(&'static str, State)>;
+
+impl Engine {
+    /// Autocommit by version, without a lock.
+    pub fn by_version(keys: &[Keys], resolution: Resolution) -> Self {
+        Self {
+            keys: keys.to_vec(),
+            guard: Guard::Version,
+            resolution,
+            locks: false,
+            attempts: 2,
+            faults: 2,
+            flushes: 0,
+            explicit: false,
+            unique: true,
+            reads_keys: true,
+            raises: true,
+            reorders: false,
+        }
+    }
+
+    /// The default strategy.
+    pub fn fenced(keys: &[Keys]) -> Self {
+        let by_version = Self::by_version(keys, Resolution::Invalidate);
+        Self { guard: Guard::VersionAndFence, locks: true, flushes: 1, ..by_version }
+    }
+
+    fn fresh(&self, who: usize, reordered: bool) -> Process {
+        let at = if self.locks { At::Idle } else { At::Locked };
+        let pending = if reordered { 0b1_0000 << who } else { self.keys[who] };
+        Process { at, fence: 0, attempts: self.attempts, pending, failed: false, reordered }
+    }
+
+    /// A request's number. Those of one client are equal modulo the number of processes.
+    fn request(&self, who: usize, reordered: bool) -> u8 {
+        u8::try_from(who + usize::from(reordered) * self.keys.len()).unwrap()
+    }
+
+    /// What a process does of its own accord.
+    pub fn acts(&self, state: &State, who: usize) -> Moves {
+        let process = state.processes[who];
+        let mut moves = Vec::new();
+        let to = |at| state.with(who, Process { at, ..process });
+        match process.at {
+            At::Granted => moves.push(("hear the grant", to(At::Locked))),
+            At::Raised => moves.push(("hear the raised fence", to(At::Locked))),
+            At::Sent(_) | At::Running => {}
+            At::Idle => moves.extend(self.acquire(state, who)),
+            At::Locked => moves.push(("read", self.read(state, who))),
+            At::Read(read) => {
+                let request = self.request(who, process.reordered);
+                let (keys, fence) = (process.pending, process.fence);
+                let sent = At::Sent(Write { request, keys, read, fence });
+                moves.push(("send the write of", to(sent)));
+            }
+            At::Stale => moves.push(self.raise_or_fail(state, who)),
+            At::Unknown | At::Invalidating | At::Invalidated => {
+                moves.extend(self.resolve(state, who));
+            }
+            At::NotWritten => {
+                moves.push(("report not done", fail(state, who)));
+                moves.extend((process.attempts > 0).then(|| ("retry", to(At::Locked))));
+            }
+            At::Finished => {
+                if state.lock == Some(who) {
+                    let mut next = state.clone();
+                    next.lock = None;
+                    moves.push(("release", next));
+                }
+                if self.reorders && process.failed {
+                    moves.push(("order again", state.with(who, self.fresh(who, true))));
+                }
+            }
+        }
+        moves
+    }
+
+    fn acquire(&self, state: &State, who: usize) -> Option<(&'static str, State)> {
+        if state.lock.is_some() {
+            return None;
+        }
+        let mut next = state.clone();
+        next.fences += 1;
+        next.lock = Some(who);
+        next.processes[who] =
+            Process { at: At::Granted, fence: next.fences, ..state.processes[who] };
+        Some(("grant", next))
+    }
+
+    /// The row and the key records, in one snapshot.
+    fn read(&self, state: &State, who: usize) -> State {
+        let mut next = state.clone();
+        let process = &mut next.processes[who];
+        if self.reads_keys {
+            process.pending &= !state.database.recorded();
+        }
+        if process.pending == 0 {
+            process.at = At::Finished;
+        } else if process.attempts == 0 {
+            return fail(&next, who);
+        } else {
+            process.attempts -= 1;
+            process.at = At::Read(state.database.row);
+        }
+        next
+    }
+
+    /// Stale. If Redis still knows us, it has lost its fences: they are raised to the row's.
+    fn raise_or_fail(&self, state: &State, who: usize) -> (&'static str, State) {
+        if !self.raises || state.lock != Some(who) {
+            return ("report not done", fail(state, who));
+        }
+        let mut next = state.clone();
+        next.fences = next.fences.max(next.database.row.fence) + 1;
+        next.processes[who].fence = next.fences;
+        next.processes[who].at = At::Raised;
+        ("raise the fence of", next)
+    }
+
+    /// The server's part of a write that its process waits for, and the loss of the connection.
+    pub fn write(&self, state: &State, who: usize) -> Moves {
+        let mut moves = Vec::new();
+        let lost = |late: Option<Write>| {
+            let mut next = state.clone();
+            next.faults -= 1;
+            next.processes[who].at = At::Unknown;
+            late.into_iter().for_each(|write| next.database.send_late(Late::Write(write)));
+            ("lose the connection of", next)
+        };
+        match state.processes[who].at {
+            At::Sent(write) => {
+                if state.database.running.is_none() {
+                    let mut next = state.clone();
+                    let begun = next.database.begin(write, self.guard, self.unique);
+                    next.processes[who].at = match begun {
+                        Begun::Running => At::Running,
+                        Begun::Stale => At::Stale,
+                        Begun::Moved | Begun::Duplicate => At::Locked,
+                    };
+                    if begun == Begun::Duplicate {
+                        next = look_up(&next, who, At::Locked);
+                    }
+                    moves.push(("begin the write of", next));
+                }
+                // In an explicit transaction the commit was not sent, and never will be.
+                if state.faults > 0 && !self.explicit {
+                    moves.push(lost(Some(write)));
+                }
+            }
+            At::Running => {
+                let mut next = state.clone();
+                next.database.commit();
+                next.processes[who].at = At::Finished;
+                next.processes[who].pending = 0;
+                moves.push(("commit the write of", next));
+                moves.extend((state.faults > 0).then(|| lost(None)));
+            }
+            _ => {}
+        }
+        moves
+    }
+
+    /// Statements that no process waits for.
+    fn late(&self, state: &State) -> Steps<Step, State> {
+        let mut steps = Vec::new();
+        let awaited = |who: usize| state.processes[who].at == At::Running;
+        if let Some(write) = state.database.running {
+            let who = usize::from(write.request) % self.keys.len();
+            if !awaited(who) {
+                let (mut committed, mut rolled_back) = (state.clone(), state.clone());
+                committed.database.commit();
+                rolled_back.database.running = None;
+                steps.push((Step("commit the late write of", who), Ok(committed)));
+                steps.push((Step("roll back the late write of", who), Ok(rolled_back)));
+            }
+            return steps;
+        }
+        for (at, statement) in state.database.late.iter().enumerate() {
+            let mut next = state.clone();
+            next.database.late.remove(at);
+            let step = match *statement {
+                Late::Invalidate => {
+                    next.database.invalidate();
+                    Step("invalidate late, number", at)
+                }
+                Late::Write(write) => {
+                    next.database.begin(write, self.guard, self.unique);
+                    let who = usize::from(write.request) % self.keys.len();
+                    Step("begin the late write of", who)
+                }
+            };
+            steps.push((step, Ok(next)));
+        }
+        steps
+    }
+
+    fn lock_faults(&self, state: &State) -> Steps<Step, State> {
+        let mut steps = Vec::new();
+        if let Some(holder) = state.lock {
+            let mut next = state.clone();
+            next.lock = None;
+            steps.push((Step("expire the lease of", holder), Ok(next)));
+        }
+        if state.flushes > 0 && state.fences > 0 {
+            let mut next = state.clone();
+            (next.lock, next.fences) = (None, 0);
+            next.flushes -= 1;
+            steps.push((Step("flush Redis", 0), Ok(next)));
+        }
+        steps
+    }
+
+    fn broken_report(&self, state: &State) -> Option<String> {
+        for (who, process) in state.processes.iter().enumerate() {
+            let done = self.fresh(who, process.reordered).pending & !process.pending;
+            if done & !state.database.recorded() != 0 {
+                return Some(format!("{} reported done what is not done", who + 1));
+            }
+            let request = self.request(who, process.reordered);
+            let own = |(key, by): &(Keys, u8)| *by == request && process.pending & key != 0;
+            if process.failed && state.database.records.iter().any(own) {
+                return Some(format!("{} reported not done what is done", who + 1));
+            }
+        }
+        None
+    }
+
+    /// Lets a new process execute the first one's keys after the last fault, and then everything
+    /// that is late. The state after that.
+    pub fn retried(&self, state: &State) -> State {
+        let mut now = state.clone();
+        now.database.commit();
+        (now.lock, now.faults, now.flushes) = (None, 0, 0);
+        now.processes = vec![Process { attempts: 3, ..self.fresh(0, false) }];
+        while now.processes[0].at != At::Finished {
+            let mut moves = self.acts(&now, 0);
+            moves.extend(self.write(&now, 0));
+            now = moves.swap_remove(0).1;
+        }
+        for statement in std::mem::take(&mut now.database.late) {
+            if let Late::Write(write) = statement {
+                now.database.begin(write, self.guard, self.unique);
+                now.database.commit();
+            }
+        }
+        now
+    }
+}
+
+fn fail(state: &State, who: usize) -> State {
+    state.with(who, Process { at: At::Finished, failed: true, ..state.processes[who] })
+}
+
+impl State {
+    pub fn with(&self, who: usize, process: Process) -> Self {
+        let mut next = self.clone();
+        next.processes[who] = process;
+        next
+    }
+}
+
+impl Machine for Engine {
+    type State = State;
+    type Step = Step;
+
+    fn start(&self) -> State {
+        let row = Row { stock: STOCK, version: 0, fence: FENCE };
+        let database = Database { row, records: Vec::new(), running: None, late: Vec::new() };
+        let processes = (0..self.keys.len()).map(|who| self.fresh(who, false)).collect();
+        let (faults, flushes) = (self.faults, self.flushes);
+        State { database, processes, lock: None, fences: FENCE, faults, flushes }
+    }
+
+    fn next(&self, state: &State) -> Steps<Step, State> {
+        let mut steps = Vec::new();
+        for who in 0..state.processes.len() {
+            let moves = self.acts(state, who).into_iter().chain(self.write(state, who));
+            steps.extend(moves.map(|(name, next)| (Step(name, who), Ok(next))));
+        }
+        steps.extend(self.late(state));
+        steps.extend(self.lock_faults(state));
+        steps
+    }
+
+    fn broken(&self, state: &State) -> Option<String> {
+        let records = &state.database.records;
+        let lost = sold_by(records) - (STOCK - state.database.row.stock);
+        if lost != 0 {
+            return Some(format!("a lost update: {lost} of {} sales", records.len()));
+        }
+        if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Some("a key was executed twice".to_owned());
+        }
+        if !self.reorders {
+            return self.broken_report(state);
+        }
+        let client = |request: u8| usize::from(request) % self.keys.len();
+        let mut clients: Vec<usize> = records.iter().map(|(_, by)| client(*by)).collect();
+        clients.sort_unstable();
+        let twice = clients.windows(2).any(|pair| pair[0] == pair[1]);
+        twice.then(|| "a client has its order twice".to_owned())
+    }
+}
+
+fn sold_by(records: &[(Keys, u8)]) -> i8 {
+    records.iter().map(|(key, _)| sold(*key)).sum()
+}

@@ -1,0 +1,79 @@
+//! The default strategy from end to end: lock, fence, guarded write, key records, resolution.
+//!
+//! Two or three holders, with the same idempotency key, different ones, or a batch of both, while
+//! leases end, replies are late, connections are lost and Redis is flushed with its fences. Holds
+//! over all interleavings; what each part contributes is shown by leaving it out.
+
+use crate::database::Guard;
+use crate::engine::{At, Engine};
+use crate::resolve::Resolution;
+use crate::{breaks, explore, holds};
+
+const ONE: u8 = 0b01;
+const OTHER: u8 = 0b10;
+const BATCH: u8 = ONE | OTHER;
+
+#[test]
+fn two_holders_keep_every_promise() {
+    for keys in [[ONE, ONE], [ONE, OTHER], [BATCH, ONE], [BATCH, BATCH]] {
+        holds(&format!("two holders, keys {keys:?}"), &Engine::fenced(&keys));
+    }
+}
+
+#[test]
+fn three_holders_keep_every_promise() {
+    let engine = Engine { attempts: 1, faults: 1, ..Engine::fenced(&[ONE, OTHER, ONE]) };
+    holds("three holders", &engine);
+}
+
+/// The key records guard a second time what the version guards: a read of both, or a unique key.
+#[test]
+fn either_guard_of_a_key_suffices() {
+    for (unique, reads_keys) in [(false, true), (true, false)] {
+        let engine = Engine { unique, reads_keys, ..Engine::fenced(&[ONE, ONE]) };
+        holds(&format!("unique: {unique}, reads keys: {reads_keys}"), &engine);
+    }
+}
+
+#[test]
+fn each_part_left_out_breaks_a_promise() {
+    let same = || Engine::fenced(&[ONE, ONE]);
+    let different = || Engine::fenced(&[ONE, OTHER]);
+    let fence_alone = Engine { guard: Guard::Fence, faults: 0, ..different() };
+    breaks("no version", &fence_alone, "a lost update");
+    let late_lookup = Engine { unique: false, reads_keys: false, faults: 0, ..same() };
+    breaks("no unique key", &late_lookup, "a key was executed twice");
+    for resolution in [Resolution::LookUp, Resolution::LookUpFirst, Resolution::InOneStatement] {
+        let engine = Engine { resolution, ..different() };
+        breaks(&format!("{resolution:?}"), &engine, "reported not done what is done");
+    }
+}
+
+/// From every state: after the last fault a retry of the key finishes it, once and for all.
+#[test]
+fn retry_of_a_key_finishes_it() {
+    let engine = Engine::fenced(&[ONE, OTHER]);
+    let explored = explore(&engine).unwrap();
+    for state in &explored.states {
+        let retried = engine.retried(state);
+        assert!(!retried.processes[0].failed, "{state:?}");
+        let written = retried.database.records.iter().filter(|(key, _)| *key == ONE);
+        assert_eq!(written.count(), 1, "{state:?}");
+    }
+    println!("retried from {} states", explored.states.len());
+}
+
+#[test]
+fn fences_that_are_not_raised_shut_holders_out() {
+    let engine = Engine { raises: false, faults: 0, ..Engine::fenced(&[ONE, OTHER]) };
+    let explored = explore(&engine).unwrap();
+    let shut_out = |engine: &Engine| {
+        explored.states.iter().filter(|state| engine.retried(state).processes[0].failed).count()
+    };
+    assert!(shut_out(&engine) > 0);
+    assert_eq!(shut_out(&Engine::fenced(&[ONE, OTHER])), 0);
+    // The walk with raising comes there at all: a holder hears of a larger number.
+    let raising = explore(&Engine::fenced(&[ONE, OTHER])).unwrap();
+    let raised = |at: At| at == At::Raised;
+    assert!(raising.states.iter().any(|state| state.processes.iter().any(|p| raised(p.at))));
+}
