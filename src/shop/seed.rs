@@ -3,9 +3,12 @@
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::catalog::{self, Item, ItemKind};
-use super::stock::{self, Origin};
-use super::{Error, Key, payments, users};
+use super::failure::Error;
+use super::model::Item;
+use super::query::catalog;
+use super::store::accounts::open_balance;
+use super::store::items::{self, ItemKind};
+use super::users;
 use crate::db::Pool;
 
 /// Name, and whether an admin. The password is the name.
@@ -49,22 +52,12 @@ pub async fn seed(pool: &Pool) -> Result<bool, Error> {
     let request_id = Uuid::now_v7();
     for ((name, admin), hash) in USERS.into_iter().zip(hashes) {
         let Some(user) = users::insert(&mut tx, name, &hash, admin).await? else { continue };
-        payments::record_top_up(&mut tx, user, Key::mint().as_str(), OPENING_BALANCE_CENTS).await?;
-        // The table is locked against other seeders and nobody else knows these users: a row lock
-        // is plenty.
-        let Some(strategy) = stock::Strategy::named("row-lock") else { continue };
-        let guards = crate::lock::Guards::default();
-        let Some(reading) = stock::read_balance(&mut tx, strategy, user).await? else { continue };
-        let origin = Origin { reason: "top-up", order: None, request_id };
-        let exclusion = strategy.exclusion(&guards);
-        stock::write_balance(&mut tx, strategy, &exclusion, reading, OPENING_BALANCE_CENTS, origin)
-            .await?
-            .map_err(|_| Error::Bug("an opening balance fell short".to_owned()))?;
+        open_balance(&mut tx, user, OPENING_BALANCE_CENTS, request_id).await?;
     }
     for (sku, name, price_cents, stock, limit_per_user) in ITEMS {
         let sku = catalog::known(sku.to_owned())?;
         let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user };
-        catalog::open(&mut tx, &item, ItemKind::Shop, request_id).await?;
+        items::insert(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
     tx.commit().await?;
     Ok(true)

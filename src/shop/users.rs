@@ -18,7 +18,8 @@ use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{Answer, Error, Outcome, Refusal, Shop, UserId};
+use super::failure::{Error, Failure, Rejection, StoredResponse};
+use super::{Shop, UserId};
 use crate::db::{self, Pool};
 
 /// How long a session lasts, in days.
@@ -90,13 +91,17 @@ pub struct Caller {
 ///
 /// # Errors
 /// Postgres's.
-pub async fn create(pool: &Pool, credentials: Credentials, admin: bool) -> Result<Outcome, Error> {
-    if let Some(refusal) = impossible(&credentials) {
-        return Ok(Outcome::Refused(refusal));
+pub async fn create(
+    pool: &Pool,
+    credentials: Credentials,
+    admin: bool,
+) -> Result<StoredResponse, Failure> {
+    if let Some(rejection) = impossible(&credentials) {
+        return Err(rejection.into());
     }
     if credentials.user.starts_with(LAB_NAMES) {
         let why = format!("names that begin with {LAB_NAMES} are the lab's");
-        return Ok(Outcome::Refused(Refusal::Invalid("user".into(), why)));
+        return Err(Rejection::Invalid("user".into(), why).into());
     }
     let hash = hash_apart(credentials.password).await?;
     let mut connection = pool.acquire().await?;
@@ -104,12 +109,12 @@ pub async fn create(pool: &Pool, credentials: Credentials, admin: bool) -> Resul
     match insert(&mut tx, &credentials.user, &hash, admin).await? {
         Some(id) => {
             tx.commit().await?;
-            Ok(Outcome::Done(Answer::json(201, &Created { id, user: credentials.user })?))
+            Ok(StoredResponse::json(201, &Created { id, user: credentials.user })?)
         }
         None => {
             tx.rollback().await?;
             let what = format!("there is a user {}", credentials.user);
-            Ok(Outcome::Refused(Refusal::Exists(what)))
+            Err(Rejection::Exists(what).into())
         }
     }
 }
@@ -295,13 +300,13 @@ pub fn could_be_a_name(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
 }
 
-fn impossible(credentials: &Credentials) -> Option<Refusal> {
+fn impossible(credentials: &Credentials) -> Option<Rejection> {
     if !could_be_a_name(&credentials.user) {
         let why = format!("1 to {LONGEST_NAME} of a-z, 0-9, dot, dash and underscore");
-        return Some(Refusal::Invalid("user".into(), why));
+        return Some(Rejection::Invalid("user".into(), why));
     }
     if !(3..=256).contains(&credentials.password.chars().count()) {
-        return Some(Refusal::Invalid("password".into(), "3 to 256 characters".to_owned()));
+        return Some(Rejection::Invalid("password".into(), "3 to 256 characters".to_owned()));
     }
     None
 }

@@ -1,7 +1,11 @@
 //! Every check of the shop's books, one statement each.
 //!
 //! A check is a query for culprits: it holds when the query finds none. Each stands for a way the
-//! books could be forged, and `tests/audit.rs` forges them all.
+//! books could be forged, and `tests/it/audit.rs` forges them all.
+//!
+//! A ledger is ordered by `(sku, version, seq)`, or `(user_id, version, seq)`. `seq` alone is not an
+//! order: a statement may take its number before another one that commits first. It only orders
+//! entries of the same version (forks). The opening entry has version 0.
 
 use sqlx::{PgConnection, Row as _};
 
@@ -34,7 +38,8 @@ const RULES: [Rule; 20] = [
         holds: "no item was promised that did not exist",
         culprits: "
             select format('%s: %s units that never existed', sku, -min(running)) from (
-                select l.sku, sum(l.delta) over (partition by l.sku order by l.seq) as running
+                select l.sku, sum(l.delta) over (partition by l.sku
+                                                  order by l.version, l.seq) as running
                   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
              group by sku having min(running) < 0 order by sku",
     },
@@ -48,9 +53,11 @@ const RULES: [Rule; 20] = [
                                previous, before) end,
                           case when after <> before + delta then format(
                                'it says that %s and %s make %s', before, delta, after) end) from (
-                select l.*, lag(l.after, 1, 0::bigint) over (partition by l.sku order by l.seq) as previous
+                select l.sku, l.seq, l.version, l.before, l.delta, l.after,
+                       lag(l.after, 1, 0::bigint) over (partition by l.sku
+                                                        order by l.version, l.seq) as previous
                   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
-             where before <> previous or after <> before + delta order by sku, seq",
+             where before <> previous or after <> before + delta order by sku, version, seq",
     },
     Rule {
         name: "stock-forks",
@@ -67,18 +74,19 @@ const RULES: [Rule; 20] = [
         culprits: "
             select format('%s: %s opening entries, the first entry says %s', i.sku,
                           count(*) filter (where l.reason = 'opening'),
-                          (array_agg(l.reason order by l.seq))[1])
+                          (array_agg(l.reason order by l.version, l.seq))[1])
               from items i left join stock_ledger l on l.sku = i.sku
              where i.kind = 'shop' group by i.sku
             having count(*) filter (where l.reason = 'opening') <> 1
-                or (array_agg(l.reason order by l.seq))[1] <> 'opening' order by 1",
+                or (array_agg(l.reason order by l.version, l.seq))[1] <> 'opening' order by 1",
     },
     Rule {
         name: "order-lines",
         holds: "every line took its units once, and gave them back once if its order was undone",
         culprits: "
             select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
-                          coalesce(string_agg(e.reason || ' ' || e.delta, ', ' order by e.seq), 'none'))
+                          coalesce(string_agg(e.reason || ' ' || e.delta, ', '
+                                              order by e.version, e.seq), 'none'))
               from order_lines l
               join orders o on o.id = l.order_id
               join items i on i.sku = l.sku and i.kind = 'shop'
@@ -116,7 +124,8 @@ const RULES: [Rule; 20] = [
             select format('order %s, %s: it made %s for its buyer, and the limit was %s', order_id,
                           sku, held, limit_per_user) from (
                 select l.order_id, l.sku, l.limit_per_user, e.reason,
-                       -sum(e.delta) over (partition by l.sku, o.user_id order by e.seq) as held
+                       -sum(e.delta) over (partition by l.sku, o.user_id
+                                          order by e.version, e.seq) as held
                   from order_lines l
                   join orders o on o.id = l.order_id
                   join items i on i.sku = l.sku and i.kind = 'shop'
@@ -138,7 +147,7 @@ const RULES: [Rule; 20] = [
              where i.sku is null
                 or i.kind = 'shop' and l.order_id is null
                and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
-             order by e.seq",
+             order by e.sku, e.version, e.seq",
     },
     Rule {
         name: "order-references",
@@ -170,7 +179,8 @@ const RULES: [Rule; 20] = [
         holds: "every order has exactly the payment and the refund that its status says",
         culprits: "
             select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
-                          coalesce(string_agg(e.reason || ' ' || e.delta, ', ' order by e.seq), 'none'))
+                          coalesce(string_agg(e.reason || ' ' || e.delta, ', '
+                                              order by e.user_id, e.version, e.seq), 'none'))
               from orders o
               join accounts a on a.user_id = o.user_id and a.kind = 'shop'
               left join balance_ledger e on e.order_id = o.id
@@ -200,7 +210,7 @@ const RULES: [Rule; 20] = [
               left join orders o on o.id = e.order_id
              where (e.order_id is null) <> (e.reason = 'top-up')
                 or o.user_id is distinct from e.user_id and e.order_id is not null
-             order by e.seq",
+             order by u.name, e.version, e.seq",
     },
     Rule {
         name: "counted-apart",
@@ -240,12 +250,13 @@ const RULES: [Rule; 20] = [
                           case when after <> before + delta then format(
                                'it says that %s and %s cents make %s', before, delta, after)
                                end) from (
-                select l.*, lag(l.after, 1, 0::bigint) over (partition by l.user_id order by l.seq)
-                            as previous
+                select l.user_id, l.seq, l.version, l.before, l.delta, l.after,
+                       lag(l.after, 1, 0::bigint) over (partition by l.user_id
+                                                        order by l.version, l.seq) as previous
                   from balance_ledger l
                   join accounts a on a.user_id = l.user_id and a.kind = 'shop') chain
               join users u on u.id = chain.user_id
-             where before <> previous or after <> before + delta order by seq",
+             where before <> previous or after <> before + delta order by u.name, version, seq",
     },
     Rule {
         name: "balance-forks",
@@ -304,26 +315,28 @@ const RULES: [Rule; 20] = [
     },
 ];
 
-/// The answers that were stored, held against the orders they speak of.
-const ANSWERS: Rule = Rule {
+/// Key records, held against the orders that were placed with them. The response of an old one is
+/// purged; the record stays.
+const KEY_RECORDS: Rule = Rule {
     name: "answers",
-    holds: "every stored answer speaks of an order that is there",
+    holds: "every order has its key record, and every stored response its order",
     culprits: "
-        select format('key %s of user %s: %s', i.key, i.user_id,
-                      case when o.id is null then 'no order has it'
-                           else 'the answer is not about order ' || o.id end)
-          from idempotency i
-          left join orders o on o.user_id = i.user_id and o.token = i.key
-         where i.path = '/api/orders'
-           and (i.body is null or o.id is null
-                or position(convert_to('\"id\":\"' || o.id || '\"', 'UTF8') in i.body) = 0)
+        select case when i.key is null then format('order %s has no key record', o.id)
+                    else format('key %s of user %s: %s', i.key, i.user_id,
+                                case when o.id is null then 'no order has it'
+                                     else 'the answer is not about order ' || o.id end) end
+          from (select * from idempotency where path = '/api/orders') as i
+          full join orders o on o.user_id = i.user_id and o.token = i.key
+         where i.key is null or o.id is null or i.order_id is distinct from o.id
+            or i.body is not null
+               and position(convert_to('\"id\":\"' || o.id || '\"', 'UTF8') in i.body) = 0
          order by 1",
 };
 
 /// Runs them all in the caller's snapshot.
 pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
     let mut checks = Vec::with_capacity(RULES.len() + 1);
-    for rule in RULES.iter().chain([&ANSWERS]) {
+    for rule in RULES.iter().chain([&KEY_RECORDS]) {
         let rows = sqlx::query(rule.culprits).fetch_all(&mut *tx).await?;
         let culprits: Vec<String> =
             rows.iter().map(|row| row.try_get(0).map(with_minus)).collect::<Result<_, _>>()?;

@@ -7,7 +7,8 @@
 //! Cost: what came by hand is found by index; what was sold is one pass over the lines of orders
 //! that are pending or paid.
 
-use super::super::{Error, Shop, Sku, catalog};
+use crate::shop::query::catalog;
+use crate::shop::{Error, Shop, Sku};
 
 /// The books of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]

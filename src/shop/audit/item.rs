@@ -55,10 +55,11 @@ impl ItemAudit {
 pub(super) async fn of(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let row = sqlx::query!(
         r#"with chain as (
-               select seq, before, delta, after, reason, order_id,
-                      lag(after, 1, 0) over (order by seq) as previous,
-                      sum(delta) over (order by seq) as running
+               select before, delta, after, reason, order_id,
+                      lag(after, 1, 0) over chain as previous,
+                      sum(delta) over chain as running
                  from stock_ledger where sku = $1
+               window chain as (order by version, seq)
            ), ledger as (
                select coalesce(sum(delta), 0)::bigint as total,
                       coalesce(sum(delta) filter (where reason = 'opening'), 0)::bigint as opening,

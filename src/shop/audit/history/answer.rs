@@ -3,8 +3,7 @@
 use serde::Deserialize;
 
 use super::{Asked, Change, Outcome};
-use crate::shop::orders::{self, Order};
-use crate::shop::payments::Paid;
+use crate::shop::model::{self, Order, Paid};
 use crate::shop::{OrderId, UserId};
 
 /// The parts of a problem that matter here.
@@ -59,8 +58,8 @@ impl Outcome {
     }
 }
 
-fn changed(key: String, change: orders::Change) -> Change {
-    let orders::Change { before, delta, after } = change;
+fn changed(key: String, change: model::Change) -> Change {
+    let model::Change { before, delta, after } = change;
     Change { key, before, delta, after }
 }
 

@@ -1,4 +1,4 @@
-//! Each value's chain of entries, in the order of `seq`: I1, I2, I3, I7 and I8.
+//! Each value's chain of entries, ordered by `(version, seq)`: I1, I2, I3, I7 and I8.
 
 use super::report::{Findings, Rule, named};
 use super::{Entry, Ledger, Observation, Value};
@@ -26,7 +26,7 @@ impl Window {
 pub(super) struct Chain<'a> {
     pub key: &'a str,
     pub value: Value,
-    /// Their places in the ledger's list, by `seq`.
+    /// Their places in the ledger's list, ordered by `(version, seq)`.
     pub entries: Vec<usize>,
     /// When, at the earliest, an entry can have taken effect after all before it; it rises.
     pub earliest: Vec<u64>,
@@ -42,7 +42,10 @@ pub(super) fn check<'a>(
     findings: &mut Findings,
 ) -> Vec<Chain<'a>> {
     let mut places: Vec<usize> = (0..ledger.entries.len()).collect();
-    let order = |place: usize| (&ledger.entries[place].key, ledger.entries[place].seq);
+    let order = |place: usize| {
+        let Entry { key, version, seq, .. } = &ledger.entries[place];
+        (key, *version, *seq)
+    };
     findings.sort(&mut places, |a, b| order(*a).cmp(&order(*b)));
     let mut groups = places
         .chunk_by(|a, b| ledger.entries[*a].key == ledger.entries[*b].key)
@@ -99,10 +102,10 @@ fn links(ledger: &Ledger, chain: &Chain<'_>, findings: &mut Findings) {
             let text = format!("{told}: it does not add up");
             findings.add(Rule::Break, vec![*seq], vec![], text);
         }
-        if let Some(p) = last.filter(|p| p.version >= *version || p.seq == *seq) {
+        if let Some(p) = last.filter(|p| p.version == *version) {
             let text = format!(
-                "{told}: entry {} read version {}, so this one should have read a later one",
-                p.seq, p.version
+                "{told}: entry {} read the same version, and this one should have read a later one",
+                p.seq
             );
             findings.add(Rule::Fork, both(last, *seq), vec![], text);
         }

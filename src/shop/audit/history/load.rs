@@ -54,7 +54,7 @@ async fn stock(tx: &mut PgConnection, skus: &[String]) -> Result<Ledger, Error> 
         .await?;
     let rows = sqlx::query!(
         "select sku, seq, before, delta, after, version, fence, order_id, reason, request_id
-           from stock_ledger where sku = any($1) order by sku, seq",
+           from stock_ledger where sku = any($1) order by sku, version, seq",
         skus,
     )
     .fetch_all(tx)
@@ -72,7 +72,7 @@ async fn money(tx: &mut PgConnection, users: &[uuid::Uuid]) -> Result<Ledger, Er
             .await?;
     let rows = sqlx::query!(
         "select user_id, seq, before, delta, after, version, fence, order_id, reason, request_id
-           from balance_ledger where user_id = any($1) order by user_id, seq",
+           from balance_ledger where user_id = any($1) order by user_id, version, seq",
         users,
     )
     .fetch_all(tx)

@@ -3,14 +3,14 @@
 //! The other checks of the audit ask whether the books agree with themselves. This one asks whether
 //! they agree with what was *said* to people, and when: it reads a history of requests as clients
 //! saw them ([`Observation`]) and the books afterwards ([`Books`]), and says what can't be. The
-//! version order is in the ledger (`seq`), so nothing is searched: O(n log n) in entries,
-//! orders and observations together, and exact all the same.
+//! version order is in the ledger (`version`, then `seq`), so nothing is searched: O(n log n) in
+//! entries, orders and observations together, and exact all the same.
 //!
 //! | | holds | where |
 //! |---|---|---|
 //! | I1 | no value is ever below zero | `chain` |
 //! | I2 | opening + Σ delta = the value now | `chain` |
-//! | I3 | each entry begins where the one before ended; versions rise (else: a fork) | `chain` |
+//! | I3 | each entry begins where the one before ended; versions differ (else: a fork) | `chain` |
 //! | I4 | what was acknowledged has exactly one entry per line, with its values | `clerk` |
 //! | I5 | what was refused has none | `clerk` |
 //! | I6 | what is unknown has none or one; a token never does its work twice | `clerk` |
@@ -171,7 +171,8 @@ pub struct Value {
 /// A row of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place. Gaps mean nothing.
+    /// Its number in the ledger: unique, not an order (a statement may take its number before
+    /// another one that commits first). Orders entries of the same version only.
     pub seq: i64,
     /// Of what: a sku, or a user's id.
     pub key: String,
@@ -181,7 +182,8 @@ pub struct Entry {
     pub delta: i64,
     /// The value after.
     pub after: i64,
-    /// The row's version that `before` was read at.
+    /// The row's version that `before` was read at: the order of a key's entries. The opening
+    /// entry has version 0.
     pub version: i64,
     /// Under which fence, where the lock has one.
     pub fence: Option<i64>,

@@ -14,7 +14,7 @@ pub enum Rule {
     Sum,
     /// I3: an entry does not begin where the one before it ended, or does not add up.
     Break,
-    /// I3: versions do not rise: two entries were computed from the same read.
+    /// I3: two entries were computed from the same version.
     Fork,
     /// I4: acknowledged, and not in the books.
     Lost,

@@ -55,18 +55,20 @@ impl Story {
         let value = ledger.values.get_mut(key).unwrap();
         let before = value.now;
         value.now += delta;
-        // Numbers of transactions that were rolled back are missing.
+        // Numbers of transactions that were rolled back are missing, and a statement may take its
+        // number before another one that commits first: flipping bits exchanges neighbours.
         self.seq += 1 + self.seq % 3;
-        let version = self.versions.entry(key.to_owned()).or_insert(0);
-        *version += 1;
+        let next = self.versions.entry(key.to_owned()).or_insert(0);
+        let version = *next;
+        *next += 1;
         ledger.entries.push(Entry {
-            seq: self.seq,
+            seq: self.seq ^ 6,
             key: key.to_owned(),
             before,
             delta,
             after: before + delta,
-            version: *version,
-            fence: (reason != "restock").then_some(64 * *version),
+            version,
+            fence: (reason != "restock").then_some(64 * version),
             order,
             reason: reason.to_owned(),
             request,

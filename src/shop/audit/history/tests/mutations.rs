@@ -103,8 +103,7 @@ fn entries_that_are_dropped_doubled_or_swapped() {
         let entry = day.entry(day.first).clone();
         day.story.books.stock.entries.push(entry);
     });
-    // Among others: it also comes too late, and empties the shelf for whoever saw it full.
-    let again = [Rule::Twice, Rule::Fork, Rule::Break, Rule::Sum, Rule::RealTime, Rule::SoldOut];
+    let again = [Rule::Twice, Rule::Fork, Rule::Break, Rule::Sum];
     caught("doubled under a new number", &again, |day| {
         let mut entry = day.entry(day.first).clone();
         entry.seq = 1_000_000;
@@ -117,11 +116,23 @@ fn entries_that_are_dropped_doubled_or_swapped() {
         let entry = entries.iter().find(|entry| entry.reason == "cancel").unwrap().clone();
         entries.push(entry);
     });
-    let swapped = [Rule::Break, Rule::Fork, Rule::Fence, Rule::RealTime];
-    caught("swapped", &swapped, |day| {
-        let (first, second) = (day.entry(day.first).seq, day.entry(day.second).seq);
-        day.entry(day.first).seq = second;
-        day.entry(day.second).seq = first;
+    // The copy also follows entries of later requests and changes the stock that a sold-out
+    // response reported.
+    let later = [Rule::Twice, Rule::Break, Rule::Sum, Rule::RealTime, Rule::SoldOut];
+    caught("doubled under a new version", &later, |day| {
+        let mut entry = day.entry(day.first).clone();
+        (entry.seq, entry.version, entry.fence) = (1_000_000, 1_000_000, None);
+        day.story.books.stock.entries.push(entry);
+    });
+    caught("swapped", &[Rule::Break, Rule::Fence, Rule::RealTime], |day| {
+        let (first, second) = (day.entry(day.first).version, day.entry(day.second).version);
+        day.entry(day.first).version = second;
+        day.entry(day.second).version = first;
+    });
+    caught("numbered in another order than versions", &[], |day| {
+        for entry in &mut day.story.books.stock.entries {
+            entry.seq = -entry.seq;
+        }
     });
 }
 

@@ -1,0 +1,90 @@
+//! Cancels an order that was not paid: its units are returned to stock, once.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::changes::{Changes, Response, StockChange, Transition};
+use super::pay_order::in_status;
+use super::place_order::no_item;
+use super::state::{OrderSnapshot, State};
+use super::{Command, Reads, Reservation};
+use crate::lock::Priority;
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::model::{Change, Order, OrderStatus, Returned};
+use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
+
+/// An order to be cancelled.
+#[derive(Debug, Clone)]
+pub struct CancelOrder {
+    idempotency: IdempotencyRequest,
+    /// As it was read beforehand: its lines never change.
+    order: Order,
+}
+
+impl CancelOrder {
+    /// Cancels one of the user's own orders.
+    #[must_use]
+    pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
+        let path = format!("/api/orders/{}/cancel", order.id);
+        let fingerprint = Sha256::digest(b"").into();
+        Self { idempotency: IdempotencyRequest::post(user, path, key, fingerprint), order }
+    }
+}
+
+/// Returns units to stock. All items must be there before the first one is changed.
+pub(super) fn return_units(
+    state: &mut State,
+    units: &[(Sku, i64)],
+    reason: &str,
+    order: OrderId,
+) -> Result<Vec<StockChange>, Rejection> {
+    if let Some((sku, _)) = units.iter().find(|(sku, _)| !state.items.contains_key(sku)) {
+        return Err(no_item(sku));
+    }
+    let changes = units.iter();
+    Ok(changes
+        .filter_map(|(sku, quantity)| state.change_stock(sku, *quantity, reason, Some(order)))
+        .collect())
+}
+
+/// The stock part of a response.
+pub(super) fn by_sku(changes: &[StockChange]) -> BTreeMap<String, Change> {
+    changes.iter().map(|change| (change.sku.to_string(), Change::from(change))).collect()
+}
+
+impl Command for CancelOrder {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        let items = self.order.lines.iter().map(|line| line.sku.clone()).collect();
+        Reads { items, orders: vec![self.order.id], ..Reads::default() }
+    }
+
+    fn order(&self) -> Option<OrderId> {
+        Some(self.order.id)
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::High
+    }
+
+    fn reservation(&self) -> Option<Reservation> {
+        Some(Reservation { stock: self.order.units(), balance: None })
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let id = self.order.id;
+        let (from, to) = (OrderStatus::Pending, OrderStatus::Cancelled);
+        let found = in_status(state, id, from, "cancel")?;
+        let stock = return_units(state, &self.order.units(), "cancel", id)?;
+        state.orders.insert(id, OrderSnapshot { status: to, ..found });
+        let order = Order { status: to.name().to_owned(), ..self.order.clone() };
+        let response = Response::Returned(Returned { order, stock: by_sku(&stock), balance: None });
+        let transitions = vec![Transition { order: id, from, to, paid_at: None }];
+        Ok(Changes { transitions, stock, ..Changes::none(response) })
+    }
+}

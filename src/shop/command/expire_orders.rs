@@ -1,0 +1,85 @@
+//! Cancels orders that were not paid in time: their units are returned to stock, once.
+//!
+//! Orders that are not pending or not due are left as they are; so are those whose row another
+//! transaction has locked (a payment of this moment).
+
+use std::collections::BTreeSet;
+
+use super::cancel_order::return_units;
+use super::changes::{Changes, Response, Transition};
+use super::state::{OrderSnapshot, State};
+use super::{Command, Reads};
+use crate::lock::Priority;
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::model::{Expired, OrderStatus};
+use crate::shop::{OrderId, Sku};
+
+/// Orders that may have expired.
+#[derive(Debug, Clone)]
+pub struct ExpireOrders {
+    idempotency: IdempotencyRequest,
+    orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
+}
+
+impl ExpireOrders {
+    /// Expires those of `orders` that are due, each once; with their items and quantities, sorted by
+    /// sku.
+    #[must_use]
+    pub fn new(mut orders: Vec<(OrderId, Vec<(Sku, i64)>)>) -> Self {
+        orders.sort();
+        orders.dedup_by_key(|(order, _)| *order);
+        Self { idempotency: IdempotencyRequest::internal("/expiry"), orders }
+    }
+}
+
+impl Command for ExpireOrders {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        let units = self.orders.iter().flat_map(|(_, units)| units);
+        let items: BTreeSet<&Sku> = units.map(|(sku, _)| sku).collect();
+        Reads {
+            items: items.into_iter().cloned().collect(),
+            orders: self.orders.iter().map(|(order, _)| *order).collect(),
+            skip_locked_orders: true,
+            ..Reads::default()
+        }
+    }
+
+    fn order(&self) -> Option<OrderId> {
+        self.orders.first().map(|(order, _)| *order).filter(|_| self.orders.len() == 1)
+    }
+
+    /// It returns units that others wait for.
+    fn priority(&self) -> Priority {
+        Priority::High
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let (from, to) = (OrderStatus::Pending, OrderStatus::Cancelled);
+        let due = |found: &&OrderSnapshot| found.status == from && found.expires_at <= state.now;
+        let is_due = |(order, _): &&(OrderId, _)| state.orders.get(order).filter(due).is_some();
+        let due: Vec<&(OrderId, Vec<(Sku, i64)>)> = self.orders.iter().filter(is_due).collect();
+        let (mut stock, mut transitions) = (Vec::new(), Vec::new());
+        let before = state.clone();
+        for (order, units) in &due {
+            match return_units(state, units, "expiry", *order) {
+                Ok(changes) => stock.extend(changes),
+                Err(rejection) => {
+                    *state = before;
+                    return Err(rejection);
+                }
+            }
+            if let Some(found) = state.orders.get_mut(order) {
+                (found.status, found.expired) = (to, true);
+            }
+            transitions.push(Transition { order: *order, from, to, paid_at: None });
+        }
+        let orders = due.iter().map(|(order, _)| *order).collect();
+        let response = Response::Expired(Expired { orders });
+        Ok(Changes { transitions, stock, ..Changes::none(response) })
+    }
+}

@@ -1,0 +1,107 @@
+//! Pays a pending order from its customer's account, in time.
+
+use sha2::{Digest, Sha256};
+
+use super::changes::{Changes, Response, Transition};
+use super::state::{OrderSnapshot, State};
+use super::{Command, Reads, Reservation};
+use crate::lock::LockKey;
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::model::{Change, Order, OrderStatus, Paid};
+use crate::shop::{IdempotencyKey, OrderId, UserId};
+
+/// An order to be paid.
+#[derive(Debug, Clone)]
+pub struct PayOrder {
+    idempotency: IdempotencyRequest,
+    /// As it was read beforehand: its lines and its total never change.
+    order: Order,
+}
+
+impl PayOrder {
+    /// Pays one of the user's own orders.
+    #[must_use]
+    pub fn new(user: UserId, order: Order, key: IdempotencyKey) -> Self {
+        let path = format!("/api/orders/{}/pay", order.id);
+        let fingerprint = Sha256::digest(b"").into();
+        let idempotency = IdempotencyRequest::post(user, path, Some(key), fingerprint);
+        Self { idempotency, order }
+    }
+}
+
+/// Rejects an order that is not in the status `from`.
+pub(super) fn in_status(
+    state: &State,
+    order: OrderId,
+    from: OrderStatus,
+    action: &'static str,
+) -> Result<OrderSnapshot, Rejection> {
+    let Some(found) = state.orders.get(&order) else {
+        return Err(Rejection::NotFound(format!("you have no order {order}")));
+    };
+    if found.status != from {
+        let status = found.status.name().to_owned();
+        return Err(Rejection::OrderState { status, action });
+    }
+    Ok(*found)
+}
+
+/// The rejection of a command whose account is not there.
+pub(super) fn no_account() -> Rejection {
+    Rejection::NotFound("you have no account".to_owned())
+}
+
+impl Command for PayOrder {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        let account = Some(self.idempotency.user);
+        Reads { account, orders: vec![self.order.id], ..Reads::default() }
+    }
+
+    fn order(&self) -> Option<OrderId> {
+        Some(self.order.id)
+    }
+
+    fn batch_key(&self) -> Option<LockKey> {
+        Some(self.idempotency.user.lock_key())
+    }
+
+    fn reservation(&self) -> Option<Reservation> {
+        let balance = Some((self.idempotency.user, -self.order.total_cents));
+        Some(Reservation { balance, ..Reservation::default() })
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let (user, id) = (self.idempotency.user, self.order.id);
+        // Too late is said so, whether the order has expired in the books by then or not.
+        if state.orders.get(&id).is_some_and(|order| order.expired) {
+            return Err(Rejection::OrderExpired);
+        }
+        let found = in_status(state, id, OrderStatus::Pending, "pay")?;
+        if found.expires_at <= state.now {
+            return Err(Rejection::OrderExpired);
+        }
+        let needed_cents = self.order.total_cents;
+        let balance_cents = state.accounts.get(&user).ok_or_else(no_account)?.balance_cents;
+        if balance_cents < needed_cents {
+            return Err(Rejection::InsufficientFunds { needed_cents, balance_cents });
+        }
+        let paid_at = Some(state.now);
+        let balance = state
+            .change_balance(user, -needed_cents, "payment", Some(id))
+            .ok_or_else(no_account)?;
+        let (from, to) = (OrderStatus::Pending, OrderStatus::Paid);
+        state.orders.insert(id, OrderSnapshot { status: to, paid_at, ..found });
+        let order = Order { status: to.name().to_owned(), paid_at, ..self.order.clone() };
+        let response = Response::Paid(Paid { order, balance: Change::from(&balance) });
+        Ok(Changes {
+            transitions: vec![Transition { order: id, from, to, paid_at }],
+            balance: Some(balance),
+            ..Changes::none(response)
+        })
+    }
+}

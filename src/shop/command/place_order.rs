@@ -1,0 +1,187 @@
+//! Places an order: takes its units from stock at once and keeps them for a while, unpaid.
+//!
+//! Rejected, in this order: an unknown item; a total that does not fit; too little stock; more
+//! units than the item's limit per customer allows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::changes::{Changes, NewLine, NewOrder, Response};
+use super::state::State;
+use super::{Command, Reads, Reservation};
+use crate::lock::LockKey;
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
+use crate::shop::model::{Change, Line, Order, OrderStatus, WantedLine};
+use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
+
+/// The most lines an order may have.
+pub const MAX_LINES: usize = 50;
+/// The most units of one line.
+pub const MAX_QUANTITY: i64 = 1_000;
+
+/// An order to be placed.
+#[derive(Debug, Clone)]
+pub struct PlaceOrder {
+    idempotency: IdempotencyRequest,
+    order: OrderId,
+    /// Sorted, each item once.
+    lines: BTreeMap<Sku, i64>,
+    /// How long it keeps its units unpaid.
+    hold: Duration,
+}
+
+impl PlaceOrder {
+    /// Sums the lines of one item.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`]: too many lines or none, or a quantity out of range.
+    pub fn new(
+        user: UserId,
+        key: IdempotencyKey,
+        wanted: &[WantedLine],
+        hold: Duration,
+    ) -> Result<Self, Rejection> {
+        if wanted.is_empty() || wanted.len() > MAX_LINES {
+            return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
+        }
+        let mut lines = BTreeMap::new();
+        for (place, line) in wanted.iter().enumerate() {
+            if !(1..=MAX_QUANTITY).contains(&line.quantity) {
+                let field = format!("lines[{place}].quantity");
+                return Err(Rejection::Invalid(field.into(), format!("1 to {MAX_QUANTITY}")));
+            }
+            *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
+        }
+        let mut hash = Sha256::new();
+        for (sku, quantity) in &lines {
+            hash.update(format!("{sku} {quantity}\n"));
+        }
+        let fingerprint = hash.finalize().into();
+        let idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), fingerprint);
+        Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, hold })
+    }
+
+    /// The item and quantity of an order for one item.
+    #[must_use]
+    pub fn single_line(&self) -> Option<(&Sku, i64)> {
+        let (sku, quantity) = self.lines.first_key_value()?;
+        (self.lines.len() == 1).then_some((sku, *quantity))
+    }
+
+    fn user(&self) -> UserId {
+        self.idempotency.user
+    }
+
+    /// The order as placed, with `changes` line by line.
+    fn pending(&self, new: &NewOrder, changes: impl Iterator<Item = Change>) -> Order {
+        let lines = new.lines.iter().zip(changes).map(|(line, stock)| Line {
+            sku: line.sku.clone(),
+            quantity: line.quantity,
+            unit_price_cents: line.unit_price_cents,
+            stock,
+        });
+        Order {
+            id: new.id,
+            status: OrderStatus::Pending.name().to_owned(),
+            total_cents: new.total_cents,
+            lines: lines.collect(),
+            expires_at: new.expires_at,
+            created_at: new.created_at,
+            paid_at: None,
+            expired: false,
+        }
+    }
+
+    /// Prices the lines and checks stock and limits.
+    fn check(&self, state: &State) -> Result<(i64, Vec<NewLine>), Rejection> {
+        let mut total_cents = 0_i64;
+        let mut lines = Vec::with_capacity(self.lines.len());
+        for (sku, quantity) in &self.lines {
+            let Some(item) = state.items.get(sku) else { return Err(no_item(sku)) };
+            let line_cents = item.price_cents.checked_mul(*quantity);
+            let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
+            total_cents = sum.ok_or_else(|| {
+                Rejection::Invalid("lines".into(), "it costs too much".to_owned())
+            })?;
+            lines.push(NewLine {
+                sku: sku.clone(),
+                quantity: *quantity,
+                unit_price_cents: item.price_cents,
+                limit_per_user: item.limit_per_user,
+            });
+        }
+        // Sold out first: that is true for every customer, and needs no count.
+        for NewLine { sku, quantity, .. } in &lines {
+            let available = state.items[sku].stock;
+            if available < *quantity {
+                let (sku, requested) = (sku.clone(), *quantity);
+                return Err(Rejection::SoldOut { sku, requested, available });
+            }
+        }
+        for NewLine { sku, quantity, limit_per_user, .. } in &lines {
+            let already = state.purchased.get(&(sku.clone(), self.user()));
+            if let (Some(limit), Some(&already)) = (*limit_per_user, already)
+                && already + quantity > limit
+            {
+                let (sku, requested) = (sku.clone(), *quantity);
+                return Err(Rejection::LimitReached { sku, limit, already, requested });
+            }
+        }
+        Ok((total_cents, lines))
+    }
+}
+
+/// The rejection of an item that is not there.
+pub(super) fn no_item(sku: &Sku) -> Rejection {
+    Rejection::NotFound(format!("there is no item {sku}"))
+}
+
+impl Command for PlaceOrder {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        let items = self.lines.keys().cloned().collect();
+        Reads { items, buyer: Some(self.user()), ..Reads::default() }
+    }
+
+    fn order(&self) -> Option<OrderId> {
+        Some(self.order)
+    }
+
+    fn batch_key(&self) -> Option<LockKey> {
+        self.single_line().map(|(sku, _)| sku.lock_key())
+    }
+
+    fn reservation(&self) -> Option<Reservation> {
+        let stock = self.lines.iter().map(|(sku, quantity)| (sku.clone(), -quantity)).collect();
+        Some(Reservation { stock, balance: None })
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let (total_cents, lines) = self.check(state)?;
+        let mut stock = Vec::with_capacity(lines.len());
+        for NewLine { sku, quantity, .. } in &lines {
+            stock.extend(state.change_stock(sku, -quantity, "order", Some(self.order)));
+            if let Some(purchased) = state.purchased.get_mut(&(sku.clone(), self.user())) {
+                *purchased += quantity;
+            }
+        }
+        let order = NewOrder {
+            id: self.order,
+            user: self.user(),
+            token: self.idempotency.key.as_str().to_owned(),
+            total_cents,
+            created_at: state.now,
+            expires_at: state.now + self.hold,
+            lines,
+        };
+        let response = Response::Placed(self.pending(&order, stock.iter().map(Change::from)));
+        Ok(Changes { order: Some(order), stock, ..Changes::none(response) })
+    }
+}

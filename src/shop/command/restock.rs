@@ -1,0 +1,115 @@
+//! Changes an item's stock by hand: an admin's restock, or units that are written off.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::changes::{Changes, Response};
+use super::place_order::no_item;
+use super::state::{Ledger, State};
+use super::{Command, MAX_AMOUNT, Reads, Reservation};
+use crate::lock::Priority;
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::{IdempotencyKey, Sku, UserId};
+
+/// Reasons that the ledger uses for the shop's own entries.
+const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
+
+/// The body of a restock request.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Restocking {
+    /// Units added (or, below zero, removed).
+    pub delta: i64,
+    /// Why: 1 to 64 characters.
+    #[schema(example = "restock")]
+    pub reason: String,
+}
+
+/// A restock.
+#[derive(Debug, Clone)]
+pub struct Restock {
+    idempotency: IdempotencyRequest,
+    sku: Sku,
+    delta: i64,
+    reason: String,
+}
+
+impl Restock {
+    /// Checks the request.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`]: a delta of 0 or too large, a reason that is empty, too long or
+    /// reserved.
+    pub fn new(
+        admin: UserId,
+        sku: Sku,
+        what: &Restocking,
+        key: IdempotencyKey,
+    ) -> Result<Self, Rejection> {
+        let invalid = |field: &'static str, why| Err(Rejection::Invalid(field.into(), why));
+        let delta = what.delta;
+        if delta == 0 || delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
+            let why =
+                format!("it must be a whole number from −{MAX_AMOUNT} to {MAX_AMOUNT}, and not 0");
+            return invalid("delta", why);
+        }
+        let reason = what.reason.trim();
+        if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
+            return invalid("reason", "1 to 64 characters on one line".to_owned());
+        }
+        if RESERVED.contains(&reason) {
+            let why =
+                format!("“{reason}” is reserved for the shop's own entries; use another word");
+            return invalid("reason", why);
+        }
+        let fingerprint = Sha256::digest(format!("{delta} {reason}")).into();
+        let path = format!("/api/items/{sku}/stock");
+        let idempotency = IdempotencyRequest::post(admin, path, Some(key), fingerprint);
+        Ok(Self { idempotency, sku, delta, reason: reason.to_owned() })
+    }
+}
+
+impl Command for Restock {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        let (items, entry_in) = (vec![self.sku.clone()], Some(Ledger::Stock));
+        Reads { items, entry_in, ..Reads::default() }
+    }
+
+    /// Behind a queue of buyers it would come too late for all of them. Removing units has no
+    /// hurry.
+    fn priority(&self) -> Priority {
+        if self.delta > 0 { Priority::High } else { Priority::Normal }
+    }
+
+    fn reservation(&self) -> Option<Reservation> {
+        Some(Reservation { stock: vec![(self.sku.clone(), self.delta)], balance: None })
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let item = *state.items.get(&self.sku).ok_or_else(|| no_item(&self.sku))?;
+        let (before, delta) = (item.stock, self.delta);
+        let after = before + delta;
+        // Refunds may have lifted the stock above the maximum: only adding to it is rejected.
+        if delta > 0 && after > MAX_AMOUNT {
+            let why = format!("{before} units are in stock; the maximum is {MAX_AMOUNT}");
+            return Err(Rejection::Invalid("delta".into(), why));
+        }
+        if after < 0 {
+            let why = format!("only {before} units are in stock");
+            return Err(Rejection::Invalid("delta".into(), why));
+        }
+        let next = state.next_entry.ok_or_else(|| no_item(&self.sku))?;
+        let mut change = state
+            .change_stock(&self.sku, delta, &self.reason, None)
+            .ok_or_else(|| no_item(&self.sku))?;
+        change.seq = Some(next.seq);
+        let entry = state.entry(next, (before, delta, item.version), &self.reason);
+        Ok(Changes { stock: vec![change], ..Changes::none(Response::Restocked(entry)) })
+    }
+}

@@ -1,0 +1,80 @@
+//! Sets or lifts an item's limit per customer.
+//!
+//! It changes no stock, and raises the row's version: an order that has read the old limit and not
+//! written yet reads again. A lower limit takes nothing from a customer; each line keeps the limit
+//! it was sold under.
+
+use sha2::{Digest, Sha256};
+
+use super::changes::{Changes, Response};
+use super::place_order::{MAX_QUANTITY, no_item};
+use super::state::State;
+use super::{Command, Reads};
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::model::Item;
+use crate::shop::{IdempotencyKey, UserId};
+
+/// The largest limit: the largest quantity of an order line.
+pub const MAX_LIMIT: i64 = MAX_QUANTITY;
+
+/// A limit to be set.
+#[derive(Debug, Clone)]
+pub struct SetLimit {
+    idempotency: IdempotencyRequest,
+    /// As it was read beforehand: its name and price never change.
+    item: Item,
+    limit: Option<i64>,
+}
+
+impl SetLimit {
+    /// Checks the limit.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`]: a limit out of range.
+    pub fn new(
+        admin: UserId,
+        item: Item,
+        limit: Option<i64>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Self, Rejection> {
+        check_limit(limit)?;
+        let fingerprint = Sha256::digest(format!("{limit:?}")).into();
+        let path = format!("/api/items/{}/limit", item.sku);
+        let idempotency = IdempotencyRequest::post(admin, path, key, fingerprint);
+        let idempotency = IdempotencyRequest { method: "PUT", ..idempotency };
+        Ok(Self { idempotency, item, limit })
+    }
+}
+
+/// Rejects a limit that is out of range.
+///
+/// # Errors
+/// [`Rejection::Invalid`].
+pub fn check_limit(limit: Option<i64>) -> Result<(), Rejection> {
+    if limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit)) {
+        let why = format!("1 to {MAX_LIMIT}, or null");
+        return Err(Rejection::Invalid("limit_per_user".into(), why));
+    }
+    Ok(())
+}
+
+impl Command for SetLimit {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { items: vec![self.item.sku.clone()], ..Reads::default() }
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let sku = &self.item.sku;
+        let item = state.items.get_mut(sku).ok_or_else(|| no_item(sku))?;
+        item.limit_per_user = self.limit;
+        item.version += 1;
+        let (stock, limit_per_user) = (item.stock, self.limit);
+        let response = Response::LimitSet(Item { stock, limit_per_user, ..self.item.clone() });
+        Ok(Changes { limit: Some((sku.clone(), self.limit)), ..Changes::none(response) })
+    }
+}

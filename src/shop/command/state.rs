@@ -1,0 +1,159 @@
+//! What commands see of the database, and what earlier commands of a batch left of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::changes::{BalanceChange, StockChange};
+use crate::shop::model::{Entry, OrderStatus};
+use crate::shop::{OrderId, Sku, UserId};
+
+/// The rows that were read for one command or one batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// When they were read, by the clock of Postgres.
+    pub now: OffsetDateTime,
+    /// Items; unknown ones are absent.
+    pub items: BTreeMap<Sku, StockSnapshot>,
+    /// Accounts.
+    pub accounts: BTreeMap<UserId, BalanceSnapshot>,
+    /// Orders; those of nobody, or locked where that was asked for, are absent.
+    pub orders: HashMap<OrderId, OrderSnapshot>,
+    /// Units of limited items in each customer's pending and paid orders. Absent entries are not
+    /// judged yet: the engine counts them when the row is locked, and decides again.
+    pub purchased: HashMap<(Sku, UserId), i64>,
+    /// What an entry that goes into a response is made of.
+    pub next_entry: Option<NextEntry>,
+}
+
+/// An item's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StockSnapshot {
+    /// Price of one unit.
+    pub price_cents: i64,
+    /// Units in stock.
+    pub stock: i64,
+    /// The most units one customer may have.
+    pub limit_per_user: Option<i64>,
+    /// The version at which `stock` was read; raised by each change.
+    pub version: i64,
+    /// The highest fence that has written the row.
+    pub fence: i64,
+    /// Whether a conditional update has changed the row already.
+    pub reserved: bool,
+}
+
+/// An account's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BalanceSnapshot {
+    /// The balance.
+    pub balance_cents: i64,
+    /// The version at which it was read; raised by each change.
+    pub version: i64,
+    /// The highest fence that has written the row.
+    pub fence: i64,
+    /// Whether a conditional update has changed the row already.
+    pub reserved: bool,
+}
+
+/// What can change about an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderSnapshot {
+    /// Its status.
+    pub status: OrderStatus,
+    /// The moment until which it can be paid.
+    pub expires_at: OffsetDateTime,
+    /// When it was paid.
+    pub paid_at: Option<OffsetDateTime>,
+    /// Whether it was cancelled because it was not paid in time.
+    pub expired: bool,
+}
+
+/// One of the two ledgers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ledger {
+    /// Units.
+    Stock,
+    /// Cents.
+    Balance,
+}
+
+/// The parts of a ledger entry that a command can't know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextEntry {
+    /// Its number.
+    pub seq: i64,
+    /// The fence it is written under.
+    pub fence: Option<i64>,
+    /// The request that writes it.
+    pub request_id: Uuid,
+}
+
+impl State {
+    /// With no rows.
+    #[must_use]
+    pub fn at(now: OffsetDateTime) -> Self {
+        Self {
+            now,
+            items: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            orders: HashMap::new(),
+            purchased: HashMap::new(),
+            next_entry: None,
+        }
+    }
+
+    /// Adds `delta` to an item's stock; the caller has checked that it can be done. `None` when the
+    /// item is not there.
+    pub(super) fn change_stock(
+        &mut self,
+        sku: &Sku,
+        delta: i64,
+        reason: &str,
+        order: Option<OrderId>,
+    ) -> Option<StockChange> {
+        let item = self.items.get_mut(sku)?;
+        let (before, version) = (item.stock, item.version);
+        item.stock += delta;
+        item.version += 1;
+        let reason = reason.to_owned();
+        Some(StockChange { sku: sku.clone(), before, delta, version, reason, order, seq: None })
+    }
+
+    /// The same for a balance.
+    pub(super) fn change_balance(
+        &mut self,
+        user: UserId,
+        delta: i64,
+        reason: &'static str,
+        order: Option<OrderId>,
+    ) -> Option<BalanceChange> {
+        let account = self.accounts.get_mut(&user)?;
+        let (before, version) = (account.balance_cents, account.version);
+        account.balance_cents += delta;
+        account.version += 1;
+        Some(BalanceChange { user, before, delta, version, reason, order, seq: None })
+    }
+
+    /// The entry that a change will be written as.
+    pub(super) fn entry(
+        &self,
+        next: NextEntry,
+        (before, delta, version): (i64, i64, i64),
+        reason: &str,
+    ) -> Entry {
+        Entry {
+            seq: next.seq,
+            before,
+            delta,
+            after: before + delta,
+            version,
+            reason: reason.to_owned(),
+            order_id: None,
+            fence: next.fence,
+            request_id: next.request_id,
+            at: self.now,
+        }
+    }
+}

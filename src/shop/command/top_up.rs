@@ -1,0 +1,81 @@
+//! Puts money on the user's own account.
+
+use sha2::{Digest, Sha256};
+
+use super::changes::{Changes, Response};
+use super::pay_order::no_account;
+use super::state::{Ledger, State};
+use super::{Command, MAX_AMOUNT, MAX_BALANCE, Reads, Reservation};
+use crate::lock::Priority;
+use crate::shop::failure::Rejection;
+use crate::shop::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
+use crate::shop::{IdempotencyKey, UserId};
+
+/// A top-up.
+#[derive(Debug, Clone)]
+pub struct TopUp {
+    idempotency: IdempotencyRequest,
+    amount_cents: i64,
+}
+
+impl TopUp {
+    /// Checks the amount.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`]: an amount out of range.
+    pub fn new(user: UserId, amount_cents: i64, key: IdempotencyKey) -> Result<Self, Rejection> {
+        if !(1..=MAX_AMOUNT).contains(&amount_cents) {
+            return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));
+        }
+        let fingerprint = Sha256::digest(amount_cents.to_string()).into();
+        let idempotency = IdempotencyRequest::post(user, TOP_UPS_PATH, Some(key), fingerprint);
+        Ok(Self { idempotency, amount_cents })
+    }
+}
+
+/// Rejects an amount that would lift a balance above the maximum.
+pub(super) fn check_balance(state: &State, user: UserId, cents: i64) -> Result<i64, Rejection> {
+    let balance = state.accounts.get(&user).ok_or_else(no_account)?.balance_cents;
+    match balance.checked_add(cents) {
+        Some(after) if after <= MAX_BALANCE => Ok(balance),
+        _ => {
+            let why = format!("no account holds more than {MAX_BALANCE}");
+            Err(Rejection::Invalid("amount_cents".into(), why))
+        }
+    }
+}
+
+impl Command for TopUp {
+    fn idempotency(&self) -> &IdempotencyRequest {
+        &self.idempotency
+    }
+
+    fn reads(&self) -> Reads {
+        let (account, entry_in) = (Some(self.idempotency.user), Some(Ledger::Balance));
+        Reads { account, entry_in, ..Reads::default() }
+    }
+
+    fn priority(&self) -> Priority {
+        Priority::High
+    }
+
+    fn reservation(&self) -> Option<Reservation> {
+        let balance = Some((self.idempotency.user, self.amount_cents));
+        Some(Reservation { balance, ..Reservation::default() })
+    }
+
+    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+        let (user, cents) = (self.idempotency.user, self.amount_cents);
+        check_balance(state, user, cents)?;
+        let next = state.next_entry.ok_or_else(no_account)?;
+        let mut balance =
+            state.change_balance(user, cents, "top-up", None).ok_or_else(no_account)?;
+        balance.seq = Some(next.seq);
+        let entry = state.entry(next, (balance.before, cents, balance.version), "top-up");
+        Ok(Changes {
+            balance: Some(balance),
+            top_up_cents: Some(cents),
+            ..Changes::none(Response::ToppedUp(entry))
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Answers many questions that come at the same time with one call.
+//!
+//! Guarantees: of one key, one call runs at a time; questions that come during it are in the next
+//! one, so every answer was true at a moment of its request. A call answers [`MAX_PER_CALL`], in the
+//! order in which they came; no more than [`MAX_WAITING`] wait behind it. A call that fails fails
+//! for all of its questions; one that panics, for all that wait, and the next question starts anew.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::queue::Joined;
+use crate::shop::{Error, Shop};
+
+/// The most questions that wait behind one call.
+pub(super) const MAX_WAITING: usize = 4_096;
+
+/// The most questions of one call: an index look-up each, some milliseconds.
+const MAX_PER_CALL: usize = 512;
+
+/// Cheap to clone.
+#[derive(Debug)]
+pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<Lines<K, Q, A>>>);
+
+/// A key has a queue while a task serves it.
+type Lines<K, Q, A> = HashMap<K, Vec<Asking<Q, A>>>;
+
+#[derive(Debug)]
+struct Asking<Q, A> {
+    question: Q,
+    reply: oneshot::Sender<Result<A, Error>>,
+}
+
+impl<K, Q, A> Clone for Coalescer<K, Q, A> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K, Q, A> Default for Coalescer<K, Q, A> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
+    /// Asks together with all others of that key. `call` returns an answer to each question, in
+    /// their order; all callers of one key must pass the same one.
+    ///
+    /// # Errors
+    /// The call's; [`Error::Overloaded`] when too many wait for one.
+    ///
+    /// # Cancel safety
+    /// Safe: a caller that has gone is left out of the next call.
+    pub async fn ask<C, Called>(
+        &self,
+        shop: &Shop,
+        key: K,
+        question: Q,
+        call: C,
+    ) -> Result<A, Error>
+    where
+        K: Send + Sync + 'static,
+        Q: Send + 'static,
+        A: Send + 'static,
+        C: Fn(Vec<Q>) -> Called + Send + Sync + 'static,
+        Called: Future<Output = Result<Vec<A>, Error>> + Send,
+    {
+        let (reply, answer) = oneshot::channel();
+        match self.join(&key, Asking { question, reply }) {
+            Joined::First => {
+                let all = self.clone();
+                shop.running.spawn_on(async move { all.serve(&key, call).await }, &shop.runtime);
+            }
+            Joined::Behind => {}
+            Joined::Full => {
+                return Err(Error::Overloaded(format!("{MAX_WAITING} ask the same already")));
+            }
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Error::Bug("a look-up ended without an answer".to_owned())))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Lines<K, Q, A>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(&self, key: &K, asking: Asking<Q, A>) -> Joined {
+        let mut all = self.all();
+        match all.get_mut(key) {
+            Some(line) if line.len() >= MAX_WAITING => Joined::Full,
+            Some(line) => {
+                line.push(asking);
+                Joined::Behind
+            }
+            None => {
+                all.insert(key.clone(), vec![asking]);
+                Joined::First
+            }
+        }
+    }
+
+    /// Takes the next questions; `None` ends the task.
+    fn take(&self, key: &K) -> Option<Vec<Asking<Q, A>>> {
+        let mut all = self.all();
+        let line = all.get_mut(key)?;
+        line.retain(|asking| !asking.reply.is_closed());
+        if line.is_empty() {
+            all.remove(key);
+            return None;
+        }
+        let rest = line.split_off(line.len().min(MAX_PER_CALL));
+        Some(std::mem::replace(line, rest))
+    }
+
+    async fn serve<C, Called>(&self, key: &K, call: C)
+    where
+        C: Fn(Vec<Q>) -> Called,
+        Called: Future<Output = Result<Vec<A>, Error>>,
+    {
+        let _closing = Closing { of: self, key };
+        while let Some(asking) = self.take(key) {
+            let (questions, replies): (Vec<Q>, Vec<_>) =
+                asking.into_iter().map(|asking| (asking.question, asking.reply)).unzip();
+            match call(questions).await {
+                Ok(answers) => {
+                    for (reply, answer) in replies.into_iter().zip(answers) {
+                        let _ = reply.send(Ok(answer));
+                    }
+                }
+                Err(error) => {
+                    for reply in replies {
+                        let _ = reply.send(Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lets the next question start anew when a call panics.
+struct Closing<'c, K: Clone + Eq + Hash, Q, A> {
+    of: &'c Coalescer<K, Q, A>,
+    key: &'c K,
+}
+
+impl<K: Clone + Eq + Hash, Q, A> Drop for Closing<'_, K, Q, A> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.of.all().remove(self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    type Doubling = Coalescer<&'static str, usize, usize>;
+    type Answer = oneshot::Receiver<Result<usize, Error>>;
+
+    fn join(all: &Doubling, question: usize) -> (Joined, Answer) {
+        let (reply, answer) = oneshot::channel();
+        (all.join(&"tea", Asking { question, reply }), answer)
+    }
+
+    /// Serves, one call per permit; returns the calls that were made.
+    fn serve(all: &Doubling) -> (mpsc::UnboundedSender<bool>, mpsc::UnboundedReceiver<Vec<usize>>) {
+        let (permit, permits) = mpsc::unbounded_channel();
+        let (called, calls) = mpsc::unbounded_channel();
+        let (all, permits) = (all.clone(), Arc::new(tokio::sync::Mutex::new(permits)));
+        tokio::spawn(async move {
+            let call = |asked: Vec<usize>| {
+                let (permits, called) = (permits.clone(), called.clone());
+                async move {
+                    let _ = called.send(asked.clone());
+                    match permits.lock().await.recv().await {
+                        Some(true) => Ok(asked.iter().map(|n| 2 * n).collect()),
+                        Some(false) => Err(Error::silent_postgres()),
+                        None => panic!("as it is wanted"),
+                    }
+                }
+            };
+            all.serve(&"tea", call).await;
+        });
+        (permit, calls)
+    }
+
+    #[tokio::test]
+    async fn questions_during_a_call_are_in_the_next() {
+        let all = Doubling::default();
+        let (joined, first) = join(&all, 0);
+        assert!(matches!(joined, Joined::First));
+        let (permit, mut calls) = serve(&all);
+        assert_eq!(calls.recv().await, Some(vec![0]));
+        let mut answers = Vec::new();
+        for n in 1..=MAX_WAITING {
+            let (joined, answer) = join(&all, n);
+            assert!(matches!(joined, Joined::Behind), "{n}");
+            answers.push(answer);
+        }
+        assert!(matches!(join(&all, 0).0, Joined::Full));
+        // A caller that has gone is left out.
+        drop(answers.remove(0));
+        for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
+            let _ = permit.send(true);
+        }
+        assert!(matches!(first.await, Ok(Ok(0))));
+        for (answer, n) in answers.into_iter().zip(2..) {
+            assert!(matches!(answer.await, Ok(Ok(answer)) if answer == 2 * n), "{n}");
+        }
+        let mut sizes = Vec::new();
+        while let Some(asked) = calls.recv().await {
+            sizes.push(asked.len());
+        }
+        let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
+        expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
+        assert_eq!(sizes, expected);
+        assert!(matches!(join(&all, 0).0, Joined::First), "the task has ended");
+    }
+
+    #[tokio::test]
+    async fn failed_call_fails_its_own_questions() {
+        let all = Doubling::default();
+        let (_, first) = join(&all, 1);
+        let (permit, mut calls) = serve(&all);
+        assert_eq!(calls.recv().await, Some(vec![1]));
+        let (_, second) = join(&all, 2);
+        let _ = (permit.send(false), permit.send(true));
+        assert!(matches!(first.await, Ok(Err(Error::Unavailable { .. }))));
+        assert!(matches!(second.await, Ok(Ok(4))));
+    }
+
+    #[tokio::test]
+    async fn next_question_starts_anew_after_panic() {
+        let all = Doubling::default();
+        let (_, first) = join(&all, 1);
+        let (permit, mut calls) = serve(&all);
+        assert_eq!(calls.recv().await, Some(vec![1]));
+        let (_, second) = join(&all, 2);
+        drop(permit);
+        assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
+        let (joined, third) = join(&all, 3);
+        assert!(matches!(joined, Joined::First));
+        let (permit, _calls) = serve(&all);
+        let _ = permit.send(true);
+        assert!(matches!(third.await, Ok(Ok(6))));
+    }
+}

@@ -1,0 +1,138 @@
+//! Executes one command by itself, under the locks of its strategy.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::attempt::execute_entries;
+use super::batch::{Entry, LockState};
+use super::in_flight::InFlight;
+use super::locks::AcquiredLocks;
+use super::replay::LOOKUP_TIMEOUT;
+use crate::lock::{KeyLock, KeyLocks};
+use crate::shop::command::Command;
+use crate::shop::failure::{Error, Executed, Failure, Rejection};
+use crate::shop::store::key_records;
+use crate::shop::{RequestOptions, Shop};
+
+/// After this long in a queue, the stored response is looked up: the wait may be in vain.
+pub(super) const REPLAY_AFTER: Duration = Duration::from_millis(50);
+
+/// What a command holds when it begins.
+struct Prepared {
+    locks: AcquiredLocks,
+    key_locks: KeyLocks,
+    _in_flight: InFlight,
+}
+
+/// Executes a command in a task of its own on the main runtime, which outlives the worker that
+/// serves the request.
+pub(super) async fn execute(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Executed, Failure> {
+    let (caller, caller_gone) = oneshot::channel::<()>();
+    let (there, options) = (shop.clone(), options.clone());
+    let whole = async move {
+        let (shop, command) = (&there, command.as_ref());
+        let prepared = tokio::select! {
+            prepared = prepare(shop, &options, command) => prepared,
+            _ = caller_gone => return Err(Error::Overloaded("the caller has gone".to_owned()).into()),
+        };
+        match prepared {
+            Ok(prepared) => run(shop, &options, command, prepared).await,
+            Err(Stopped::Replayed(executed)) => Ok(executed),
+            // A finished key is looked up before its command is rejected.
+            Err(Stopped::Failed(failure)) => {
+                let replays = &shop.engine.replays;
+                replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+            }
+        }
+    };
+    let task = shop.running.spawn_on(whole, &shop.runtime);
+    let result = task.await;
+    drop(caller);
+    result.map_err(|error| Error::Bug(format!("the command's task ended: {error}")))?
+}
+
+/// Why a command does not begin.
+enum Stopped {
+    Replayed(Executed),
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Stopped {
+    fn from(failure: E) -> Self {
+        Stopped::Failed(failure.into())
+    }
+}
+
+async fn prepare(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: &dyn Command,
+) -> Result<Prepared, Stopped> {
+    let request = command.idempotency();
+    let in_flight = shop.engine.in_flight.register(request)?;
+    let mut key_locks = shop.locks.key_locks();
+    if !request.minted {
+        let wanted = [(request.lock_name(), request.fingerprint_hex())];
+        match key_locks.acquire(&wanted).await.as_deref() {
+            Ok([KeyLock::InFlight]) => return Err(Rejection::KeyInFlight.into()),
+            Ok([KeyLock::Mismatch]) => return Err(Rejection::KeyMismatch.into()),
+            Ok(_) => {}
+            Err(error) if options.strategy.needs_redis() => return Err(error.clone().into()),
+            // Postgres alone keeps two commands with one key apart.
+            Err(_) => {}
+        }
+    }
+    let mut acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
+    let locks = match timeout(REPLAY_AFTER, &mut acquiring).await {
+        Ok(acquired) => acquired?,
+        Err(_) => match shop.engine.replays.find(shop, request, LOOKUP_TIMEOUT).await {
+            Some(replay) => return Err(Stopped::Replayed(key_records::replayed(replay)?)),
+            None => acquiring.await?,
+        },
+    };
+    Ok(Prepared { locks, key_locks, _in_flight: in_flight })
+}
+
+async fn run(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: &dyn Command,
+    prepared: Prepared,
+) -> Result<Executed, Failure> {
+    let Prepared { mut locks, mut key_locks, _in_flight } = prepared;
+    let entry = Entry { command, options };
+    let (results, state) =
+        execute_entries(shop, options.strategy, &mut locks, std::slice::from_ref(&entry)).await;
+    let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
+    let result = results.into_iter().next().unwrap_or_else(missing);
+    match state {
+        LockState::MayStillWrite => locks.leave_to_expire(options).await,
+        LockState::Held | LockState::Lost | LockState::Unavailable(_) => {
+            locks.release(options).await;
+        }
+    }
+    let name = command.idempotency().lock_name();
+    if keeps_key_lock(&result) {
+        key_locks.keep(&name)
+    } else {
+        key_locks.release(&[name]).await
+    }
+    result
+}
+
+/// Whether a key's lock is left to expire: its command was executed now, or may have been.
+pub(super) fn keeps_key_lock(result: &Result<Executed, Failure>) -> bool {
+    match result {
+        Ok(executed) => !executed.replayed,
+        Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,
+        Err(_) => false,
+    }
+}

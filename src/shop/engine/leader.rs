@@ -1,0 +1,427 @@
+//! Executes queued commands in batches, one leader task per key.
+//!
+//! The leader acquires the key's lock, takes up to [`MAX_BATCH_SIZE`] commands from the queue and
+//! executes them with one read and one write. Commands that arrive during a batch form the next
+//! one. There is no timer; a single command is a batch of one.
+//!
+//! Guarantees: FIFO within a process; each command receives its own result; the queue is bounded to
+//! 200 ms of work, and a full queue rejects immediately with `overloaded`; the lock is kept for a
+//! few batches at most while others wait for it.
+//! Fails with `lock-lost` if the lease expired and a later holder wrote.
+//! Tests: `tests/it/batched*.rs`.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::{Either, MaybeDone, join, maybe_done, select};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use super::attempt::execute_entries;
+use super::batch::{Entry, EntryResult, LockState};
+use super::direct::{REPLAY_AFTER, keeps_key_lock};
+use super::locks::AcquiredLocks;
+use super::queue::{BatchEntry, Joined, Queues, TakenEntries};
+use super::queue_limit::MAX_BATCH_SIZE;
+use super::replay::{self, LOOKUP_TIMEOUT};
+use super::write::pass;
+use crate::lock::{self, Ask, Guards, KeyLock, KeyLocks, Kind, LockKey, Wait};
+use crate::probe::{Point, Seen};
+use crate::shop::command::Command;
+use crate::shop::failure::{Error, Executed, Failure, Rejection};
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::metrics::Waiting;
+use crate::shop::store::key_records;
+use crate::shop::strategy::batched;
+use crate::shop::{RequestOptions, Shop};
+
+/// How many batches the lock is kept for while others wait for it.
+const MAX_BATCHES_PER_LEASE: u32 = 4;
+/// How long it is kept at most, though no other process is known to wait.
+const MAX_HOLD: Duration = Duration::from_secs(1);
+/// A rejection for want of room is to be immediate, so its look-up gets this much.
+const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// A request for the lock on its way.
+type Acquiring = Pin<Box<MaybeDone<Pin<Box<dyn Future<Output = AcquireResult> + Send>>>>>;
+type AcquireResult = Result<lock::Outcome, lock::Error>;
+
+/// Puts a command into the queue of `key`, and waits for its result.
+pub(super) async fn enqueue(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+    key: LockKey,
+) -> Result<Executed, Failure> {
+    let replays = &shop.engine.replays;
+    let in_flight = match shop.engine.in_flight.register(command.idempotency()) {
+        Ok(in_flight) => in_flight,
+        Err(rejection) => {
+            let request = command.idempotency();
+            return replays.or(shop, request, LOOKUP_TIMEOUT, rejection.into()).await;
+        }
+    };
+    options.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
+    let (reply, response) = oneshot::channel();
+    let entry = BatchEntry {
+        command: command.clone(),
+        options: options.clone(),
+        joined_at: Instant::now(),
+        has_key_lock: false,
+        in_flight,
+        reply,
+    };
+    match shop.engine.queues.join(&key, entry) {
+        Joined::First => {
+            shop.running.spawn_on(run(shop.clone(), key), &shop.runtime);
+        }
+        Joined::Behind => {}
+        Joined::Full => {
+            metrics::counter!("holdfast_line_full_total").increment(1);
+            let full = Error::Overloaded(format!("too many requests wait for {key}"));
+            let request = command.idempotency();
+            return replays.or(shop, request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
+        }
+    }
+    response.await.unwrap_or_else(|_| {
+        Err(Failure::Error(Error::Unavailable {
+            what: "the batch's task",
+            cause: "it ended without a result".to_owned(),
+            outcome_unknown: true,
+        }))
+    })
+}
+
+/// Closes the queue when its leader panics: its entries are dropped, and the next command starts a
+/// new leader.
+struct CloseOnPanic {
+    queues: Queues,
+    key: LockKey,
+}
+
+impl Drop for CloseOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.queues.close(&self.key);
+        }
+    }
+}
+
+/// The lock, while the leader holds it.
+struct HeldLock {
+    locks: AcquiredLocks,
+    since: Instant,
+    batches: u32,
+}
+
+/// Serves a queue until it is empty.
+async fn run(shop: Shop, key: LockKey) {
+    let queues = shop.engine.queues.clone();
+    let _closing = CloseOnPanic { queues: queues.clone(), key: key.clone() };
+    let key_locks = shop.locks.key_locks();
+    let mut leader = BatchLeader { shop, queues, key, key_locks, crowded: false };
+    let mut held: Option<HeldLock> = None;
+    let mut last = Instant::now();
+    loop {
+        let Some(mut lock) = held.take() else {
+            if leader.queues.close_if_empty(&leader.key) {
+                return;
+            }
+            let acquiring = leader.acquire();
+            held = leader.wait_for(acquiring).await;
+            continue;
+        };
+        let batch = leader.take().await;
+        let batch = leader.lock_keys(batch).await;
+        if batch.is_empty() {
+            lock.locks.release_batch().await;
+            continue;
+        }
+        metrics::histogram!("holdfast_batch_requests").record(batch.len() as f64);
+        let (results, state) = leader.execute(&mut lock.locks, &batch).await;
+        lock.batches += 1;
+        leader.queues.executed(&leader.key, batch.len(), last.elapsed());
+        last = Instant::now();
+        leader.crowded = batch.len() + leader.queues.waiting(&leader.key) > 1;
+        let done = batch.into_iter().zip(results).collect();
+        match state {
+            LockState::Held if leader.keeps(&lock) => {
+                leader.respond(done).await;
+                held = Some(lock);
+            }
+            LockState::Held => held = leader.yield_lock(lock, done).await,
+            LockState::Lost => {
+                drop(lock);
+                leader.respond(done).await;
+            }
+            LockState::MayStillWrite => {
+                lock.locks.leave_batch_to_expire();
+                leader.respond(done).await;
+            }
+            LockState::Unavailable(error) => {
+                join(lock.locks.release_batch(), leader.respond(done)).await;
+                leader.turn_away(&error.into(), Instant::now()).await;
+            }
+        }
+    }
+}
+
+/// The task that executes a key's batches.
+struct BatchLeader {
+    shop: Shop,
+    queues: Queues,
+    key: LockKey,
+    key_locks: KeyLocks,
+    /// Whether several commands were here lately.
+    crowded: bool,
+}
+
+impl BatchLeader {
+    /// Takes the next batch. Entries whose deadline has passed are rejected.
+    async fn take(&mut self) -> Vec<BatchEntry> {
+        let TakenEntries { batch, dead } = self.queues.take(&self.key, MAX_BATCH_SIZE);
+        self.reject_late(dead).await;
+        batch
+    }
+
+    async fn reject_late(&mut self, entries: Vec<BatchEntry>) {
+        if !entries.is_empty() {
+            self.reject(entries, &Error::deadline_passed().into()).await;
+        }
+    }
+
+    async fn execute(
+        &self,
+        locks: &mut AcquiredLocks,
+        batch: &[BatchEntry],
+    ) -> (Vec<EntryResult>, LockState) {
+        let entries: Vec<Entry<'_>> = batch.iter().map(BatchEntry::entry).collect();
+        let all = || entries.iter().copied().enumerate();
+        pass(all(), Point::Held, locks, |_, _| None).await;
+        let (results, state) =
+            execute_entries(&self.shop, &batched::STRATEGY, locks, &entries).await;
+        pass(all(), Point::Release, locks, |_, _| None).await;
+        (results, state)
+    }
+
+    /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
+    /// that is not full yet is the better for being collected while they have the lock.
+    fn keeps(&self, held: &HeldLock) -> bool {
+        let guard = held.locks.guards.guard(&self.key).and_then(lock::Guard::as_fenced);
+        let wanted = guard.is_none_or(lock::fenced::FencedGuard::is_wanted);
+        let full = self.queues.waiting(&self.key) >= MAX_BATCH_SIZE;
+        let may_go_on = full && held.batches < MAX_BATCHES_PER_LEASE;
+        (may_go_on || !wanted) && held.since.elapsed() < MAX_HOLD
+    }
+
+    /// Asks for the lock again and releases it, in this order, so that both are one call. In a crowd
+    /// the next turn is asked for although the queue may be empty.
+    ///
+    /// Responses come afterwards: others wait for the lock, and waking so many clients would delay
+    /// them.
+    async fn yield_lock(
+        &mut self,
+        held: HeldLock,
+        done: Vec<(BatchEntry, EntryResult)>,
+    ) -> Option<HeldLock> {
+        let mut again = self.crowded.then(|| self.acquire());
+        if let Some(again) = &mut again {
+            // Enqueued once it was polled; it is not granted before ours is released.
+            let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
+        }
+        held.locks.release_batch().await;
+        self.respond(done).await;
+        match again {
+            Some(again) => self.wait_for(again).await,
+            None => None,
+        }
+    }
+
+    /// Sends the results. Where nothing was written the key's lock is released first, because the
+    /// client may use the key again at once.
+    async fn respond(&mut self, done: Vec<(BatchEntry, EntryResult)>) {
+        let (kept, open): (Vec<_>, Vec<_>) =
+            done.into_iter().partition(|(_, result)| keeps_key_lock(result));
+        for (entry, result) in kept {
+            self.key_locks.keep(&entry.command.idempotency().lock_name());
+            entry.respond(result);
+        }
+        self.release_keys(open.iter().map(|(entry, _)| entry)).await;
+        for (entry, result) in open {
+            entry.respond(result);
+        }
+    }
+
+    async fn reject(&mut self, entries: Vec<BatchEntry>, failure: &Failure) {
+        let rejected = entries.into_iter().map(|entry| (entry, Err(failure.clone())));
+        self.respond(rejected.collect()).await;
+    }
+
+    async fn release_keys(&mut self, entries: impl Iterator<Item = &BatchEntry>) {
+        let locked = entries.filter(|entry| entry.has_key_lock);
+        let names: Vec<String> =
+            locked.map(|entry| entry.command.idempotency().lock_name()).collect();
+        if !names.is_empty() {
+            self.key_locks.release(&names).await;
+        }
+    }
+
+    /// Acquires the lock, once it is polled.
+    fn acquire(&self) -> Acquiring {
+        let (locks, key) = (self.shop.locks.clone(), self.key.clone());
+        Box::pin(maybe_done(Box::pin(async move {
+            let ask = Ask {
+                kind: Kind::Fenced,
+                wait: Wait::Notify,
+                ttl: None,
+                deadline: Instant::now() + locks.settings().timeout,
+                keys: &[key],
+            };
+            locks.acquire(ask).await
+        })))
+    }
+
+    /// Waits for the lock. If it can't be acquired, those who waited for it are turned away.
+    async fn wait_for(&mut self, mut acquiring: Acquiring) -> Option<HeldLock> {
+        let began = Instant::now();
+        let waiting = Waiting::begin(&batched::STRATEGY);
+        while timeout(REPLAY_AFTER, &mut acquiring).await.is_err() {
+            if self.queues.waiting(&self.key) == 0 {
+                // The crowd has gone: other processes need not wait for our turn.
+                return None;
+            }
+            // The lock may be granted meanwhile; borrowed entries are put back first.
+            let tending = pin!(self.tend());
+            if let Either::Left(((), tending)) = select(&mut acquiring, tending).await {
+                tending.await;
+                break;
+            }
+        }
+        let outcome = acquiring.as_mut().take_output()?;
+        waiting.answered();
+        match outcome {
+            Ok(lock::Outcome::Acquired(guards)) => Some(self.held(guards)),
+            Ok(lock::Outcome::Busy(holder)) => {
+                self.turn_away(&Rejection::LockBusy(holder).into(), Instant::now()).await;
+                None
+            }
+            Ok(lock::Outcome::TimedOut { waited, holder }) => {
+                // Commands that came later have not waited so long, and wait on.
+                self.turn_away(&Rejection::LockTimeout { waited, holder }.into(), began).await;
+                None
+            }
+            Err(error) => {
+                self.turn_away(&Error::from(error).into(), Instant::now()).await;
+                None
+            }
+        }
+    }
+
+    fn held(&self, guards: Guards) -> HeldLock {
+        let locks = AcquiredLocks::of_batch(guards, self.key.clone(), &batched::STRATEGY);
+        HeldLock { locks, since: Instant::now(), batches: 0 }
+    }
+
+    /// While the lock is waited for: acquires the key locks of those in the queue and looks their
+    /// keys up, so that a duplicate learns so, here or on another replica, instead of waiting.
+    async fn tend(&mut self) {
+        let now = Instant::now();
+        let (alive, dead): (Vec<_>, Vec<_>) =
+            self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
+        self.reject_late(dead).await;
+        let (known, fresh): (Vec<_>, Vec<_>) =
+            alive.into_iter().partition(|entry| entry.has_key_lock);
+        let fresh = self.lock_keys(fresh).await;
+        let fresh = self.replay(fresh).await;
+        self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
+    }
+
+    /// Responds to entries whose key has a record, and returns the others; all of them if Postgres
+    /// does not respond.
+    async fn replay(&mut self, entries: Vec<BatchEntry>) -> Vec<BatchEntry> {
+        let asked: Vec<&IdempotencyRequest> =
+            entries.iter().map(|entry| entry.command.idempotency()).collect();
+        let Ok(found) = replay::look_up(&self.shop, &asked).await else { return entries };
+        let (mut done, mut rest) = (Vec::new(), Vec::new());
+        for (entry, replay) in entries.into_iter().zip(found) {
+            match replay {
+                Some(replay) => done.push((entry, key_records::replayed(replay))),
+                None => rest.push(entry),
+            }
+        }
+        self.respond(done).await;
+        rest
+    }
+
+    /// Acquires the locks of the keys that have none yet, in one round trip. Returns the entries
+    /// that may be executed.
+    async fn lock_keys(&mut self, entries: Vec<BatchEntry>) -> Vec<BatchEntry> {
+        let (mut ours, fresh): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.has_key_lock);
+        if fresh.is_empty() {
+            return ours;
+        }
+        let requests = fresh.iter().map(|entry| entry.command.idempotency());
+        let wanted: Vec<(String, String)> =
+            requests.map(|asked| (asked.lock_name(), asked.fingerprint_hex())).collect();
+        let acquired = match self.key_locks.acquire(&wanted).await {
+            Ok(acquired) => acquired,
+            Err(error) => {
+                self.reject(fresh, &Error::from(error).into()).await;
+                return ours;
+            }
+        };
+        let mut theirs = Vec::new();
+        for (mut entry, acquired) in fresh.into_iter().zip(acquired) {
+            match acquired {
+                KeyLock::Acquired => {
+                    entry.has_key_lock = true;
+                    ours.push(entry);
+                }
+                KeyLock::InFlight => theirs.push((entry, Rejection::KeyInFlight)),
+                KeyLock::Mismatch => theirs.push((entry, Rejection::KeyMismatch)),
+            }
+        }
+        if !theirs.is_empty() {
+            // In a task of its own: those who hold their key's lock don't wait for it.
+            let (there, runtime) = (self.shop.clone(), self.shop.runtime.clone());
+            self.shop
+                .running
+                .spawn_on(async move { respond_taken(&there, theirs).await }, &runtime);
+        }
+        ours
+    }
+
+    /// Rejects those who joined until then. A finished key is replayed all the same.
+    async fn turn_away(&mut self, failure: &Failure, until: Instant) {
+        let (early, later): (Vec<_>, Vec<_>) =
+            self.queues.borrow(&self.key).into_iter().partition(|entry| entry.joined_at <= until);
+        self.queues.put_back(&self.key, later);
+        let early = self.replay(early).await;
+        self.reject(early, failure).await;
+    }
+}
+
+/// The lock of their key is taken: replays what was done with it by now, or rejects.
+async fn respond_taken(shop: &Shop, theirs: Vec<(BatchEntry, Rejection)>) {
+    let asked: Vec<&IdempotencyRequest> =
+        theirs.iter().map(|(entry, _)| entry.command.idempotency()).collect();
+    match replay::look_up(shop, &asked).await {
+        Ok(found) => {
+            for ((entry, rejection), replay) in theirs.into_iter().zip(found) {
+                entry.respond(match replay {
+                    Some(replay) => key_records::replayed(replay),
+                    None => Err(rejection.into()),
+                });
+            }
+        }
+        Err(error) => {
+            for (entry, _) in theirs {
+                entry.respond(Err(error.clone().into()));
+            }
+        }
+    }
+}

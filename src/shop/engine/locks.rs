@@ -1,0 +1,138 @@
+//! The locks of one command or one batch: acquired before the read, released after the write; or,
+//! where a strategy shows what becomes of that, on something else and too early.
+
+use crate::lock::{self, Ask, Guards, LockKey, Manner, Wait};
+use crate::probe::{Point, Seen};
+use crate::shop::command::Command;
+use crate::shop::failure::{Error, Failure, Rejection};
+use crate::shop::metrics::{Holding, Waiting};
+use crate::shop::strategy::Strategy;
+use crate::shop::{RequestOptions, Shop};
+
+/// How often fences are raised for one command or batch.
+const MAX_RAISES: u32 = 3;
+
+/// Locks that are held.
+#[derive(Debug)]
+pub(super) struct AcquiredLocks {
+    pub(super) guards: Guards,
+    /// What they are on; without a lock, what they would be on.
+    keys: Vec<LockKey>,
+    /// Declared after the guards: dropped together, they are released first.
+    holding: Option<Holding>,
+    /// Whether the probe point is behind us.
+    released: bool,
+    raises: u32,
+}
+
+impl AcquiredLocks {
+    /// The lock of a batch.
+    pub(super) fn of_batch(guards: Guards, key: LockKey, strategy: &Strategy) -> Self {
+        let holding = Some(Holding::begin(strategy));
+        Self { guards, keys: vec![key], holding, released: false, raises: 0 }
+    }
+
+    /// Acquires what the strategy locks for the command.
+    ///
+    /// # Errors
+    /// [`Rejection::LockBusy`], [`Rejection::LockTimeout`]; Redis's.
+    pub(super) async fn acquire(
+        shop: &Shop,
+        options: &RequestOptions,
+        command: &dyn Command,
+    ) -> Result<Self, Failure> {
+        let RequestOptions { strategy, ref probe, deadline, ttl, .. } = *options;
+        let keys = strategy.lock_keys(command.reads().lock_keys(), command.order());
+        let mut locks =
+            Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
+        probe.at(Point::Wait, locks.seen()).await;
+        let Some(kind) = strategy.lock else { return Ok(locks) };
+        let wait = options.wait.unwrap_or(kind.waits().first().copied().unwrap_or(Wait::Try));
+        let ask = Ask { kind, wait, ttl, deadline, keys: &locks.keys };
+        let priority = options.manner.priority.unwrap_or(command.priority());
+        let manner = Manner { priority: Some(priority), ..options.manner };
+        let waiting = Waiting::begin(strategy);
+        let outcome = shop.locks.acquire_in_line(ask, &manner, probe).await?;
+        waiting.answered();
+        match outcome {
+            lock::Outcome::Acquired(guards) => {
+                locks.guards = guards;
+                locks.holding = Some(Holding::begin(strategy));
+                probe.at(Point::Held, locks.seen()).await;
+                Ok(locks)
+            }
+            lock::Outcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
+            lock::Outcome::TimedOut { waited, holder } => {
+                Err(Rejection::LockTimeout { waited, holder }.into())
+            }
+        }
+    }
+
+    fn seen(&self) -> impl Iterator<Item = Seen> {
+        self.keys.iter().map(|key| Seen::key(key.as_str()).under(self.guards.fence(key)))
+    }
+
+    /// Rows have higher fences than our locks. Either another holder wrote, and Redis says that the
+    /// lock is lost; or Redis has lost its counters, which are raised to the rows'.
+    ///
+    /// # Errors
+    /// [`Error::LockLost`]; Redis's.
+    pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
+        self.raises += 1;
+        for (key, floor) in stale {
+            if self.raises > MAX_RAISES || self.guards.refence(&key, floor).await?.is_none() {
+                return Err(Error::LockLost(key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases them after the write.
+    pub(super) async fn release(mut self, options: &RequestOptions) {
+        let seen = self.recorded(options);
+        if options.strategy.lock.is_some() {
+            let released = std::mem::take(&mut self.guards).release().await;
+            tracing::trace!(?released, "locks released");
+        }
+        self.pass_release(options, seen).await;
+    }
+
+    /// Releases the lock of a batch. Its commands have passed the probe point.
+    pub(super) async fn release_batch(self) {
+        let Self { guards, holding, .. } = self;
+        guards.release().await;
+        drop(holding);
+    }
+
+    /// Leaves the lock of a batch to expire: the write may still arrive.
+    pub(super) fn leave_batch_to_expire(self) {
+        self.guards.leave_to_expire();
+    }
+
+    /// Releases them between write and commit.
+    pub(super) async fn release_early(&mut self, options: &RequestOptions) {
+        let seen = self.recorded(options);
+        let released = std::mem::take(&mut self.guards).release().await;
+        tracing::trace!(?released, "locks released before the commit");
+        self.pass_release(options, seen).await;
+    }
+
+    /// Leaves them to expire: the write may still arrive.
+    pub(super) async fn leave_to_expire(mut self, options: &RequestOptions) {
+        let seen = self.recorded(options);
+        std::mem::take(&mut self.guards).leave_to_expire();
+        self.pass_release(options, seen).await;
+    }
+
+    /// What the trace says of them: their fences are gone once they are released.
+    fn recorded(&self, options: &RequestOptions) -> Vec<Seen> {
+        if options.probe.records() { self.seen().collect() } else { Vec::new() }
+    }
+
+    async fn pass_release(&mut self, options: &RequestOptions, seen: Vec<Seen>) {
+        self.holding = None;
+        if !std::mem::replace(&mut self.released, true) {
+            options.probe.at(Point::Release, seen).await;
+        }
+    }
+}

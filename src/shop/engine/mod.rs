@@ -1,0 +1,76 @@
+//! How a command is executed, alone or in a batch.
+//!
+//! 1. *replay*: a duplicate gets the stored response of its idempotency key ([`replay`]);
+//! 2. *prepare*: what is named, and whether it is admitted ([`prepare`]);
+//! 3. *exclude*: the locks of a command ([`direct`], [`locks`]), or the queue of its key, whose
+//!    leader holds the lock for a batch ([`queue`], [`leader`]);
+//! 4. *read*, *decide*, *write*: the same for one command and for 256 ([`attempt`]);
+//! 5. *resolve* an unknown outcome ([`resolve`]);
+//! 6. *release* the locks, then respond.
+//!
+//! Guarantees: locks are acquired before a database connection; a command that has begun runs to
+//! its end in a task of its own, also when its caller has gone; a command with several attempts
+//! repeats all of them from the read on, a bounded number of times.
+//!
+//! Does not guarantee that a lease is still held when the write arrives: its guard does.
+
+mod attempt;
+mod batch;
+mod coalesce;
+mod decision;
+mod direct;
+mod in_flight;
+mod leader;
+mod locks;
+mod prepare;
+mod queue;
+mod queue_limit;
+pub mod replay;
+mod resolve;
+mod session;
+mod sold_out;
+mod write;
+
+use std::sync::Arc;
+
+use super::command::Command;
+use super::failure::{Executed, Failure};
+use super::{RequestOptions, Shop};
+use in_flight::InFlightKeys;
+pub use prepare::{
+    cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
+    set_limit, top_up,
+};
+use queue::Queues;
+use replay::ReplayLookup;
+use sold_out::SoldOutCache;
+
+/// The engine's state in one process. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Engine {
+    queues: Queues,
+    in_flight: InFlightKeys,
+    /// Stored responses, looked up for many commands at once.
+    pub replays: ReplayLookup,
+    sold_out: SoldOutCache,
+}
+
+/// Executes a command, at most once per idempotency key.
+///
+/// # Errors
+/// [`Failure`]; nothing was changed, unless the error says that the outcome is unknown.
+///
+/// # Cancel safety
+/// Dropping the future before the command has begun leaves nothing behind. Afterwards it runs to
+/// its end, and its response can be had with the same key.
+async fn execute(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Executed, Failure> {
+    let key = command.batch_key().filter(|_| options.allows_batch());
+    match key {
+        Some(key) => leader::enqueue(shop, options, command, key).await,
+        None => direct::execute(shop, options, command).await,
+    }
+}

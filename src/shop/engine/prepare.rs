@@ -1,0 +1,238 @@
+//! What handlers call: one function per command. Each loads what never changes of the thing that is
+//! named, checks whether the request is admitted, and executes the command.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+
+use super::execute;
+use super::replay::LOOKUP_TIMEOUT;
+use crate::shop::command::Command;
+use crate::shop::command::cancel_order::CancelOrder;
+use crate::shop::command::expire_orders::ExpireOrders;
+use crate::shop::command::pay_order::PayOrder;
+use crate::shop::command::place_order::PlaceOrder;
+use crate::shop::command::refund_order::RefundOrder;
+use crate::shop::command::restock::{Restock, Restocking};
+use crate::shop::command::set_limit::{SetLimit, check_limit};
+use crate::shop::command::state::{State, StockSnapshot};
+use crate::shop::command::top_up::TopUp;
+use crate::shop::failure::{Executed, Failure, Rejection};
+use crate::shop::model::{Expired, Order, WantedLine};
+use crate::shop::query::{catalog, orders};
+use crate::shop::store::accounts;
+use crate::shop::{IdempotencyKey, OrderId, RequestOptions, Shop, Sku, USUAL_HOLD, UserId};
+
+/// Places an order.
+///
+/// # Errors
+/// See [`super`]; every function here is as safe to cancel as [`execute`].
+pub async fn place_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    key: IdempotencyKey,
+    lines: &[WantedLine],
+) -> Result<Executed, Failure> {
+    let command = PlaceOrder::new(user, key, lines, options.hold)?;
+    let skus = command.reads().items;
+    let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
+    let command = Arc::new(command);
+    if let Err(failure) = admit(shop, options, &skus).await {
+        return or_replay(shop, command.as_ref(), failure).await;
+    }
+    let Some((sku, quantity)) = single.filter(|_| options.allows_batch()) else {
+        return execute(shop, options, command).await;
+    };
+    let cache = &shop.engine.sold_out;
+    if let Some(executed) = cache.check(shop, (&sku, quantity), command.idempotency()).await? {
+        return Ok(executed);
+    }
+    let result = execute(shop, options, command).await;
+    if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
+        cache.note(&sku, *available);
+    }
+    result
+}
+
+/// Parses and responds as [`place_order`] does, and places nothing: what the path costs without the
+/// work.
+///
+/// # Errors
+/// Those of a request that makes no sense.
+pub fn check_order(
+    user: UserId,
+    key: IdempotencyKey,
+    lines: &[WantedLine],
+) -> Result<Executed, Failure> {
+    let command = PlaceOrder::new(user, key, lines, USUAL_HOLD)?;
+    let mut state = State::at(OffsetDateTime::now_utc());
+    for sku in command.reads().items {
+        let item = StockSnapshot {
+            price_cents: 0,
+            stock: i64::MAX / 2,
+            limit_per_user: None,
+            version: 0,
+            fence: 0,
+            reserved: false,
+        };
+        state.items.insert(sku, item);
+    }
+    Ok(Executed::now(command.decide(&mut state)?.response.stored()?))
+}
+
+/// Pays a pending order.
+///
+/// # Errors
+/// See [`place_order`].
+pub async fn pay_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    order: OrderId,
+    key: IdempotencyKey,
+) -> Result<Executed, Failure> {
+    let order = own_order(shop, user, order).await?;
+    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
+    let command = Arc::new(PayOrder::new(user, order, key));
+    if let Err(failure) = admit(shop, options, &skus).await {
+        return or_replay(shop, command.as_ref(), failure).await;
+    }
+    if options.may_break(shop) {
+        // Apart from the payment: in its transaction, the mark would keep two payments apart.
+        accounts::mark_lab(shop, user).await?;
+    }
+    execute(shop, options, command).await
+}
+
+/// Cancels a pending order.
+///
+/// # Errors
+/// See [`place_order`].
+pub async fn cancel_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Executed, Failure> {
+    let order = own_order(shop, user, order).await?;
+    execute(shop, options, Arc::new(CancelOrder::new(user, order, key))).await
+}
+
+/// Refunds a paid order.
+///
+/// # Errors
+/// See [`place_order`].
+pub async fn refund_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Executed, Failure> {
+    let order = own_order(shop, user, order).await?;
+    execute(shop, options, Arc::new(RefundOrder::new(user, order, key))).await
+}
+
+/// Changes an item's stock by hand.
+///
+/// # Errors
+/// See [`place_order`].
+pub async fn restock(
+    shop: &Shop,
+    options: &RequestOptions,
+    admin: UserId,
+    sku: Sku,
+    what: &Restocking,
+    key: IdempotencyKey,
+) -> Result<Executed, Failure> {
+    let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
+    if let Err(failure) = admit(shop, options, &[sku]).await {
+        return or_replay(shop, command.as_ref(), failure).await;
+    }
+    execute(shop, options, command).await
+}
+
+/// Puts money on the user's account.
+///
+/// # Errors
+/// See [`place_order`].
+pub async fn top_up(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    key: IdempotencyKey,
+    amount_cents: i64,
+) -> Result<Executed, Failure> {
+    execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
+}
+
+/// Sets or lifts an item's limit per customer.
+///
+/// # Errors
+/// See [`place_order`].
+pub async fn set_limit(
+    shop: &Shop,
+    options: &RequestOptions,
+    admin: UserId,
+    sku: Sku,
+    limit: Option<i64>,
+    key: Option<IdempotencyKey>,
+) -> Result<Executed, Failure> {
+    check_limit(limit)?;
+    let Some(item) = catalog::item(shop, &sku).await? else {
+        return Err(Rejection::NotFound(format!("there is no item {sku}")).into());
+    };
+    execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
+}
+
+/// Expires those of the orders that are due, all or none of them; returns their ids.
+///
+/// # Errors
+/// See [`place_order`]. A rejection is a lock that was not acquired.
+pub async fn expire_orders(
+    shop: &Shop,
+    options: &RequestOptions,
+    orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
+) -> Result<BTreeSet<OrderId>, Failure> {
+    let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
+    Ok(executed.response.read::<Expired>()?.orders)
+}
+
+async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
+    let found = orders::order(shop, user, order).await?;
+    found.ok_or_else(|| orders::no_such_order(order).into())
+}
+
+/// A finished key is looked up before its command is rejected.
+async fn or_replay(
+    shop: &Shop,
+    command: &dyn Command,
+    failure: Failure,
+) -> Result<Executed, Failure> {
+    shop.engine.replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+}
+
+/// Restricts options under which sales or money may be lost to lab items. An unknown item is
+/// admitted, to be rejected as such.
+async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<(), Failure> {
+    if !options.is_for_the_lab(shop) {
+        return Ok(());
+    }
+    let why = match catalog::first_of_the_shop(shop, skus).await? {
+        None => return Ok(()),
+        Some(sku) if !options.may_break(shop) => format!(
+            "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
+            shop.hold.as_millis()
+        ),
+        Some(sku) => format!(
+            "this is kept to lab items, and {sku} is the shop's own: under Holdfast-Lock: {} or with \
+             a Holdfast-Ttl-Ms, beside others under {}, sales could be lost. The admin makes a lab \
+             item with POST /api/lab/items",
+            options.strategy.name, shop.strategy.name,
+        ),
+    };
+    Err(Rejection::Forbidden(why).into())
+}

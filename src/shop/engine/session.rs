@@ -1,0 +1,73 @@
+//! The connection of one attempt: with a transaction around read and write, or without.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
+use tokio::time::timeout;
+
+use crate::db::Transaction;
+
+/// How long a commit or a rollback may take.
+pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection. Dropped in the middle of a statement it is closed: Postgres undoes what it was
+/// doing, and no other command gets it.
+#[derive(Debug)]
+pub(super) enum Session {
+    /// Each statement commits itself.
+    Autocommit(Connection),
+    /// One transaction.
+    Explicit(Transaction),
+}
+
+/// A connection that is closed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Connection(Option<PoolConnection<Postgres>>);
+
+impl Connection {
+    pub(super) fn new(connection: PoolConnection<Postgres>) -> Self {
+        Self(Some(connection))
+    }
+}
+
+impl Session {
+    /// Ends it without a commit; the connection can be used again.
+    pub(super) async fn abandon(self) {
+        match self {
+            Session::Autocommit(mut connection) => drop(connection.0.take()),
+            Session::Explicit(tx) => {
+                let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        drop(self.0.take().map(PoolConnection::detach));
+    }
+}
+
+impl Deref for Session {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match self {
+            Session::Autocommit(Connection(Some(connection))) => connection,
+            Session::Autocommit(Connection(None)) => unreachable!("taken only when it ends"),
+            Session::Explicit(tx) => tx,
+        }
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match self {
+            Session::Autocommit(Connection(Some(connection))) => connection,
+            Session::Autocommit(Connection(None)) => unreachable!("taken only when it ends"),
+            Session::Explicit(tx) => tx,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Rejects orders of sold-out items without a lock and without a write.
+//!
+//! Once an order was rejected as sold out, orders of at least as many units ask here first: one
+//! statement reads the stock and the keys of all that wait ([`super::coalesce`]). It begins after
+//! the last of them has come, so every rejection was true at a moment of its request. Where enough
+//! is in stock, the order joins the queue like all others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::timeout;
+
+use super::coalesce::Coalescer;
+use super::replay::LOOKUP_TIMEOUT;
+use crate::shop::failure::{Error, Executed, Failure, Rejection};
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::store::key_records::{self, Replay};
+use crate::shop::{Shop, Sku};
+
+/// The most items remembered; at more, all are forgotten, which costs each one rejection by the
+/// engine.
+const MAX_ITEMS: usize = 10_000;
+
+/// The last known stock of items that were sold out. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct SoldOutCache {
+    stock: Arc<Mutex<HashMap<Sku, i64>>>,
+    look_ups: Coalescer<Sku, IdempotencyRequest, Answer>,
+}
+
+/// What a look-up found: the stock, if there is such an item, and what the key's record says.
+#[derive(Debug)]
+struct Answer {
+    stock: Option<i64>,
+    replay: Option<Replay>,
+}
+
+impl SoldOutCache {
+    /// Remembers the stock of an item for which an order was rejected.
+    pub(super) fn note(&self, sku: &Sku, available: i64) {
+        let mut stock = self.stock();
+        if stock.len() >= MAX_ITEMS {
+            stock.clear();
+        }
+        stock.insert(sku.clone(), available);
+    }
+
+    /// Returns whether the last known stock is below `quantity`.
+    fn may_be_short(&self, sku: &Sku, quantity: i64) -> bool {
+        self.stock().get(sku).is_some_and(|available| *available < quantity)
+    }
+
+    /// Returns the result of an order that is a duplicate or can't be had; `None` if it has to be
+    /// executed.
+    ///
+    /// # Errors
+    /// [`Rejection::SoldOut`]; Postgres's.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is changed.
+    pub(super) async fn check(
+        &self,
+        shop: &Shop,
+        (sku, quantity): (&Sku, i64),
+        request: &IdempotencyRequest,
+    ) -> Result<Option<Executed>, Failure> {
+        if !self.may_be_short(sku, quantity) {
+            return Ok(None);
+        }
+        let (cache, there, item) = (self.clone(), shop.clone(), sku.clone());
+        let call = move |requests: Vec<IdempotencyRequest>| {
+            let (cache, there, item) = (cache.clone(), there.clone(), item.clone());
+            async move { cache.look_up(&there, &item, &requests).await }
+        };
+        let answer = self.look_ups.ask(shop, sku.clone(), request.clone(), call).await?;
+        match answer {
+            Answer { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
+            Answer { stock: Some(available), .. } if available < quantity => {
+                let (sku, requested) = (sku.clone(), quantity);
+                Err(Rejection::SoldOut { sku, requested, available }.into())
+            }
+            Answer { .. } => Ok(None),
+        }
+    }
+
+    async fn look_up(
+        &self,
+        shop: &Shop,
+        sku: &Sku,
+        requests: &[IdempotencyRequest],
+    ) -> Result<Vec<Answer>, Error> {
+        let mut connection = shop.connection().await?;
+        let asking = async {
+            // In this order: the orders that emptied the stock have committed by then, and if one
+            // of them had one of these keys, its record is found.
+            let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
+                .fetch_optional(&mut *connection)
+                .await?;
+            let requests: Vec<&IdempotencyRequest> = requests.iter().collect();
+            let replays = key_records::look_up(&mut connection, &requests).await?;
+            Ok::<_, Error>((stock, replays))
+        };
+        let (stock, replays) = match timeout(LOOKUP_TIMEOUT, asking).await {
+            Ok(found) => found?,
+            Err(_) => {
+                drop(connection.detach());
+                return Err(Error::silent_postgres());
+            }
+        };
+        if let Some(stock) = stock {
+            self.note(sku, stock);
+        }
+        Ok(replays.into_iter().map(|replay| Answer { stock, replay }).collect())
+    }
+
+    fn stock(&self) -> MutexGuard<'_, HashMap<Sku, i64>> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

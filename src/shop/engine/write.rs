@@ -1,0 +1,217 @@
+//! The write of one batch: sent as one statement, committed, and reported.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::batch::{Entry, EntryResult, Pending, Stop, collect, end_failed};
+use super::decision::{Decided, over_limit};
+use super::locks::AcquiredLocks;
+use super::session::{COMMIT_TIMEOUT, Session};
+use crate::lock::LockKey;
+use crate::probe::{Point, Probe, Seen};
+use crate::shop::command::changes::NewOrder;
+use crate::shop::failure::{Error, Executed, Failure};
+use crate::shop::store::guard::{GuardedRow, Protection};
+use crate::shop::store::place::place;
+use crate::shop::store::transition::transition;
+use crate::shop::store::{Write, Written};
+use crate::shop::strategy::{Release, Strategy};
+use crate::shop::{OrderId, Shop};
+
+/// How long the write may take before its outcome counts as unknown. More than the sessions'
+/// `lock_timeout`: a write that waits for a row in vain is known not to be done.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(3_300);
+
+/// Sends the write, and commits it.
+pub(super) async fn write(
+    mut session: Session,
+    strategy: &'static Strategy,
+    locks: &mut AcquiredLocks,
+    entries: &[Entry<'_>],
+    (decided, mut results): (Decided, Vec<Option<EntryResult>>),
+    deadline: Instant,
+    shop: &Shop,
+) -> Result<Vec<EntryResult>, Stop> {
+    let autocommit = matches!(session, Session::Autocommit(_));
+    let late = || Stop::Failed(Error::deadline_passed());
+    if autocommit {
+        let passed = pass(entries_of(entries, &decided), Point::Commit, locks, |_, _| None);
+        timeout_at(deadline, passed).await.map_err(|_| late())?;
+    }
+    for (at, (_, response)) in &decided.changes {
+        results[*at] = Some(Ok(Executed::now(response.clone())));
+    }
+    let results = collect(results)?;
+    let pending = |results: Vec<EntryResult>| {
+        let row = GuardedRow::first_changed(&decided.before, &decided.after);
+        Box::new(Pending { row, results, written: decided.written() })
+    };
+    let limit = if autocommit { Instant::now() + WRITE_TIMEOUT } else { deadline };
+    let sent = send(&mut session, strategy, locks, entries, &decided);
+    match timeout_at(limit, sent).await {
+        Ok(Ok(Written::Done)) => {}
+        Ok(Ok(Written::Moved)) => {
+            session.abandon().await;
+            return Err(Error::Conflict("a row moved between read and write".to_owned()).into());
+        }
+        Ok(Err(Failure::Rejected(rejection))) => {
+            session.abandon().await;
+            return Ok(results.into_iter().map(|_| Err(rejection.clone().into())).collect());
+        }
+        Ok(Err(Failure::Error(error @ Error::Unavailable { .. }))) if autocommit => {
+            return Err(Stop::Unknown(error, pending(results)));
+        }
+        Ok(Err(Failure::Error(error))) => {
+            end_failed(session, &error).await;
+            return Err(error.into());
+        }
+        Err(_) if autocommit => {
+            return Err(Stop::Unknown(Error::silent_postgres(), pending(results)));
+        }
+        Err(_) => return Err(late()),
+    }
+    let results = match session {
+        Session::Autocommit(_) => {
+            session.abandon().await;
+            let after = |at, key: &LockKey| decided.value_after(at, key);
+            pass(entries_of(entries, &decided), Point::Write, locks, after).await;
+            results
+        }
+        Session::Explicit(_) => {
+            let committing = (session, strategy, deadline);
+            match commit(committing, locks, entries, &decided).await {
+                Ok(None) => results,
+                Ok(Some(rejected)) => return Ok(vec![Err(rejected)]),
+                Err(Stop::Unknown(error, _)) => {
+                    return Err(Stop::Unknown(error, pending(results)));
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+    };
+    notify_expiry(shop, &decided);
+    pass(entries_of(entries, &decided), Point::Committed, locks, |_, _| None).await;
+    Ok(results)
+}
+
+/// The entries that are written, each with its position.
+fn entries_of<'a, 'e>(
+    entries: &'a [Entry<'e>],
+    decided: &'a Decided,
+) -> impl Iterator<Item = (usize, Entry<'e>)> {
+    entries.iter().copied().enumerate().filter(|(at, _)| decided.changes.contains_key(at))
+}
+
+async fn send(
+    session: &mut Session,
+    strategy: &'static Strategy,
+    locks: &AcquiredLocks,
+    entries: &[Entry<'_>],
+    decided: &Decided,
+) -> Result<Written, Failure> {
+    let exclusion = strategy.exclusion(&locks.guards);
+    let by = Protection::of(strategy, &exclusion);
+    let states = (&decided.before, &decided.after);
+    let writes: Vec<Write<'_>> = decided
+        .written()
+        .into_iter()
+        .filter_map(|at| {
+            let (changes, response) = decided.changes.get(&at)?;
+            let Entry { command, options } = entries[at];
+            let (idempotency, request_id) = (command.idempotency(), options.request_id);
+            Some(Write { idempotency, changes, response, request_id })
+        })
+        .collect();
+    // A batch has commands of one kind.
+    if writes.iter().any(|write| write.changes.order.is_some()) {
+        Ok(place(session, by, states, &writes).await?)
+    } else {
+        transition(session, by, states, &writes).await
+    }
+}
+
+/// Checks limits that could not be judged before, and commits. A rejection rolls back.
+async fn commit(
+    (mut session, strategy, deadline): (Session, &'static Strategy, Instant),
+    locks: &mut AcquiredLocks,
+    entries: &[Entry<'_>],
+    decided: &Decided,
+) -> Result<Option<Failure>, Stop> {
+    let before_commit = async {
+        if !strategy.counts_with_read()
+            && !strategy.locks_row_at_read()
+            && let Some(rejected) = over_limit(&mut session, entries, decided).await?
+        {
+            return Ok::<_, Error>(Some(rejected));
+        }
+        let after = |at, key: &LockKey| decided.value_after(at, key);
+        pass(entries_of(entries, decided), Point::Write, locks, after).await;
+        if strategy.release == Release::BeforeCommit
+            && let Some(entry) = entries.first()
+        {
+            locks.release_early(entry.options).await;
+        }
+        pass(entries_of(entries, decided), Point::Commit, locks, |_, _| None).await;
+        Ok(None)
+    };
+    match timeout_at(deadline, before_commit).await {
+        Ok(Ok(None)) => {}
+        Ok(Ok(rejected)) => {
+            session.abandon().await;
+            return Ok(rejected);
+        }
+        Ok(Err(error)) => {
+            end_failed(session, &error).await;
+            return Err(error.into());
+        }
+        Err(_) => return Err(Error::deadline_passed().into()),
+    }
+    let Session::Explicit(tx) = session else { return Ok(None) };
+    let error = match timeout(COMMIT_TIMEOUT, tx.commit()).await {
+        Ok(Ok(())) => return Ok(None),
+        Ok(Err(error)) => error.into(),
+        Err(_) => Error::silent_postgres(),
+    };
+    match error {
+        error @ Error::Conflict(_) => Err(error.into()),
+        error => {
+            let pending = Pending { row: None, results: Vec::new(), written: Vec::new() };
+            Err(Stop::Unknown(error, Box::new(pending)))
+        }
+    }
+}
+
+/// Tells the delay queue of the orders that were placed.
+fn notify_expiry(shop: &Shop, decided: &Decided) {
+    let orders = decided.changes.values().filter_map(|(changes, _)| changes.order.as_ref());
+    let due_in = |order: &NewOrder| (order.expires_at - order.created_at).try_into();
+    let placed: Vec<(OrderId, Duration)> =
+        orders.map(|order| (order.id, due_in(order).unwrap_or_default())).collect();
+    if !placed.is_empty() {
+        shop.expiry.notify(&placed);
+    }
+}
+
+/// Passes a probe point for all commands that the lab watches, at once.
+pub(super) async fn pass<'e>(
+    entries: impl Iterator<Item = (usize, Entry<'e>)>,
+    point: Point,
+    locks: &AcquiredLocks,
+    value: impl Fn(usize, &LockKey) -> Option<i64>,
+) {
+    let watched = entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)));
+    let passes = watched.map(|(at, entry)| {
+        let keys = entry.command.reads().lock_keys().into_iter();
+        let seen: Vec<Seen> = keys
+            .map(|key| Seen {
+                key: key.as_str().to_owned(),
+                value: value(at, &key),
+                fence: locks.guards.fence(&key),
+            })
+            .collect();
+        async move { entry.options.probe.at(point, seen).await }
+    });
+    join_all(passes).await;
+}

@@ -1,0 +1,109 @@
+//! Orders that were not paid in time: who is notified of new ones, and which are due.
+//!
+//! Expiring them is a command: [`super::command::expire_orders`]. What decides when is
+//! `jobs::unpaid`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::failure::Error;
+use super::query::catalog;
+use super::{OrderId, Shop, Sku};
+
+/// Capacity of the channel to the delay queue. An order that finds no room is found by the sweep.
+const MAX_NOTIFICATIONS: usize = 10_000;
+
+/// Notifies the delay queue of orders that were placed. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ExpiryNotifier(mpsc::Sender<Placed>);
+
+/// An order that may stay unpaid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its id.
+    pub order: OrderId,
+    /// When it is due.
+    pub due_at: Instant,
+}
+
+impl ExpiryNotifier {
+    /// Returns one, and the receiving end of its channel.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<Placed>) {
+        let (sender, receiver) = mpsc::channel(MAX_NOTIFICATIONS);
+        (Self(sender), receiver)
+    }
+
+    /// Notifies of placed orders, each with the time after which it is due. A hint: it is lost when
+    /// the channel is closed, or has no room for all of them; then the sweep finds them.
+    pub fn notify(&self, orders: &[(OrderId, Duration)]) {
+        let now = Instant::now();
+        let Ok(permits) = self.0.try_reserve_many(orders.len()) else {
+            metrics::counter!("holdfast_unpaid_untold_total").increment(orders.len() as u64);
+            return;
+        };
+        for (permit, (order, due_in)) in permits.zip(orders) {
+            permit.send(Placed { order: *order, due_at: now + *due_in });
+        }
+    }
+}
+
+/// A pending order, as seen by who would expire it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// It is due.
+    Due {
+        /// Its items and quantities, sorted by sku.
+        units: Vec<(Sku, i64)>,
+        /// For how long it has been.
+        late: Duration,
+    },
+    /// It is not due, or not to be tried again, before this has passed.
+    NotYet(Duration),
+    /// It is due, and was parked after it had failed too often.
+    Parked,
+}
+
+/// Those of `orders` that are unpaid, by Postgres's clock now; the others are absent.
+///
+/// # Errors
+/// Postgres's.
+pub async fn look(shop: &Shop, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Found>, Error> {
+    let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
+    let db = &mut *shop.connection().await?;
+    let rows = sqlx::query!(
+        r#"select o.id, l.sku, l.quantity,
+                  f.order_id is not null and f.next_at is null as "parked!",
+                  extract(epoch from now() - o.expires_at)::float8 as "late_s!",
+                  extract(epoch from greatest(o.expires_at, f.next_at) - now())::float8 as "left_s!"
+             from orders o
+             join order_lines l on l.order_id = o.id
+             left join unpaid_failures f on f.order_id = o.id
+            where o.id = any($1) and o.status = 'pending'
+            order by o.id, l.sku"#,
+        &ids,
+    )
+    .fetch_all(db)
+    .await?;
+    let mut found = BTreeMap::new();
+    for row in rows {
+        let entry = found.entry(OrderId(row.id)).or_insert_with(|| {
+            if row.left_s > 0.0 {
+                Found::NotYet(Duration::from_secs_f64(row.left_s))
+            } else if row.parked {
+                Found::Parked
+            } else {
+                let late = Duration::from_secs_f64(row.late_s.max(0.0));
+                Found::Due { units: Vec::new(), late }
+            }
+        });
+        if let Found::Due { units, .. } = entry {
+            units.push((catalog::known(row.sku)?, row.quantity));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,109 @@
+//! Reading the catalogue.
+
+use std::collections::HashMap;
+
+use crate::shop::failure::Error;
+use crate::shop::model::Item;
+use crate::shop::store::read::count_purchases;
+use crate::shop::{Shop, Sku, UserId};
+
+/// An item as the database has it.
+struct ItemRow {
+    sku: String,
+    name: String,
+    price_cents: i64,
+    stock: i64,
+    limit_per_user: Option<i64>,
+}
+
+impl TryFrom<ItemRow> for Item {
+    type Error = Error;
+
+    fn try_from(row: ItemRow) -> Result<Self, Error> {
+        let ItemRow { sku, name, price_cents, stock, limit_per_user } = row;
+        Ok(Self { sku: known(sku)?, name, price_cents, stock, limit_per_user })
+    }
+}
+
+/// The shop's items by sku, after `after`; lab items are not shown.
+///
+/// # Errors
+/// Postgres's.
+pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
+    let rows = sqlx::query_as!(
+        ItemRow,
+        "select sku, name, price_cents, stock, limit_per_user from items
+          where kind = 'shop' and sku > $1 order by sku limit $2",
+        after.map_or("", Sku::as_str),
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter().map(Item::try_from).collect()
+}
+
+/// One item, of the shop or of the lab.
+///
+/// # Errors
+/// Postgres's.
+pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
+    Ok(items_of(shop, std::slice::from_ref(sku)).await?.pop())
+}
+
+/// Those of `skus` that exist, of the shop or of the lab, by sku.
+///
+/// # Errors
+/// Postgres's.
+pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let rows = sqlx::query_as!(
+        ItemRow,
+        "select sku, name, price_cents, stock, limit_per_user from items
+          where sku = any($1) order by sku",
+        &names,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter().map(Item::try_from).collect()
+}
+
+/// Returns the first of `skus` that is the shop's own, and no lab item.
+///
+/// # Errors
+/// Postgres's.
+pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let sku = sqlx::query_scalar!(
+        "select sku from items where sku = any($1) and kind = 'shop' order by sku limit 1",
+        &names,
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    sku.map(known).transpose()
+}
+
+/// Counts what a customer has of each limited item among `items`, as it is now.
+///
+/// # Errors
+/// Postgres's.
+pub async fn purchased_by(
+    shop: &Shop,
+    user: UserId,
+    items: &[Item],
+) -> Result<HashMap<Sku, i64>, Error> {
+    let limited = items.iter().filter(|item| item.limit_per_user.is_some());
+    let limited: Vec<(Sku, UserId)> = limited.map(|item| (item.sku.clone(), user)).collect();
+    if limited.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let counts = count_purchases(&mut *shop.connection().await?, &limited).await?;
+    Ok(counts.into_iter().map(|((sku, _), count)| (sku, count)).collect())
+}
+
+/// A sku as the database has it.
+///
+/// # Errors
+/// [`Error::Bug`] when it is none.
+pub fn known(sku: String) -> Result<Sku, Error> {
+    Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
+}

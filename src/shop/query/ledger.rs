@@ -1,0 +1,187 @@
+//! Reading the ledgers. Entries are written by [`crate::shop::store`], with the change itself; they
+//! are never changed and never deleted.
+
+use std::collections::BTreeMap;
+
+use super::catalog;
+use crate::shop::failure::Error;
+use crate::shop::model::Entry;
+use crate::shop::{OrderId, Shop, Sku, UserId};
+
+/// A row of either ledger as an [`Entry`].
+macro_rules! entry {
+    ($row:expr) => {{
+        let row = $row;
+        Entry {
+            seq: row.seq,
+            before: row.before,
+            delta: row.delta,
+            after: row.after,
+            version: row.version,
+            reason: row.reason,
+            order_id: row.order_id.map(OrderId),
+            fence: row.fence,
+            request_id: row.request_id,
+            at: row.at,
+        }
+    }};
+}
+
+/// An item's entries after `after`, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn stock_entries(
+    shop: &Shop,
+    sku: &Sku,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from stock_ledger where sku = $1 and seq > $2 order by seq limit $3",
+        sku.as_str(),
+        after,
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// A user's entries after `after`, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance_entries(
+    shop: &Shop,
+    user: UserId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where user_id = $1 and seq > $2 order by seq limit $3",
+        user.0,
+        after,
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// An item's latest entries before `before`, newest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn latest_stock_entries(
+    shop: &Shop,
+    sku: &Sku,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
+        sku.as_str(),
+        before.unwrap_or(i64::MAX),
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// A user's latest entries before `before`, newest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn latest_balance_entries(
+    shop: &Shop,
+    user: UserId,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where user_id = $1 and seq < $2 order by seq desc limit $3",
+        user.0,
+        before.unwrap_or(i64::MAX),
+        limit,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// What was ever put on the shelves of these items by hand, their opening included, by sku.
+///
+/// # Errors
+/// Postgres's.
+pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
+    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
+    let rows = sqlx::query!(
+        r#"select sku, sum(delta)::bigint as "units!" from stock_ledger
+            where order_id is null and sku = any($1) group by sku"#,
+        &names,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.sku, row.units)).collect())
+}
+
+/// The entries that one order left in the stock ledger, each with its item, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn stock_entries_of_order(
+    shop: &Shop,
+    order: OrderId,
+) -> Result<Vec<(Sku, Entry)>, Error> {
+    let rows = sqlx::query!(
+        r#"select e.sku as "sku!", seq as "seq!", before as "before!", delta as "delta!",
+                  after as "after!", version as "version!", reason as "reason!", e.order_id, fence,
+                  request_id as "request_id!", at as "at!"
+             from (select e.* from order_lines l
+                     join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+                    where l.order_id = $1
+                   union all
+                   select * from stock_ledger where order_id = $1 and reason <> 'order') as e
+            order by seq"#,
+        order.0,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    rows.into_iter()
+        .map(|mut row| {
+            let sku = catalog::known(std::mem::take(&mut row.sku))?;
+            Ok((sku, entry!(row)))
+        })
+        .collect()
+}
+
+/// The entries that one order left on its buyer's account, oldest first.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec<Entry>, Error> {
+    let rows = sqlx::query!(
+        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
+           from balance_ledger where order_id = $1 order by seq",
+        order.0,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(rows.into_iter().map(|row| entry!(row)).collect())
+}
+
+/// A user's balance; `None` when there is no such account.
+///
+/// # Errors
+/// Postgres's.
+pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
+    Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
+        .fetch_optional(&mut *shop.connection().await?)
+        .await?)
+}

@@ -1,0 +1,5 @@
+//! Reads for the API and the pages.
+
+pub mod catalog;
+pub mod ledger;
+pub mod orders;

@@ -1,0 +1,203 @@
+//! Reading orders.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::catalog;
+use crate::shop::failure::{Error, Rejection};
+use crate::shop::model::{Change, Line, Order};
+use crate::shop::store::key_records;
+use crate::shop::{IdempotencyKey, OrderId, Shop, UserId};
+
+/// The rejection of an order that is not there, or not the caller's: the two look the same.
+#[must_use]
+pub fn no_such_order(order: OrderId) -> Rejection {
+    Rejection::NotFound(format!("you have no order {order}"))
+}
+
+/// One of the user's orders.
+///
+/// # Errors
+/// Postgres's.
+pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
+    Ok(select(&mut *shop.connection().await?, user, Some(id), None, Lab::With, 1).await?.pop())
+}
+
+/// How long each of those orders can still be paid, by Postgres's clock, which is the one that
+/// decides it; an order whose time is over is not among them.
+///
+/// # Errors
+/// Postgres's.
+pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, Duration>, Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
+    let rows = sqlx::query!(
+        r#"select id, extract(epoch from expires_at - clock_timestamp())::float8 as "left_s!"
+             from orders where id = any($1)"#,
+        &ids,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    let left = rows.into_iter().filter(|row| row.left_s > 0.0);
+    Ok(left.map(|row| (OrderId(row.id), Duration::from_secs_f64(row.left_s))).collect())
+}
+
+/// Whether orders of nothing but the lab's throw-away items are listed too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lab {
+    /// They are.
+    With,
+    /// Only orders that have an item of the shop.
+    Without,
+}
+
+/// The user's orders, newest first, older than `after`.
+///
+/// # Errors
+/// Postgres's.
+pub async fn orders(
+    shop: &Shop,
+    user: UserId,
+    after: Option<OrderId>,
+    lab: Lab,
+    limit: i64,
+) -> Result<Vec<Order>, Error> {
+    select(&mut *shop.connection().await?, user, None, after, lab, limit).await
+}
+
+/// How many of the user's orders are the lab's alone.
+///
+/// # Errors
+/// Postgres's.
+pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from orders o
+            where user_id = $1
+              and not exists (select from order_lines l
+                                join items i on i.sku = l.sku and i.kind = 'shop'
+                               where l.order_id = o.id)"#,
+        user.0,
+    )
+    .fetch_one(&mut *shop.connection().await?)
+    .await?;
+    Ok(count)
+}
+
+/// Those of `ids` that are the lab's alone.
+///
+/// # Errors
+/// Postgres's.
+pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
+    let lab = sqlx::query_scalar!(
+        "select id from orders o
+          where id = any($1)
+            and not exists (select from order_lines l
+                              join items i on i.sku = l.sku and i.kind = 'shop'
+                             where l.order_id = o.id)",
+        &ids,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(lab.into_iter().map(OrderId).collect())
+}
+
+/// The order that the user placed with that key, however long ago.
+///
+/// # Errors
+/// Postgres's.
+pub async fn placed_with(
+    shop: &Shop,
+    user: UserId,
+    key: &IdempotencyKey,
+) -> Result<Option<OrderId>, Error> {
+    key_records::order_placed_with(&mut *shop.connection().await?, user, key).await
+}
+
+/// Those of `ids` that are the user's own.
+///
+/// # Errors
+/// Postgres's.
+pub async fn own(shop: &Shop, user: UserId, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
+    let own = sqlx::query_scalar!(
+        "select id from orders where user_id = $1 and id = any($2)",
+        user.0,
+        &ids,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    Ok(own.into_iter().map(OrderId).collect())
+}
+
+async fn select(
+    db: &mut PgConnection,
+    user: UserId,
+    only: Option<OrderId>,
+    after: Option<OrderId>,
+    lab: Lab,
+    limit: i64,
+) -> Result<Vec<Order>, Error> {
+    let rows = sqlx::query!(
+        r#"select id, status, total_cents, expires_at, created_at, paid_at,
+                  status = 'cancelled' and exists (
+                      select from stock_ledger e
+                       where e.order_id = o.id and e.reason = 'expiry') as "expired!"
+             from orders o
+            where user_id = $1 and ($2::uuid is null or id = $2) and ($3::uuid is null or id < $3)
+              and ($5 or exists (select from order_lines l
+                                   join items i on i.sku = l.sku and i.kind = 'shop'
+                                  where l.order_id = o.id))
+            order by id desc limit $4"#,
+        user.0,
+        only.map(|order| order.0),
+        after.map(|order| order.0),
+        limit,
+        lab == Lab::With,
+    )
+    .fetch_all(&mut *db)
+    .await?;
+    let mut orders: Vec<Order> = rows
+        .into_iter()
+        .map(|row| Order {
+            id: OrderId(row.id),
+            status: row.status,
+            total_cents: row.total_cents,
+            lines: Vec::new(),
+            expires_at: row.expires_at,
+            created_at: row.created_at,
+            paid_at: row.paid_at,
+            expired: row.expired,
+        })
+        .collect();
+    fill_lines(db, &mut orders).await?;
+    Ok(orders)
+}
+
+async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> Result<(), Error> {
+    let ids: Vec<Uuid> = orders.iter().map(|order| order.id.0).collect();
+    let lines = sqlx::query!(
+        "select l.order_id, l.sku, l.quantity, l.unit_price_cents, e.before, e.delta, e.after
+           from order_lines l
+           join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+          where l.order_id = any($1)
+          order by l.order_id, l.sku",
+        &ids,
+    )
+    .fetch_all(db)
+    .await?;
+    for row in lines {
+        let Some(order) = orders.iter_mut().find(|order| order.id.0 == row.order_id) else {
+            continue;
+        };
+        order.lines.push(Line {
+            sku: catalog::known(row.sku)?,
+            quantity: row.quantity,
+            unit_price_cents: row.unit_price_cents,
+            stock: Change { before: row.before, delta: row.delta, after: row.after },
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Accounts: marking those on which broken strategies were tried, and opening balances.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::shop::failure::Error;
+use crate::shop::{IdempotencyKey, Shop, UserId};
+
+/// Marks an account as one on which broken strategies were tried: the audit counts it apart.
+///
+/// # Errors
+/// Postgres's.
+pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
+    sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
+        .execute(&mut *shop.connection().await?)
+        .await?;
+    Ok(())
+}
+
+/// Puts the first money on an account that no other transaction knows yet.
+///
+/// # Errors
+/// Postgres's.
+pub async fn open_balance(
+    tx: &mut PgConnection,
+    user: UserId,
+    cents: i64,
+    request_id: Uuid,
+) -> Result<(), Error> {
+    let token = IdempotencyKey::mint();
+    sqlx::query!(
+        "with topped_up as (
+             insert into top_ups (id, user_id, token, amount_cents)
+             values ($1, $2, $3, $4::bigint)),
+         account as (
+             update accounts set balance_cents = $4::bigint where user_id = $2
+             returning user_id, version - 1 as version)
+         insert into balance_ledger (user_id, before, delta, after, version, reason, request_id)
+         select user_id, 0, $4::bigint, $4, version, 'top-up', $5 from account",
+        Uuid::now_v7(),
+        user.0,
+        token.as_str(),
+        cents,
+        request_id,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}

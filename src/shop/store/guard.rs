@@ -1,0 +1,164 @@
+//! The rows that a write changes, and what it demands of them, column by column.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::shop::command::state::State;
+use crate::shop::failure::Error;
+use crate::shop::strategy::exclusion::Exclusion;
+use crate::shop::strategy::{Guard, Strategy};
+use crate::shop::{Sku, UserId};
+
+/// What keeps a write apart from others.
+#[derive(Debug, Clone, Copy)]
+pub struct Protection<'a> {
+    /// What the write demands of its rows.
+    pub guard: Guard,
+    /// The locks around it, or what stands in for them.
+    pub exclusion: &'a Exclusion<'a>,
+}
+
+impl<'a> Protection<'a> {
+    /// Under that strategy.
+    #[must_use]
+    pub fn of(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
+        Self { guard: strategy.guard, exclusion }
+    }
+}
+
+/// Changed rows of one table. Columns of equal length.
+#[derive(Debug, Default)]
+pub(super) struct Rows<K> {
+    pub keys: Vec<K>,
+    /// The version that the row must have; `None` demands nothing.
+    pub versions: Vec<Option<i64>>,
+    /// The fence under which it is written, and above which it must not have been.
+    pub fences: Vec<Option<i64>>,
+    /// The new value; `None` for a row that a conditional update has changed already.
+    pub values: Vec<Option<i64>>,
+    /// By how much the version is raised.
+    pub raises: Vec<i64>,
+}
+
+/// What changes of one row.
+struct Row {
+    version: i64,
+    reserved: bool,
+    value: i64,
+    next_version: i64,
+}
+
+impl<K> Rows<K> {
+    fn push(&mut self, key: K, row: &Row, guard: Guard, fence: Option<i64>) -> Result<(), Error> {
+        let fence = match (guard, fence) {
+            (Guard::VersionAndFence, None) => {
+                return Err(Error::Bug("a fenced write has no fence".to_owned()));
+            }
+            (Guard::VersionAndFence, fence) => fence,
+            (Guard::None | Guard::Version, _) => None,
+        };
+        self.keys.push(key);
+        self.versions.push((guard != Guard::None).then_some(row.version));
+        self.fences.push(fence);
+        self.values.push((!row.reserved).then_some(row.value));
+        self.raises.push(row.next_version - row.version);
+        Ok(())
+    }
+}
+
+/// The items that differ between two states, sorted.
+pub(super) fn items(
+    before: &State,
+    after: &State,
+    by: Protection<'_>,
+) -> Result<Rows<String>, Error> {
+    let mut rows = Rows::default();
+    for (sku, now) in &after.items {
+        let Some(was) = before.items.get(sku).filter(|was| was.version != now.version) else {
+            continue;
+        };
+        let key = sku.lock_key();
+        by.exclusion.check(&key)?;
+        let row = Row {
+            version: was.version,
+            reserved: was.reserved,
+            value: now.stock,
+            next_version: now.version,
+        };
+        rows.push(sku.to_string(), &row, by.guard, by.exclusion.fence(&key))?;
+    }
+    Ok(rows)
+}
+
+/// The accounts that differ between two states, sorted.
+pub(super) fn accounts(
+    before: &State,
+    after: &State,
+    by: Protection<'_>,
+) -> Result<Rows<Uuid>, Error> {
+    let mut rows = Rows::default();
+    for (user, now) in &after.accounts {
+        let Some(was) = before.accounts.get(user).filter(|was| was.version != now.version) else {
+            continue;
+        };
+        let key = user.lock_key();
+        by.exclusion.check(&key)?;
+        let row = Row {
+            version: was.version,
+            reserved: was.reserved,
+            value: now.balance_cents,
+            next_version: now.version,
+        };
+        rows.push(user.0, &row, by.guard, by.exclusion.fence(&key))?;
+    }
+    Ok(rows)
+}
+
+/// A row that a write demanded.
+#[derive(Debug, Clone)]
+pub enum GuardedRow {
+    /// An item.
+    Item(Sku),
+    /// An account.
+    Account(UserId),
+}
+
+impl GuardedRow {
+    /// Returns the first row that differs between two states.
+    #[must_use]
+    pub fn first_changed(before: &State, after: &State) -> Option<Self> {
+        let item = after.items.iter().find(|(sku, now)| {
+            before.items.get(*sku).is_some_and(|was| was.version != now.version)
+        });
+        let account = after.accounts.iter().find(|(user, now)| {
+            before.accounts.get(*user).is_some_and(|was| was.version != now.version)
+        });
+        item.map(|(sku, _)| GuardedRow::Item(sku.clone()))
+            .or_else(|| account.map(|(user, _)| GuardedRow::Account(*user)))
+    }
+
+    /// Raises the row's version, so that a write that arrives later matches nothing. Waits for a
+    /// write or a transaction that has the row locked.
+    ///
+    /// # Errors
+    /// Postgres's.
+    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
+        match self {
+            GuardedRow::Item(sku) => {
+                let raise = sqlx::query!(
+                    "update items set version = version + 1 where sku = $1",
+                    sku.as_str(),
+                );
+                raise.execute(db).await?;
+            }
+            GuardedRow::Account(user) => {
+                let raise = sqlx::query!(
+                    "update accounts set version = version + 1 where user_id = $1",
+                    user.0,
+                );
+                raise.execute(db).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Creating items. A new item's opening stock is the first entry of its ledger, written in the same
+//! transaction.
+
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+
+use crate::db;
+use crate::shop::Shop;
+use crate::shop::command::MAX_AMOUNT;
+use crate::shop::command::set_limit::check_limit;
+use crate::shop::failure::{Error, Failure, Rejection, StoredResponse};
+use crate::shop::model::Item;
+
+/// Whom an item is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemKind {
+    /// Customers.
+    Shop,
+    /// One run of the lab.
+    Lab,
+}
+
+impl ItemKind {
+    fn name(self) -> &'static str {
+        match self {
+            ItemKind::Shop => "shop",
+            ItemKind::Lab => "lab",
+        }
+    }
+}
+
+/// Creates an item.
+///
+/// # Errors
+/// [`Rejection::Invalid`], [`Rejection::Exists`]; Postgres's.
+pub async fn create(
+    shop: &Shop,
+    item: Item,
+    kind: ItemKind,
+    request_id: Uuid,
+) -> Result<StoredResponse, Failure> {
+    check(&item)?;
+    let mut connection = shop.connection().await?;
+    let mut tx = connection.begin().await?;
+    if !insert(&mut tx, &item, kind, request_id).await? {
+        tx.rollback().await?;
+        return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
+    }
+    tx.commit().await?;
+    Ok(StoredResponse::json(201, &item)?)
+}
+
+/// Inserts the item and its opening entry; `false` when the sku is taken.
+///
+/// # Errors
+/// Postgres's.
+pub async fn insert(
+    tx: &mut PgConnection,
+    item: &Item,
+    kind: ItemKind,
+    request_id: Uuid,
+) -> Result<bool, Error> {
+    let inserted = sqlx::query!(
+        "insert into items (sku, name, price_cents, stock, kind, limit_per_user)
+         values ($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint)",
+        item.sku.as_str(),
+        item.name,
+        item.price_cents,
+        item.stock,
+        kind.name(),
+        item.limit_per_user,
+    )
+    .execute(&mut *tx)
+    .await;
+    match inserted {
+        Err(error) if db::violates(&error, "items_pkey") => return Ok(false),
+        other => other?,
+    };
+    // Version 0, before the row's first.
+    sqlx::query!(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         values ($1, 0, $2::bigint, $2, 0, 'opening', $3)",
+        item.sku.as_str(),
+        item.stock,
+        request_id,
+    )
+    .execute(tx)
+    .await?;
+    Ok(true)
+}
+
+fn check(item: &Item) -> Result<(), Rejection> {
+    let length = item.name.chars().count();
+    let blank = item.name.trim().is_empty();
+    if blank || length > 200 || item.name.chars().any(char::is_control) {
+        let why = "1 to 200 characters on one line".to_owned();
+        return Err(Rejection::Invalid("name".into(), why));
+    }
+    for (field, value) in [("price_cents", item.price_cents), ("stock", item.stock)] {
+        if !(0..=MAX_AMOUNT).contains(&value) {
+            return Err(Rejection::Invalid(field.into(), format!("0 to {MAX_AMOUNT}")));
+        }
+    }
+    check_limit(item.limit_per_user)
+}

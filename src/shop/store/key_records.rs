@@ -1,0 +1,137 @@
+//! Key records: the rows of `idempotency`. They are inserted by [`super::place`] and
+//! [`super::transition`], with the response, and never changed before they are purged.
+//!
+//! Each key is looked up by itself (`lateral … limit 1`), which is always an index look-up. A plain
+//! join leaves the planner free to read the whole table when its statistics are old.
+
+use std::collections::HashMap;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::db;
+use crate::shop::failure::{Error, Executed, Failure, Rejection, StoredResponse};
+use crate::shop::idempotency::{IdempotencyRequest, KEPT_HOURS};
+use crate::shop::{IdempotencyKey, OrderId, UserId};
+
+/// What a key record says about a command with its key: the stored response, or why it is not sent.
+pub type Replay = Result<StoredResponse, Rejection>;
+
+/// As the result of the command.
+///
+/// # Errors
+/// The rejection.
+pub fn replayed(replay: Replay) -> Result<Executed, Failure> {
+    Ok(Executed::before(replay?))
+}
+
+/// Idempotency requests, column by column.
+#[derive(Debug, Default)]
+pub(super) struct KeyColumns<'a> {
+    pub users: Vec<Uuid>,
+    pub methods: Vec<&'a str>,
+    pub paths: Vec<&'a str>,
+    pub keys: Vec<&'a str>,
+    pub fingerprints: Vec<&'a [u8]>,
+    pub statuses: Vec<i16>,
+    pub bodies: Vec<&'a [u8]>,
+}
+
+impl<'a> KeyColumns<'a> {
+    pub fn of(requests: impl IntoIterator<Item = &'a IdempotencyRequest>) -> Self {
+        let mut columns = Self::default();
+        for request in requests {
+            columns.users.push(request.user.0);
+            columns.methods.push(request.method);
+            columns.paths.push(&request.path);
+            columns.keys.push(request.key.as_str());
+            columns.fingerprints.push(&request.fingerprint);
+        }
+        columns
+    }
+
+    pub fn push_response(&mut self, response: &'a StoredResponse) {
+        self.statuses.push(i16::try_from(response.status).unwrap_or(200));
+        self.bodies.push(&response.body);
+    }
+}
+
+/// A key record that was inserted since the read: the whole statement was rolled back, and the next
+/// read finds it.
+pub(super) fn inserted_meanwhile(error: sqlx::Error) -> Error {
+    if db::violates(&error, "idempotency_pkey") {
+        Error::Conflict("a key record was inserted since the read".to_owned())
+    } else {
+        error.into()
+    }
+}
+
+/// Looks up the key records of several commands.
+///
+/// # Errors
+/// Postgres's.
+pub async fn look_up(
+    db: &mut PgConnection,
+    requests: &[&IdempotencyRequest],
+) -> Result<Vec<Option<Replay>>, Error> {
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let columns = KeyColumns::of(requests.iter().copied());
+    let rows = sqlx::query!(
+        r#"select asked.place as "place!", found.fingerprint as "fingerprint!", found.status,
+                  found.body, found.order_id,
+                  found.created_at < clock_timestamp() - make_interval(hours => $5) as "old!"
+             from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) with ordinality
+                  as asked (user_id, method, path, key, place),
+                  lateral (select * from idempotency
+                            where user_id = asked.user_id and key = asked.key
+                              and path = asked.path and method = asked.method limit 1) as found"#,
+        &columns.users,
+        &columns.methods as &[&str],
+        &columns.paths as &[&str],
+        &columns.keys as &[&str],
+        i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
+    )
+    .fetch_all(db)
+    .await?;
+    let mut found = HashMap::new();
+    for row in rows {
+        let place = usize::try_from(row.place - 1).unwrap_or(usize::MAX);
+        let Some(request) = requests.get(place) else { continue };
+        let order_id = row.order_id.map(OrderId);
+        let replay = match (row.status, row.body) {
+            (Some(status), Some(body)) if !row.old => {
+                if row.fingerprint == request.fingerprint {
+                    Ok(StoredResponse { status: u16::try_from(status).unwrap_or(200), body })
+                } else {
+                    Err(Rejection::KeyMismatch)
+                }
+            }
+            _ => Err(Rejection::KeyUsed { order_id }),
+        };
+        found.insert(place, replay);
+    }
+    Ok((0..requests.len()).map(|place| found.remove(&place)).collect())
+}
+
+/// The order that a user placed with that key, however long ago.
+///
+/// # Errors
+/// Postgres's.
+pub async fn order_placed_with(
+    db: &mut PgConnection,
+    user: UserId,
+    key: &IdempotencyKey,
+) -> Result<Option<OrderId>, Error> {
+    let id = sqlx::query_scalar!(
+        "select order_id from idempotency
+          where user_id = $1 and key = $2 and path = $3 and method = 'POST'",
+        user.0,
+        key.as_str(),
+        crate::shop::idempotency::ORDERS_PATH,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(id.flatten().map(OrderId))
+}

@@ -1,0 +1,178 @@
+//! The statement that places orders: orders and their lines, the items' rows, ledger entries, and
+//! key records with their responses.
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::guard::{self, Protection};
+use super::{Write, Written};
+use crate::shop::command::changes::{NewLine, NewOrder, StockChange};
+use crate::shop::command::state::State;
+use crate::shop::failure::Error;
+use crate::shop::idempotency::ORDERS_PATH;
+
+/// Columns of new orders, one row each.
+#[derive(Default)]
+struct Orders<'a> {
+    ids: Vec<Uuid>,
+    users: Vec<Uuid>,
+    totals: Vec<i64>,
+    tokens: Vec<&'a str>,
+    expiries: Vec<OffsetDateTime>,
+    fingerprints: Vec<&'a [u8]>,
+    bodies: Vec<&'a [u8]>,
+}
+
+/// Columns of their lines, one row each; a line is one ledger entry.
+#[derive(Default)]
+struct Lines<'a> {
+    orders: Vec<Uuid>,
+    users: Vec<Uuid>,
+    skus: Vec<&'a str>,
+    quantities: Vec<i64>,
+    prices: Vec<i64>,
+    limits: Vec<Option<i64>>,
+    befores: Vec<i64>,
+    versions: Vec<i64>,
+    fences: Vec<Option<i64>>,
+    requests: Vec<Uuid>,
+}
+
+/// Writes the orders of a batch, all or nothing, in one statement.
+///
+/// Each row's new value is the one of `after`; its guard is the version of `before`.
+///
+/// # Errors
+/// [`Error::Conflict`] when a key record was inserted since the read; [`Error::Bug`] when a lock
+/// does not cover an item; Postgres's. See `engine::resolve` for errors after which the outcome is
+/// unknown.
+#[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
+pub async fn place(
+    db: &mut PgConnection,
+    by: Protection<'_>,
+    (before, after): (&State, &State),
+    writes: &[Write<'_>],
+) -> Result<Written, Error> {
+    let rows = guard::items(before, after, by)?;
+    let (mut orders, mut lines) = (Orders::default(), Lines::default());
+    for write in writes {
+        let Some(order) = &write.changes.order else { continue };
+        orders.push(write, order);
+        for (line, change) in order.lines.iter().zip(&write.changes.stock) {
+            let place = rows.keys.iter().position(|sku| sku == line.sku.as_str());
+            lines.push(write, order, (line, change), place.and_then(|at| rows.fences[at]));
+        }
+    }
+    let holds = sqlx::query_scalar!(
+        r#"with held as materialized (
+             select i.sku
+               from unnest($1::text[], $2::bigint[], $3::bigint[]) as g (sku, version, fence)
+               join items i on i.sku = g.sku
+              where (g.version is null or i.version = g.version)
+                and (g.fence is null or i.fence <= g.fence)
+              order by i.sku for no key update of i),
+         guard as materialized (select count(*) = cardinality($1) as holds from held),
+         changed as (
+             update items i
+                set stock = r.stock, version = i.version + r.raise,
+                    fence = coalesce(r.fence, i.fence)
+               from guard, unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[])
+                           as r (sku, fence, stock, raise)
+              where guard.holds and i.sku = r.sku and r.stock is not null),
+         new_orders as (
+             select o.* from guard,
+                    unnest($6::uuid[], $7::uuid[], $8::bigint[], $9::text[], $10::timestamptz[],
+                           $11::bytea[], $12::bytea[])
+                    as o (id, user_id, total_cents, token, expires_at, fingerprint, body)
+              where guard.holds),
+         placed as (
+             insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+             select id, user_id, 'pending', total_cents, token, $13, expires_at from new_orders),
+         new_lines as materialized (
+             select nextval('stock_ledger_seq_seq') as seq, l.* from guard,
+                    unnest($14::uuid[], $15::uuid[], $16::text[], $17::bigint[], $18::bigint[],
+                           $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::uuid[])
+                    with ordinality
+                    as l (order_id, user_id, sku, quantity, price, most, before, version, fence,
+                          request_id, place)
+              where guard.holds order by place),
+         lined as (
+             insert into order_lines (order_id, sku, quantity, unit_price_cents, counts_for,
+                                      limit_per_user, entry_seq)
+             select order_id, sku, quantity, price, user_id, most, seq from new_lines),
+         entered as (
+             insert into stock_ledger
+                 (seq, sku, before, delta, after, version, fence, reason, order_id, request_id)
+             select seq, sku, before, -quantity, before - quantity, version, fence, 'order',
+                    order_id, request_id
+               from new_lines),
+         recorded as (
+             insert into idempotency
+                 (user_id, method, path, key, fingerprint, status, body, order_id)
+             select user_id, 'POST', $24, token, fingerprint, 201, body, id
+               from new_orders order by user_id, token collate "C")
+         select holds as "holds!" from guard"#,
+        &rows.keys,
+        &rows.versions as &[Option<i64>],
+        &rows.fences as &[Option<i64>],
+        &rows.values as &[Option<i64>],
+        &rows.raises,
+        &orders.ids,
+        &orders.users,
+        &orders.totals,
+        &orders.tokens as &[&str],
+        &orders.expiries,
+        &orders.fingerprints as &[&[u8]],
+        &orders.bodies as &[&[u8]],
+        before.now,
+        &lines.orders,
+        &lines.users,
+        &lines.skus as &[&str],
+        &lines.quantities,
+        &lines.prices,
+        &lines.limits as &[Option<i64>],
+        &lines.befores,
+        &lines.versions,
+        &lines.fences as &[Option<i64>],
+        &lines.requests,
+        ORDERS_PATH,
+    )
+    .fetch_one(db)
+    .await
+    .map_err(super::key_records::inserted_meanwhile)?;
+    Ok(Written::of(holds))
+}
+
+impl<'a> Orders<'a> {
+    fn push(&mut self, write: &Write<'a>, order: &'a NewOrder) {
+        self.ids.push(order.id.0);
+        self.users.push(order.user.0);
+        self.totals.push(order.total_cents);
+        self.tokens.push(&order.token);
+        self.expiries.push(order.expires_at);
+        self.fingerprints.push(&write.idempotency.fingerprint);
+        self.bodies.push(&write.response.body);
+    }
+}
+
+impl<'a> Lines<'a> {
+    fn push(
+        &mut self,
+        write: &Write<'a>,
+        order: &'a NewOrder,
+        (line, change): (&'a NewLine, &'a StockChange),
+        fence: Option<i64>,
+    ) {
+        self.orders.push(order.id.0);
+        self.users.push(order.user.0);
+        self.skus.push(line.sku.as_str());
+        self.quantities.push(line.quantity);
+        self.prices.push(line.unit_price_cents);
+        self.limits.push(line.limit_per_user);
+        self.befores.push(change.before);
+        self.versions.push(change.version);
+        self.fences.push(fence);
+        self.requests.push(write.request_id);
+    }
+}

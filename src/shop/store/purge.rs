@@ -1,0 +1,90 @@
+//! Purging key records after [`KEPT_HOURS`]: those of orders lose their response and stay, all others
+//! are deleted.
+//!
+//! The records of orders stay forever, so no statement here may search all of the table. Each gets a
+//! range of the table's blocks and reads those by a TID range scan: what it costs is known
+//! beforehand, and it needs no index that every order would pay for. An index on the age would break
+//! that bound: the planner might prefer it.
+
+use std::ops::Range;
+
+use time::OffsetDateTime;
+
+use crate::db::Pool;
+use crate::shop::failure::Error;
+use crate::shop::idempotency::{KEPT_HOURS, ORDERS_PATH};
+
+/// What can be purged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// The blocks of the table.
+    pub blocks: i64,
+    /// Responses from before this moment may be purged.
+    pub before: OffsetDateTime,
+}
+
+/// Returns what can be purged now.
+///
+/// # Errors
+/// Postgres's.
+pub async fn reach(pool: &Pool) -> Result<Reach, Error> {
+    let reach = sqlx::query_as!(
+        Reach,
+        r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
+                      as "blocks!",
+                  clock_timestamp() - make_interval(hours => $1) as "before!""#,
+        i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
+    );
+    Ok(reach.fetch_one(&mut *pool.acquire().await?).await?)
+}
+
+/// Returns the `ctid` before the first row of a block.
+fn start_of(block: i64) -> String {
+    format!("({block},0)")
+}
+
+/// Deletes old key records in these blocks, except those of orders.
+///
+/// # Errors
+/// Postgres's.
+pub async fn purge_records(
+    pool: &Pool,
+    blocks: Range<i64>,
+    before: OffsetDateTime,
+) -> Result<u64, Error> {
+    let purged = sqlx::query!(
+        "delete from idempotency
+          where ctid >= $1::text::tid and ctid < $2::text::tid
+            and created_at < $3 and path <> $4",
+        start_of(blocks.start),
+        start_of(blocks.end),
+        before,
+        ORDERS_PATH,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(purged.rows_affected())
+}
+
+/// Removes the responses of old key records of orders in these blocks.
+///
+/// # Errors
+/// Postgres's.
+pub async fn purge_bodies(
+    pool: &Pool,
+    blocks: Range<i64>,
+    before: OffsetDateTime,
+) -> Result<u64, Error> {
+    let purged = sqlx::query!(
+        "update idempotency set status = null, body = null
+          where ctid >= $1::text::tid and ctid < $2::text::tid
+            and created_at < $3 and body is not null and path = $4",
+        start_of(blocks.start),
+        start_of(blocks.end),
+        before,
+        ORDERS_PATH,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(purged.rows_affected())
+}

@@ -1,0 +1,273 @@
+//! The read that changes are computed from: rows, their versions, the key records that exist, what
+//! customers have of limited items, and the clock.
+//!
+//! Without a transaction the rows may come from several moments: the guard of the write compares
+//! each of them. What a customer has is read in the statement that reads the item's version, so it
+//! is exact if that version still holds.
+
+use std::collections::HashMap;
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::key_records::KeyColumns;
+use crate::shop::command::Reads;
+use crate::shop::command::state::{
+    BalanceSnapshot, Ledger, NextEntry, OrderSnapshot, State, StockSnapshot,
+};
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::model::OrderStatus;
+use crate::shop::{OrderId, Sku, UserId};
+
+/// What a batch needs to know.
+#[derive(Debug, Clone, Default)]
+pub struct ReadRequest {
+    /// The rows.
+    pub reads: Reads,
+    /// The customers whose purchases of limited items are counted with the read.
+    pub buyers: Vec<UserId>,
+    /// The idempotency keys.
+    pub keys: Vec<IdempotencyRequest>,
+    /// Whether orders' rows are locked.
+    pub lock_orders: bool,
+    /// Whether the rows of items and accounts are locked.
+    pub lock_values: bool,
+}
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The rows.
+    pub state: State,
+    /// Positions of the keys that have a record.
+    pub known_keys: Vec<usize>,
+}
+
+/// What comes with the rows of items, and with an account: the clock, the positions of the keys
+/// that have a record, the next number of the ledger.
+struct Part {
+    now: OffsetDateTime,
+    known: Vec<i64>,
+    seq: Option<i64>,
+}
+
+/// Reads. Waits for rows that other transactions have locked only where it locks them itself.
+///
+/// # Errors
+/// Postgres's.
+pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<Snapshot> {
+    let reads = &request.reads;
+    let mut state = State::at(OffsetDateTime::UNIX_EPOCH);
+    if !reads.orders.is_empty() {
+        state.orders = orders(db, request).await?;
+    }
+    let mut known_keys = Vec::new();
+    if !reads.items.is_empty() {
+        let part = items(db, request, &mut state).await?;
+        part.add_to(&mut state, &mut known_keys);
+    }
+    if let Some(user) = reads.account {
+        let keys = if reads.items.is_empty() { request.keys.as_slice() } else { &[] };
+        let part = account(db, user, keys, request, &mut state).await?;
+        part.add_to(&mut state, &mut known_keys);
+    }
+    Ok(Snapshot { state, known_keys })
+}
+
+impl Part {
+    fn add_to(self, state: &mut State, known_keys: &mut Vec<usize>) {
+        state.now = self.now;
+        known_keys.extend(self.known.iter().filter_map(|place| usize::try_from(place - 1).ok()));
+        let next = |seq| NextEntry { seq, fence: None, request_id: Uuid::nil() };
+        state.next_entry = self.seq.map(next).or(state.next_entry);
+    }
+}
+
+async fn orders(
+    db: &mut PgConnection,
+    request: &ReadRequest,
+) -> sqlx::Result<HashMap<OrderId, OrderSnapshot>> {
+    let mut ids: Vec<Uuid> = request.reads.orders.iter().map(|order| order.0).collect();
+    if request.reads.skip_locked_orders {
+        let free = sqlx::query_scalar!(
+            "select id from orders where id = any($1) order by id for no key update skip locked",
+            &ids,
+        );
+        ids = free.fetch_all(&mut *db).await?;
+    } else if request.lock_orders {
+        let lock = sqlx::query!(
+            "select from orders where id = any($1) order by id for no key update",
+            &ids,
+        );
+        lock.execute(&mut *db).await?;
+    }
+    // A statement of its own: one that waits for rows sees others as they were before it waited.
+    let rows = sqlx::query!(
+        r#"select id, status, expires_at, paid_at,
+                  status = 'cancelled' and exists (
+                      select from stock_ledger e
+                       where e.order_id = o.id and e.reason = 'expiry') as "expired!"
+             from orders o where id = any($1)"#,
+        &ids,
+    )
+    .fetch_all(db)
+    .await?;
+    let found = rows.into_iter().filter_map(|row| {
+        let status = OrderStatus::named(&row.status)?;
+        let (expires_at, paid_at, expired) = (row.expires_at, row.paid_at, row.expired);
+        Some((OrderId(row.id), OrderSnapshot { status, expires_at, paid_at, expired }))
+    });
+    Ok(found.collect())
+}
+
+/// A row of an item, absent when the item is.
+struct ItemRow {
+    now: OffsetDateTime,
+    known: Vec<i64>,
+    seq: Option<i64>,
+    sku: Option<String>,
+    price_cents: Option<i64>,
+    stock: Option<i64>,
+    limit_per_user: Option<i64>,
+    version: Option<i64>,
+    fence: Option<i64>,
+    purchased: Option<Vec<i64>>,
+}
+
+async fn items(
+    db: &mut PgConnection,
+    request: &ReadRequest,
+    state: &mut State,
+) -> sqlx::Result<Part> {
+    let skus: Vec<&str> = request.reads.items.iter().map(Sku::as_str).collect();
+    if request.lock_values {
+        let lock = sqlx::query!(
+            "select from items where sku = any($1) order by sku for no key update",
+            &skus as &[&str],
+        );
+        lock.execute(&mut *db).await?;
+    }
+    let keys = KeyColumns::of(&request.keys);
+    let buyers: Vec<Uuid> = request.buyers.iter().map(|user| user.0).collect();
+    let rows = sqlx::query_as!(
+        ItemRow,
+        r#"select clock_timestamp() as "now!", m.known as "known!",
+                  case when $7 then nextval('stock_ledger_seq_seq') end as seq,
+                  i.sku as "sku?", i.price_cents as "price_cents?", i.stock as "stock?",
+                  i.limit_per_user as "limit_per_user?", i.version as "version?",
+                  i.fence as "fence?",
+                  case when i.limit_per_user is not null then array(
+                      select (select coalesce(sum(quantity), 0)::bigint from order_lines
+                               where sku = i.sku and counts_for = b.user_id)
+                        from unnest($6::uuid[]) with ordinality as b (user_id, place)
+                       order by place) end as purchased
+             from (select array(
+                       select k.place
+                         from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
+                              with ordinality as k (user_id, method, path, key, place),
+                              lateral (select from idempotency
+                                        where user_id = k.user_id and key = k.key
+                                          and path = k.path and method = k.method limit 1) as r
+                   ) as known) as m
+             left join lateral (select * from items where sku = any($1) order by sku) as i on true"#,
+        &skus as &[&str],
+        &keys.users,
+        &keys.methods as &[&str],
+        &keys.paths as &[&str],
+        &keys.keys as &[&str],
+        &buyers,
+        request.reads.entry_in == Some(Ledger::Stock),
+    )
+    .fetch_all(db)
+    .await?;
+    let mut part = None;
+    for row in rows {
+        let ItemRow { now, known, seq, .. } = row;
+        part.get_or_insert(Part { now, known, seq });
+        let (Some(sku), Some(price_cents), Some(stock)) = (row.sku, row.price_cents, row.stock)
+        else {
+            continue;
+        };
+        let (Some(version), Some(fence), Ok(sku)) = (row.version, row.fence, Sku::try_from(sku))
+        else {
+            continue;
+        };
+        for (user, purchased) in request.buyers.iter().zip(row.purchased.unwrap_or_default()) {
+            state.purchased.insert((sku.clone(), *user), purchased);
+        }
+        let limit_per_user = row.limit_per_user;
+        let reserved = false;
+        let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, reserved };
+        state.items.insert(sku, item);
+    }
+    part.ok_or(sqlx::Error::RowNotFound)
+}
+
+async fn account(
+    db: &mut PgConnection,
+    user: UserId,
+    keys: &[IdempotencyRequest],
+    request: &ReadRequest,
+    state: &mut State,
+) -> sqlx::Result<Part> {
+    if request.lock_values {
+        let lock =
+            sqlx::query!("select from accounts where user_id = $1 for no key update", user.0,);
+        lock.execute(&mut *db).await?;
+    }
+    let keys = KeyColumns::of(keys);
+    let row = sqlx::query!(
+        r#"select clock_timestamp() as "now!",
+                  array(
+                      select k.place
+                        from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
+                             with ordinality as k (user_id, method, path, key, place),
+                             lateral (select from idempotency
+                                       where user_id = k.user_id and key = k.key
+                                         and path = k.path and method = k.method limit 1) as r
+                  ) as "known!: Vec<i64>",
+                  case when $6 then nextval('balance_ledger_seq_seq') end as seq,
+                  a.balance_cents as "balance_cents?", a.version as "version?", a.fence as "fence?"
+             from (select) as m left join accounts a on a.user_id = $1"#,
+        user.0,
+        &keys.users,
+        &keys.methods as &[&str],
+        &keys.paths as &[&str],
+        &keys.keys as &[&str],
+        request.reads.entry_in == Some(Ledger::Balance),
+    )
+    .fetch_one(db)
+    .await?;
+    if let (Some(balance_cents), Some(version), Some(fence)) =
+        (row.balance_cents, row.version, row.fence)
+    {
+        let account = BalanceSnapshot { balance_cents, version, fence, reserved: false };
+        state.accounts.insert(user, account);
+    }
+    Ok(Part { now: row.now, known: row.known, seq: row.seq })
+}
+
+/// Counts what each buyer has of each limited item, in a statement of its own: of rows that are
+/// locked by now, it sees all that was committed.
+///
+/// # Errors
+/// Postgres's.
+pub async fn count_purchases(
+    db: &mut PgConnection,
+    limited: &[(Sku, UserId)],
+) -> sqlx::Result<HashMap<(Sku, UserId), i64>> {
+    let (skus, users): (Vec<&str>, Vec<Uuid>) =
+        limited.iter().map(|(sku, user)| (sku.as_str(), user.0)).unzip();
+    let counts = sqlx::query_scalar!(
+        r#"select (select coalesce(sum(quantity), 0)::bigint from order_lines
+                    where sku = asked.sku and counts_for = asked.user_id) as "purchased!"
+             from unnest($1::text[], $2::uuid[]) with ordinality as asked (sku, user_id, place)
+            order by place"#,
+        &skus as &[&str],
+        &users,
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(limited.iter().cloned().zip(counts).collect())
+}

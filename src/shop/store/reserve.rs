@@ -1,0 +1,65 @@
+//! The conditional update of `atomic`: changes a value where enough is there, and returns the row as
+//! it was. Made before the decision, and undone with its transaction if the command is rejected.
+
+use sqlx::PgConnection;
+
+use crate::shop::command::Reservation;
+use crate::shop::command::state::{BalanceSnapshot, State, StockSnapshot};
+use crate::shop::{Sku, UserId};
+
+/// The rows that were changed, as they were before.
+#[derive(Debug, Default)]
+pub struct Reserved {
+    items: Vec<(Sku, StockSnapshot)>,
+    account: Option<(UserId, BalanceSnapshot)>,
+}
+
+impl Reserved {
+    /// Puts the rows into a state that was read afterwards.
+    pub fn put_into(self, state: &mut State) {
+        state.items.extend(self.items);
+        state.accounts.extend(self.account);
+    }
+}
+
+/// Changes each value where enough is there, in sorted order. The trigger raises the version.
+///
+/// # Errors
+/// Postgres's.
+pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<Reserved> {
+    let mut reserved = Reserved::default();
+    for (sku, delta) in &wanted.stock {
+        let row = sqlx::query!(
+            r#"update items set stock = stock + $2 where sku = $1 and stock + $2 >= 0
+               returning price_cents, stock - $2 as "stock!", limit_per_user, version, fence"#,
+            sku.as_str(),
+            delta,
+        );
+        if let Some(row) = row.fetch_optional(&mut *tx).await? {
+            let snapshot = StockSnapshot {
+                price_cents: row.price_cents,
+                stock: row.stock,
+                limit_per_user: row.limit_per_user,
+                version: row.version - 1,
+                fence: row.fence,
+                reserved: true,
+            };
+            reserved.items.push((sku.clone(), snapshot));
+        }
+    }
+    if let Some((user, delta)) = wanted.balance {
+        let row = sqlx::query!(
+            r#"update accounts set balance_cents = balance_cents + $2
+                where user_id = $1 and balance_cents + $2 >= 0
+               returning balance_cents - $2 as "balance_cents!", version, fence"#,
+            user.0,
+            delta,
+        );
+        if let Some(row) = row.fetch_optional(&mut *tx).await? {
+            let (balance_cents, version, fence) = (row.balance_cents, row.version - 1, row.fence);
+            let snapshot = BalanceSnapshot { balance_cents, version, fence, reserved: true };
+            reserved.account = Some((user, snapshot));
+        }
+    }
+    Ok(reserved)
+}

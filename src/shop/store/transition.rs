@@ -1,0 +1,305 @@
+//! The statement that moves what is there: orders' status, items, an account, their ledger entries,
+//! and key records with their responses.
+//!
+//! Rows are locked in one order: orders (compare-and-set of their status, under every strategy),
+//! items, accounts; each step waits for the one before it. Orders come first because a payment and
+//! a cancellation of one order share no other row.
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::guard::{self, Protection, Rows};
+use super::key_records::{self, KeyColumns};
+use super::{Write, Written};
+use crate::db;
+use crate::shop::command::changes::{BalanceChange, StockChange, Transition};
+use crate::shop::command::state::State;
+use crate::shop::failure::{Failure, Rejection};
+
+/// Columns of transitions.
+#[derive(Default)]
+struct Transitions {
+    orders: Vec<Uuid>,
+    from: Vec<&'static str>,
+    to: Vec<&'static str>,
+    paid_at: Vec<Option<OffsetDateTime>>,
+}
+
+impl Transitions {
+    fn push(&mut self, transition: &Transition) {
+        self.orders.push(transition.order.0);
+        self.from.push(transition.from.name());
+        self.to.push(transition.to.name());
+        self.paid_at.push(transition.paid_at);
+    }
+}
+
+/// Columns of ledger entries.
+struct Entries<K> {
+    keys: Vec<K>,
+    seqs: Vec<Option<i64>>,
+    befores: Vec<i64>,
+    deltas: Vec<i64>,
+    versions: Vec<i64>,
+    fences: Vec<Option<i64>>,
+    reasons: Vec<String>,
+    orders: Vec<Option<Uuid>>,
+    requests: Vec<Uuid>,
+}
+
+impl<K: PartialEq> Entries<K> {
+    fn new() -> Self {
+        Self {
+            keys: Vec::new(),
+            seqs: Vec::new(),
+            befores: Vec::new(),
+            deltas: Vec::new(),
+            versions: Vec::new(),
+            fences: Vec::new(),
+            reasons: Vec::new(),
+            orders: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    /// An entry of a row in `rows`; `change` is before, delta and version.
+    fn push(&mut self, key: K, change: (i64, i64, i64), rows: &Rows<K>, request_id: Uuid) {
+        let row = rows.keys.iter().position(|known| *known == key);
+        self.fences.push(row.and_then(|row| rows.fences[row]));
+        self.keys.push(key);
+        let (before, delta, version) = change;
+        self.befores.push(before);
+        self.deltas.push(delta);
+        self.versions.push(version);
+        self.requests.push(request_id);
+    }
+
+    fn push_reason(&mut self, reason: &str, order: Option<Uuid>, seq: Option<i64>) {
+        self.reasons.push(reason.to_owned());
+        self.orders.push(order);
+        self.seqs.push(seq);
+    }
+}
+
+/// All columns of the statement.
+struct Columns<'a> {
+    transitions: Transitions,
+    items: Rows<String>,
+    accounts: Rows<Uuid>,
+    stock: Entries<String>,
+    balance: Entries<Uuid>,
+    limit: Option<(&'a str, Option<i64>)>,
+    top_up: Option<(Uuid, &'a str, i64)>,
+    keys: KeyColumns<'a>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(
+        by: Protection<'_>,
+        (before, after): (&State, &State),
+        writes: &[Write<'a>],
+    ) -> Result<Self, Failure> {
+        let mut columns = Self {
+            transitions: Transitions::default(),
+            items: guard::items(before, after, by)?,
+            accounts: guard::accounts(before, after, by)?,
+            stock: Entries::new(),
+            balance: Entries::new(),
+            limit: None,
+            top_up: None,
+            keys: KeyColumns::of(writes.iter().map(|write| write.idempotency)),
+        };
+        for write in writes {
+            columns.push(write);
+        }
+        Ok(columns)
+    }
+
+    fn push(&mut self, write: &Write<'a>) {
+        let (changes, request) = (write.changes, write.request_id);
+        changes.transitions.iter().for_each(|transition| self.transitions.push(transition));
+        for change in &changes.stock {
+            let &StockChange { before, delta, version, ref reason, order, seq, .. } = change;
+            self.stock.push(change.sku.to_string(), (before, delta, version), &self.items, request);
+            self.stock.push_reason(reason, order.map(|order| order.0), seq);
+        }
+        if let &Some(BalanceChange { user, before, delta, version, reason, order, seq }) =
+            &changes.balance
+        {
+            self.balance.push(user.0, (before, delta, version), &self.accounts, request);
+            self.balance.push_reason(reason, order.map(|order| order.0), seq);
+        }
+        if let Some((sku, limit)) = &changes.limit {
+            self.limit = Some((sku.as_str(), *limit));
+        }
+        if let Some(cents) = changes.top_up_cents {
+            let asked = write.idempotency;
+            self.top_up = Some((asked.user.0, asked.key.as_str(), cents));
+        }
+        self.keys.push_response(write.response);
+    }
+}
+
+/// Writes the changes of a batch, all or nothing, in one statement.
+///
+/// Each row's new value is the one of `after`; its guard is the version of `before`.
+///
+/// # Errors
+/// [`Rejection::KeyUsed`] when a top-up with that key was made long ago. Otherwise as
+/// [`super::place::place`].
+#[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
+pub async fn transition(
+    db: &mut PgConnection,
+    by: Protection<'_>,
+    states: (&State, &State),
+    writes: &[Write<'_>],
+) -> Result<Written, Failure> {
+    let now = states.0.now;
+    let Columns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
+        Columns::of(by, states, writes)?;
+    let (limit_sku, limit) = limit.unzip();
+    let (payer, token, cents) = match top_up {
+        Some((payer, token, cents)) => (Some(payer), Some(token), Some(cents)),
+        None => (None, None, None),
+    };
+    let holds = sqlx::query_scalar!(
+        r#"with held_orders as materialized (
+             select o.id from unnest($1::uuid[], $2::text[]) as t (id, was)
+               join orders o on o.id = t.id
+              where o.status = t.was order by o.id for no key update of o),
+         held_items as materialized (
+             select i.sku
+               from unnest($5::text[], $6::bigint[], $7::bigint[]) as g (sku, version, fence)
+               join items i on i.sku = g.sku
+              where (select count(*) from held_orders) = cardinality($1)
+                and (g.version is null or i.version = g.version)
+                and (g.fence is null or i.fence <= g.fence)
+              order by i.sku for no key update of i),
+         held_accounts as materialized (
+             select a.user_id
+               from unnest($12::uuid[], $13::bigint[], $14::bigint[]) as g (id, version, fence)
+               join accounts a on a.user_id = g.id
+              where (select count(*) from held_items) = cardinality($5)
+                and (g.version is null or a.version = g.version)
+                and (g.fence is null or a.fence <= g.fence)
+              order by a.user_id for no key update of a),
+         guard as materialized (
+             select (select count(*) from held_accounts) = cardinality($12)
+                    and (select count(*) from held_items) = cardinality($5)
+                    and (select count(*) from held_orders) = cardinality($1) as holds),
+         moved as (
+             update orders o set status = t.becomes, paid_at = coalesce(t.paid_at, o.paid_at)
+               from guard, unnest($1::uuid[], $3::text[], $4::timestamptz[])
+                           as t (id, becomes, paid_at)
+              where guard.holds and o.id = t.id),
+         changed_items as (
+             update items i
+                set stock = coalesce(r.stock, i.stock), version = i.version + r.raise,
+                    fence = coalesce(r.fence, i.fence),
+                    limit_per_user = case when i.sku = $10 then $11::bigint
+                                          else i.limit_per_user end
+               from guard, unnest($5::text[], $7::bigint[], $8::bigint[], $9::bigint[])
+                           as r (sku, fence, stock, raise)
+              where guard.holds and i.sku = r.sku and (r.stock is not null or i.sku = $10)),
+         changed_accounts as (
+             update accounts a
+                set balance_cents = r.cents, version = a.version + r.raise,
+                    fence = coalesce(r.fence, a.fence)
+               from guard, unnest($12::uuid[], $14::bigint[], $15::bigint[], $16::bigint[])
+                           as r (id, fence, cents, raise)
+              where guard.holds and a.user_id = r.id and r.cents is not null),
+         stock_entries as (
+             insert into stock_ledger (seq, sku, before, delta, after, version, fence, reason,
+                                       order_id, request_id, at)
+             select coalesce(e.seq, nextval('stock_ledger_seq_seq')), e.sku, e.before, e.delta,
+                    e.before + e.delta, e.version, e.fence, e.reason, e.order_id, e.request_id,
+                    case when e.seq is null then clock_timestamp() else $17 end
+               from guard,
+                    unnest($18::bigint[], $19::text[], $20::bigint[], $21::bigint[], $22::bigint[],
+                           $23::bigint[], $24::text[], $25::uuid[], $26::uuid[]) with ordinality
+                    as e (seq, sku, before, delta, version, fence, reason, order_id, request_id,
+                          place)
+              where guard.holds order by e.place),
+         balance_entries as (
+             insert into balance_ledger (seq, user_id, before, delta, after, version, fence,
+                                         reason, order_id, request_id, at)
+             select coalesce(e.seq, nextval('balance_ledger_seq_seq')), e.user_id, e.before,
+                    e.delta, e.before + e.delta, e.version, e.fence, e.reason, e.order_id,
+                    e.request_id, case when e.seq is null then clock_timestamp() else $17 end
+               from guard,
+                    unnest($27::bigint[], $28::uuid[], $29::bigint[], $30::bigint[], $31::bigint[],
+                           $32::bigint[], $33::text[], $34::uuid[], $35::uuid[]) with ordinality
+                    as e (seq, user_id, before, delta, version, fence, reason, order_id,
+                          request_id, place)
+              where guard.holds order by e.place),
+         topped_up as (
+             insert into top_ups (id, user_id, token, amount_cents)
+             select $36::uuid, $37::uuid, $38::text, $39::bigint from guard
+              where guard.holds and $37 is not null),
+         recorded as (
+             insert into idempotency (user_id, method, path, key, fingerprint, status, body)
+             select k.* from guard,
+                    unnest($40::uuid[], $41::text[], $42::text[], $43::text[], $44::bytea[],
+                           $45::smallint[], $46::bytea[])
+                    as k (user_id, method, path, key, fingerprint, status, body)
+              where guard.holds order by k.user_id, k.key collate "C", k.path collate "C")
+         select holds as "holds!" from guard"#,
+        &transitions.orders,
+        &transitions.from as &[&str],
+        &transitions.to as &[&str],
+        &transitions.paid_at as &[Option<OffsetDateTime>],
+        &items.keys,
+        &items.versions as &[Option<i64>],
+        &items.fences as &[Option<i64>],
+        &items.values as &[Option<i64>],
+        &items.raises,
+        limit_sku,
+        limit.flatten(),
+        &accounts.keys,
+        &accounts.versions as &[Option<i64>],
+        &accounts.fences as &[Option<i64>],
+        &accounts.values as &[Option<i64>],
+        &accounts.raises,
+        now,
+        &stock.seqs as &[Option<i64>],
+        &stock.keys,
+        &stock.befores,
+        &stock.deltas,
+        &stock.versions,
+        &stock.fences as &[Option<i64>],
+        &stock.reasons,
+        &stock.orders as &[Option<Uuid>],
+        &stock.requests,
+        &balance.seqs as &[Option<i64>],
+        &balance.keys,
+        &balance.befores,
+        &balance.deltas,
+        &balance.versions,
+        &balance.fences as &[Option<i64>],
+        &balance.reasons,
+        &balance.orders as &[Option<Uuid>],
+        &balance.requests,
+        Uuid::now_v7(),
+        payer,
+        token,
+        cents,
+        &keys.users,
+        &keys.methods as &[&str],
+        &keys.paths as &[&str],
+        &keys.keys as &[&str],
+        &keys.fingerprints as &[&[u8]],
+        &keys.statuses,
+        &keys.bodies as &[&[u8]],
+    )
+    .fetch_one(db)
+    .await
+    .map_err(|error| {
+        if db::violates(&error, "top_ups_token_key") {
+            Failure::Rejected(Rejection::KeyUsed { order_id: None })
+        } else {
+            key_records::inserted_meanwhile(error).into()
+        }
+    })?;
+    Ok(Written::of(holds))
+}

@@ -1,0 +1,29 @@
+//! `early-release`: the lock is released before the transaction commits.
+//!
+//! # Guarantee
+//! None. It looks as if there were one: the read and the write lie under the lock, and the lock is
+//! the right one (`owner`, on the item).
+//!
+//! # Breaks when
+//! Two requests follow each other closely. The first releases its lock and commits a moment later;
+//! the second acquires the lock between the two and reads what is committed: the old value. No
+//! lease has to expire, no process has to die, and a faster lock makes it worse.
+//!
+//! # Seen in the wild
+//! `@Transactional` on a method with `synchronized` or `lock … unlock` inside: the transaction is
+//! begun around the method, and commits after the lock is gone. The lock belongs around the
+//! transaction.
+
+use super::{Release, Strategy, none};
+use crate::lock::Kind;
+
+/// `owner`, released between write and commit.
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "early-release",
+    lock: Some(Kind::Owner),
+    release: Release::BeforeCommit,
+    about: "owner, released before the commit: the next holder reads the old value",
+    source: file!(),
+    code: include_str!("early_release.rs"),
+    ..none::STRATEGY
+};

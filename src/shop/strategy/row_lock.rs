@@ -1,0 +1,29 @@
+//! `row-lock`: read with `for no key update`, so that Postgres locks the row.
+//!
+//! # Guarantee
+//! From the read to the commit no other transaction reads the row this way or writes it. Rows are
+//! locked in sorted order, so two orders with the same items never wait for each other in a circle.
+//!
+//! `for no key update`, not `for update`: the stronger one would also block every insert that
+//! refers to the row, and buys nothing.
+//!
+//! # Breaks when
+//! It does not break; it blocks. A process that is paused in its transaction holds the row, and all
+//! others wait until its session is terminated for idling.
+//!
+//! # Seen in the wild
+//! The usual cure for a lost update, and a good one, until an item becomes hot: one transaction at
+//! a time, each with its round trips.
+
+use super::{Guarantee, Read, Strategy, none};
+
+/// `select … for no key update`.
+pub(super) const STRATEGY: Strategy = Strategy {
+    name: "row-lock",
+    read: Read::RowLock,
+    guarantee: Guarantee::Always,
+    about: "select … for no key update: Postgres locks the row for one transaction at a time",
+    source: file!(),
+    code: include_str!("row_lock.rs"),
+    ..none::STRATEGY
+};

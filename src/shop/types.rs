@@ -1,0 +1,190 @@
+//! The domain's value types: a value that was parsed need not be checked again.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::lock::LockKey;
+
+/// What an item is called in orders and in locks: 1 to 64 of `a-z0-9-`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String")]
+#[schema(value_type = String, pattern = "^[a-z0-9-]{1,64}$", example = "tea-sencha")]
+pub struct Sku(String);
+
+impl Sku {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What a lock on its stock is on.
+    #[must_use]
+    pub fn lock_key(&self) -> LockKey {
+        named(format!("{{sku:{self}}}"))
+    }
+}
+
+impl TryFrom<String> for Sku {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let fits = (1..=64).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if fits { Ok(Self(text)) } else { Err("a sku is 1 to 64 of a-z, 0-9 and -") }
+    }
+}
+
+impl fmt::Display for Sku {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A person, and that person's account.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+pub struct UserId(pub Uuid);
+
+impl UserId {
+    /// What a lock on its balance is on.
+    #[must_use]
+    pub fn lock_key(self) -> LockKey {
+        named(format!("{{user:{}}}", self.0))
+    }
+
+    /// What the one-order-at-a-time lock of a person at a page is on. Another key than the
+    /// balance's: whoever pays should not wait for somebody who fills in an order.
+    #[must_use]
+    pub fn ordering_lock_key(self) -> LockKey {
+        named(format!("{{user:{}}}:ordering", self.0))
+    }
+}
+
+/// An order.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+pub struct OrderId(pub Uuid);
+
+impl OrderId {
+    /// What a lock on the order itself is on: not on what it changes.
+    #[must_use]
+    pub fn lock_key(self) -> LockKey {
+        named(format!("{{order:{}}}", self.0))
+    }
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Money, in hundredths. Shown as `1,234.50`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+pub struct Cents(pub i64);
+
+impl Cents {
+    /// The same with the other sign.
+    #[must_use]
+    pub fn minus(self) -> Self {
+        Self(-self.0)
+    }
+}
+
+impl fmt::Display for Cents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = (self.0.unsigned_abs() / 100).to_string();
+        let sign = if self.0 < 0 { "−" } else { "" };
+        let mut grouped = String::new();
+        for (place, digit) in whole.chars().enumerate() {
+            if place > 0 && (whole.len() - place).is_multiple_of(3) {
+                grouped.push(',');
+            }
+            grouped.push(digit);
+        }
+        write!(f, "{sign}{grouped}.{:02}", self.0.unsigned_abs() % 100)
+    }
+}
+
+/// An idempotency key: 16 to 255 visible ASCII characters, without quotes and backslashes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A key nobody has used.
+    #[must_use]
+    pub fn mint() -> Self {
+        Self(Uuid::new_v4().to_string())
+    }
+}
+
+impl TryFrom<String> for IdempotencyKey {
+    type Error = &'static str;
+
+    /// Quoted (as the draft standard writes it) and bare are the same key.
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&text);
+        let fits = (16..=255).contains(&bare.len())
+            && bare.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
+        if fits {
+            Ok(Self(bare.to_owned()))
+        } else {
+            Err("an idempotency key is 16 to 255 visible ASCII characters")
+        }
+    }
+}
+
+fn named(name: String) -> LockKey {
+    LockKey::new(name).unwrap_or_else(|_| unreachable!("the name has text in it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn money_is_shown_with_its_thousands_apart() {
+        let shown: Vec<String> =
+            [0, 5, 100, 123_456, -100_000_000].map(|cents| Cents(cents).to_string()).into();
+        assert_eq!(shown, ["0.00", "0.05", "1.00", "1,234.56", "−1,000,000.00"]);
+    }
+
+    #[test]
+    fn a_quoted_key_is_the_same_key() {
+        let bare = IdempotencyKey::try_from("0123456789abcdef".to_owned());
+        assert_eq!(bare, IdempotencyKey::try_from("\"0123456789abcdef\"".to_owned()));
+        assert!(bare.is_ok());
+    }
+
+    #[test]
+    fn keys_that_are_too_short_too_long_or_not_ascii_are_refused() {
+        let long = "x".repeat(256);
+        for text in ["", "short", "0123456789abcde", "0123456789abcdé!", "0123456789 abcdef", &long]
+        {
+            assert!(IdempotencyKey::try_from(text.to_owned()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sku_is_lower_case_letters_digits_and_dashes() {
+        for text in ["", "Tea", "tea cup", "té", &"x".repeat(65)] {
+            assert!(Sku::try_from(text.to_owned()).is_err(), "{text}");
+        }
+        assert!(Sku::try_from("tea-2".to_owned()).is_ok());
+    }
+}
