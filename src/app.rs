@@ -22,8 +22,8 @@ use crate::lab::scheduler::Games;
 use crate::limits::{Limiter, Rate};
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
-use crate::shop::combine::Combiner;
-use crate::shop::orders::unpaid::Teller;
+use crate::shop::engine::Engine;
+use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
 use crate::web::address::Proxies;
 use crate::web::admission::{Door, Rates, admission};
@@ -66,9 +66,9 @@ impl Replica {
         })?;
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
-        let (unpaid_teller, unpaid_heard) = Teller::new();
+        let (expiry, placed) = ExpiryNotifier::new();
         let (rates, proxies) = checked(options)?;
-        let shop = shop(options, &replica, unpaid_teller)?;
+        let shop = shop(options, &replica, expiry)?;
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
@@ -76,7 +76,7 @@ impl Replica {
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
         let unpaid = Unpaid::of(&shop);
-        unpaid.listen(&shop, unpaid_heard, &stop);
+        unpaid.listen(&shop, placed, &stop);
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
             unpaid.work(&shop, &replica, &board, &stop);
@@ -180,7 +180,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// The shop of those options, for the replica of that name. Must be called on the main runtime.
-fn shop(options: &Serve, replica: &str, unpaid: Teller) -> anyhow::Result<Shop> {
+fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
         prefix: options.redis_prefix.clone(),
@@ -203,9 +203,9 @@ fn shop(options: &Serve, replica: &str, unpaid: Teller) -> anyhow::Result<Shop> 
         strategy,
         runtime: Handle::current(),
         running: TaskTracker::new(),
-        combiner: Combiner::default(),
+        engine: Engine::default(),
         hold: Duration::from_secs(options.pay_within_s),
-        unpaid,
+        expiry,
     })
 }
 
@@ -358,14 +358,6 @@ fn describe_metrics() {
         ),
         ("holdfast_lock_renewals_total", "fenced: leases that were given their full time again"),
         ("holdfast_lock_lost_total", "fenced: leases that were gone while somebody held them"),
-        (
-            "holdfast_batches_early_total",
-            "batched: put together while the lock was waited for, and used or given up",
-        ),
-        (
-            "holdfast_transactions_early_total",
-            "fenced: begun while the lock was waited for, and used or given up",
-        ),
         ("holdfast_limit_refusals_total", "Requests refused because one client asks too much"),
         ("holdfast_limit_calls_total", "Calls to Redis for permits, each for all who asked"),
         (

@@ -18,7 +18,7 @@ use holdfast::jobs::keys;
 use holdfast::lab;
 use holdfast::output;
 use holdfast::shop::users::Credentials;
-use holdfast::shop::{Outcome, Refusal, audit, seed, users};
+use holdfast::shop::{Failure, Rejection, audit, seed, users};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -152,13 +152,11 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
     let pool = db::pool(&database_url, 2)?;
     db::reach(&database_url).await?;
     db::check_server(&pool).await?;
-    match users::create(&pool, credentials, options.admin).await? {
-        Outcome::Done(_) | Outcome::Replayed(_) => {
-            Ok(output::print(&format!("user {} added\n", options.name))?)
-        }
-        Outcome::Refused(Refusal::Exists(what)) => bail!("{what}"),
-        Outcome::Refused(Refusal::Invalid(field, why)) => bail!("{field}: {why}"),
-        Outcome::Refused(other) => bail!("{other:?}"),
+    match users::create(&pool, credentials, options.admin).await {
+        Ok(_) => Ok(output::print(&format!("user {} added\n", options.name))?),
+        Err(Failure::Rejected(Rejection::Exists(what))) => bail!("{what}"),
+        Err(Failure::Rejected(Rejection::Invalid(field, why))) => bail!("{field}: {why}"),
+        Err(other) => Err(other.into()),
     }
 }
 

@@ -114,7 +114,7 @@ fn of_throughput(results: &Results) -> Vec<Figure> {
     ]
 }
 
-/// P8: the lock of this project against the textbook's, before anything is combined.
+/// P8: the lock of this project against the textbook's, before anything is batched.
 fn of_fenced(results: &Results) -> Vec<Figure> {
     let hot = |strategy| Run { strategy, task: Task::Hot(results.method.connections) };
     let waits = ratio(results, hot(MEASURE), hot("fenced"), |round| round.p99_ms);

@@ -28,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::embedded::{OwnShop, Plan};
 use crate::output;
 use crate::shop::Strategy;
-use crate::shop::stock::STRATEGIES;
+use crate::shop::strategy::STRATEGIES;
 use results::{Method, Results};
 use runs::{Round, Run, Task};
 use stand::Stand;

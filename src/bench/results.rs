@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::runs::{Round, Run, Task, Verdict};
 use super::{HERO, MEASURE};
 use crate::shop::Strategy;
-use crate::shop::stock::STRATEGIES;
+use crate::shop::strategy::STRATEGIES;
 
 /// Everything.
 #[derive(Debug, Serialize)]

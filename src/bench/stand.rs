@@ -18,7 +18,8 @@ use crate::jobs::unpaid::{queue::DelayQueue, queue_of};
 use crate::load::script::{Posts, Visits};
 use crate::load::{self, Client, Plan, Report, Script};
 use crate::lock;
-use crate::shop::{LARGEST, Sku, audit, users};
+use crate::shop::command::MAX_AMOUNT;
+use crate::shop::{Sku, audit, users};
 
 /// How many replicas serve one run.
 pub(super) const REPLICAS: usize = 2;
@@ -102,7 +103,7 @@ impl Stand {
     /// Whether a strategy is configured here: it is asked for one order.
     pub(super) async fn admits(&mut self, strategy: &str) -> anyhow::Result<Result<(), String>> {
         let replicas = self.replicas_of(self.pool_sizes[0])?;
-        let skus = self.items(1, LARGEST).await?;
+        let skus = self.items(1, MAX_AMOUNT).await?;
         let (body, lock) = (order(&skus[0]), lock(strategy));
         let mut request = Vec::new();
         let mut script = Posts::new("/api/orders", &self.crowd[0], &[lock], &[body], 0);
@@ -172,10 +173,10 @@ impl Stand {
     ) -> anyhow::Result<(Plan, Vec<String>)> {
         let replicas = self.replicas_of(pool_size)?;
         let (items, stock) = match task {
-            Task::Hot(_) | Task::Noop(_) => (1, LARGEST),
+            Task::Hot(_) | Task::Noop(_) => (1, MAX_AMOUNT),
             Task::SoldOut(_) => (1, 0),
-            Task::Spread(_) => (MANY, LARGEST),
-            Task::Pay(users) => (users, LARGEST),
+            Task::Spread(_) => (MANY, MAX_AMOUNT),
+            Task::Pay(users) => (users, MAX_AMOUNT),
         };
         let skus = self.items(items, stock).await?;
         // The no-op takes no lock, but reads the header like all others.

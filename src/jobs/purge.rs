@@ -10,7 +10,8 @@
 //! A run ends by time, not by a number of rows: however much a shop sells in an hour, that much is
 //! forgotten in one, as long as Postgres deletes faster than it inserts.
 //!
-//! A key's answer may be forgotten, the key itself not: see [`idempotency::forget`].
+//! An order's key record stays, without its response; all other key records are deleted: see
+//! [`crate::shop::store::purge`].
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -24,7 +25,8 @@ use tokio::time::Instant;
 use super::walk::Walk;
 use super::{Job, Turn, lab_tick, store};
 use crate::db::Pool;
-use crate::shop::{Error, idempotency, users};
+use crate::shop::store::purge;
+use crate::shop::{Error, users};
 
 /// How long a run's row is remembered.
 pub const RUNS_KEPT_DAYS: i32 = 30;
@@ -78,9 +80,9 @@ impl Default for Pace {
 /// What a run forgot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Purged {
-    /// Keys whose orders and top-ups remember them.
+    /// Key records, except those of orders.
     pub keys: u64,
-    /// Answers under keys that are kept.
+    /// Stored responses of orders, whose key records stay.
     pub answers: u64,
     /// Sessions.
     pub sessions: u64,
@@ -151,7 +153,7 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     let until = |kind: u32| began + pace.each_for * kind;
     let Purged { mut keys, mut answers, mut sessions, mut runs, mut marks, mut blocks, .. } =
         Purged::default();
-    // The small ones first; the keys of orders, which are the most, have what time is left.
+    // The small kinds first; orders, which have the most records, get the remaining time.
     let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
         ("marks", batches(&mut marks, until(1), || lab_tick::forget(pool, pace.batch)).await),
         (
@@ -162,8 +164,8 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
             "sessions",
             batches(&mut sessions, until(3), || users::forget_sessions(pool, pace.batch)).await,
         ),
-        ("answers", forget_answers(pool, pace, until(4), &mut answers, &mut blocks).await),
-        ("keys", forget_keys(pool, pace, until(KINDS), &mut keys, &mut blocks).await),
+        ("keys", purge_key_records(pool, pace, until(4), &mut keys, &mut blocks).await),
+        ("answers", purge_responses(pool, pace, until(KINDS), &mut answers, &mut blocks).await),
     ];
     let mut purged =
         Purged { keys, answers, sessions, runs, marks, blocks, all: true, failed: Vec::new() };
@@ -176,7 +178,7 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     purged
 }
 
-async fn forget_keys(
+async fn purge_key_records(
     pool: &Pool,
     pace: &Pace,
     until: Instant,
@@ -184,10 +186,10 @@ async fn forget_keys(
     read: &mut u64,
 ) -> Result<bool, Error> {
     let (walk, before) = walk_of("keys", pool, pace, until).await?;
-    walk.on(pool, rows, read, |blocks| idempotency::forget(pool, blocks, before)).await
+    walk.on(pool, rows, read, |blocks| purge::purge_records(pool, blocks, before)).await
 }
 
-async fn forget_answers(
+async fn purge_responses(
     pool: &Pool,
     pace: &Pace,
     until: Instant,
@@ -195,7 +197,7 @@ async fn forget_answers(
     read: &mut u64,
 ) -> Result<bool, Error> {
     let (walk, before) = walk_of("answers", pool, pace, until).await?;
-    walk.on(pool, rows, read, |blocks| idempotency::forget_answers(pool, blocks, before)).await
+    walk.on(pool, rows, read, |blocks| purge::purge_bodies(pool, blocks, before)).await
 }
 
 /// Each kind walks by itself, and stands where it stands: deleting needs no room on the disk, and
@@ -206,7 +208,7 @@ async fn walk_of<'a>(
     pace: &'a Pace,
     until: Instant,
 ) -> Result<(Walk<'a>, OffsetDateTime), Error> {
-    let reach = idempotency::reach(pool).await?;
+    let reach = purge::reach(pool).await?;
     Ok((Walk { kind, blocks: reach.blocks, pace, until }, reach.before))
 }
 

@@ -1,9 +1,8 @@
 //! You are the scheduler: two or three real orders for the same last units, each held at every
 //! point of its way until the visitor lets it go on.
 //!
-//! The orders are the shop's own, with its locks and its transactions; only their patience is
-//! another: a person is slower than a machine. They live in the process that began them, and end
-//! after [`SESSION`] whatever happens; what they held is given back then.
+//! The orders are the shop's own, with its locks and transactions, and longer timeouts. They live in
+//! the process that began them, and end after [`SESSION`]; what they held is released then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -17,10 +16,14 @@ use uuid::Uuid;
 use crate::lock::{Kind, Manner};
 use crate::probe::{Board, Event, Pause, Point, Probe, Watch};
 use crate::shop::audit::{self, ItemAudit};
-use crate::shop::catalog::{self, Item, ItemKind};
-use crate::shop::ledger::{self, Entry};
-use crate::shop::orders::{self, WantedLine};
-use crate::shop::{Answer, Conditions, Error, Key, Outcome, Refusal, Shop, Sku, Strategy, UserId};
+use crate::shop::model::{Entry, Item, Order, WantedLine};
+use crate::shop::query::ledger;
+use crate::shop::store::items::{self, ItemKind};
+use crate::shop::strategy::Isolation;
+use crate::shop::{
+    Error, Executed, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, StoredResponse,
+    Strategy, UserId, engine,
+};
 
 /// No game takes longer.
 pub const SESSION: Duration = Duration::from_mins(10);
@@ -56,6 +59,13 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Whether the write is one statement that commits itself: the points come in the order read,
+    /// commit, write, committed.
+    #[must_use]
+    pub fn is_autocommit(self) -> bool {
+        self.strategy.transaction == Isolation::Autocommit
+    }
+
     /// One that is renewed is short anyway: it is by the renewal that its holder hears of a loss.
     fn lease(self, kind: Kind) -> Duration {
         if self.short_lease || kind == Kind::Fenced { SHORT_LEASE } else { SESSION }
@@ -93,7 +103,7 @@ struct Seat {
 }
 
 /// What came of an order, when it is answered.
-type Came = Arc<Mutex<Option<Result<Outcome, Error>>>>;
+type Came = Arc<Mutex<Option<Result<Executed, Failure>>>>;
 
 /// One thing the visitor did.
 #[derive(Debug, Clone)]
@@ -160,17 +170,13 @@ impl Games {
     /// Begins a game: its orders stand at their first point.
     ///
     /// # Errors
-    /// [`Refusal`] when too many are being played; the shop's.
-    pub async fn begin(
-        &self,
-        user: UserId,
-        rules: Rules,
-    ) -> Result<Result<Arc<Game>, Refusal>, Error> {
+    /// [`Rejection`] when too many are being played; the shop's.
+    pub async fn begin(&self, user: UserId, rules: Rules) -> Result<Arc<Game>, Failure> {
         self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
         self.games().retain(|_, game| !game.is_over());
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let busy = format!("{MOST_GAMES} games go on at this replica; come back later");
-            return Ok(Err(Refusal::Exists(busy)));
+            return Err(Rejection::Exists(busy).into());
         };
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item {
@@ -182,11 +188,7 @@ impl Games {
             limit_per_user: None,
         };
         let sku = item.sku.clone();
-        if let Outcome::Refused(refusal) =
-            catalog::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?
-        {
-            return Ok(Err(refusal));
-        }
+        items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
         let seats = ('A'..).take(rules.orders).map(|name| self.seat(name, user, rules, &sku));
         let game = Arc::new(Game {
             id: Uuid::now_v7(),
@@ -203,7 +205,7 @@ impl Games {
         for seat in &game.seats {
             self.settled(seat, None).await;
         }
-        Ok(Ok(game))
+        Ok(game)
     }
 
     /// The game of that id, if it is that user's.
@@ -229,7 +231,7 @@ impl Games {
         let stand = self.stand(seat);
         let to = match (&stand.came, stand.held) {
             (Some((_, words)), _) => words.clone(),
-            (None, Some(point)) => arrived(point, stand.has_read()),
+            (None, Some(point)) => arrived(point, game.rules, stand.has_read()),
             (None, None) => "it waits for the others".to_owned(),
         };
         let from = leaving(point, game.rules);
@@ -281,7 +283,7 @@ impl Games {
             released: AtomicBool::new(false),
             events: Mutex::default(),
         });
-        let conditions = Conditions {
+        let options = RequestOptions {
             strategy: rules.strategy,
             wait: None,
             manner: Manner::default(),
@@ -296,7 +298,8 @@ impl Games {
         self.shop.running.spawn_on(
             async move {
                 let lines = [WantedLine { sku, quantity: 1 }];
-                let placed = orders::place(&shop, &conditions, user, Key::mint(), &lines).await;
+                let key = IdempotencyKey::mint();
+                let placed = engine::place_order(&shop, &options, user, key, &lines).await;
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(placed);
             },
             &self.shop.runtime,
@@ -367,23 +370,24 @@ impl Seat {
 }
 
 /// What came of an order: whether it was placed, and in words.
-fn came_of(came: &Result<Outcome, Error>) -> (bool, String) {
-    match came {
-        Ok(Outcome::Done(answer) | Outcome::Replayed(answer)) => (true, sold(answer)),
-        Ok(Outcome::Refused(Refusal::SoldOut { .. })) => (false, "sold out".to_owned()),
-        Ok(Outcome::Refused(Refusal::LockTimeout { .. } | Refusal::LockBusy(_))) => {
-            (false, "it did not get the lock".to_owned())
+fn came_of(came: &Result<Executed, Failure>) -> (bool, String) {
+    let why = match came {
+        Ok(executed) => return (true, sold(&executed.response)),
+        Err(Failure::Rejected(Rejection::SoldOut { .. })) => "sold out".to_owned(),
+        Err(Failure::Rejected(Rejection::LockTimeout { .. } | Rejection::LockBusy(_))) => {
+            "it did not get the lock".to_owned()
         }
-        Ok(Outcome::Refused(other)) => (false, format!("refused: {other:?}")),
-        Err(Error::LockLost(_)) => {
-            (false, "refused: its lock was lost, and its write came too late".to_owned())
+        Err(Failure::Rejected(other)) => format!("rejected: {other:?}"),
+        Err(Failure::Error(Error::LockLost(_))) => {
+            "rejected as a stale write: its lock was lost, and a later holder wrote".to_owned()
         }
-        Err(error) => (false, format!("it failed: {error}")),
-    }
+        Err(Failure::Error(error)) => format!("it failed: {error}"),
+    };
+    (false, why)
 }
 
-fn sold(answer: &Answer) -> String {
-    let order: Result<orders::Order, _> = answer.read();
+fn sold(response: &StoredResponse) -> String {
+    let order: Result<Order, _> = response.read();
     match order.ok().and_then(|order| order.lines.first().map(|line| line.stock)) {
         Some(stock) => format!("sold: {} → {}", stock.before, stock.after),
         None => "sold".to_owned(),
@@ -394,11 +398,15 @@ fn sold(answer: &Answer) -> String {
 #[must_use]
 pub fn leaving(point: Point, rules: Rules) -> String {
     let locked = rules.strategy.lock.is_some();
+    let autocommit = rules.is_autocommit();
     match point {
         Point::Wait if locked => "asks for the lock",
         Point::Wait | Point::Held => "reads the stock",
+        Point::Read if autocommit => "prepares its statement, which writes everything at once",
+        Point::Commit if autocommit => "sends its statement: writes, if the row is as it was read",
+        Point::Write if autocommit => "receives the acknowledgement",
         Point::Read => "writes what it computed",
-        Point::Write => "goes to its commit",
+        Point::Write => "prepares its commit",
         Point::Commit => "commits",
         Point::Committed if locked => "gives the lock back",
         Point::Committed | Point::Release => "is answered",
@@ -409,13 +417,19 @@ pub fn leaving(point: Point, rules: Rules) -> String {
 }
 
 /// What it has done when it is held there.
-fn arrived(point: Point, read: Option<i64>) -> String {
+fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
     match (point, read) {
+        (Point::Commit, _) if rules.is_autocommit() => {
+            "it is about to send its statement".to_owned()
+        }
+        (Point::Write, Some(value)) if rules.is_autocommit() => {
+            format!("it has written {}, and with that committed", value - 1)
+        }
         (Point::Wait, _) => "it has arrived".to_owned(),
         (Point::Held, _) => "it has the lock".to_owned(),
         (Point::Read, Some(value)) => format!("it has read {value}"),
-        (Point::Write, Some(value)) => format!("it has written {}", value - 1),
         (Point::Read, None) => "it has read".to_owned(),
+        (Point::Write, Some(value)) => format!("it has written {}", value - 1),
         (Point::Write, None) => "it has written".to_owned(),
         (Point::Commit, _) => "it is about to commit".to_owned(),
         (Point::Committed, _) => "it has committed".to_owned(),

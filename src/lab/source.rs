@@ -15,7 +15,7 @@ pub struct Source {
 }
 
 /// What is shown beside strategies.
-const FILES: [Source; 4] = [
+const FILES: [Source; 7] = [
     Source {
         name: "claim.lua",
         about: "how a worker gets what is due: put off, not taken out",
@@ -23,10 +23,16 @@ const FILES: [Source; 4] = [
         text: include_str!("../jobs/unpaid/claim.lua"),
     },
     Source {
-        name: "unpaid.rs",
-        about: "how an order is given back, once",
-        path: "src/shop/orders/unpaid.rs",
-        text: include_str!("../shop/orders/unpaid.rs"),
+        name: "expire_orders.rs",
+        about: "how the units of an unpaid order are returned, once",
+        path: "src/shop/command/expire_orders.rs",
+        text: include_str!("../shop/command/expire_orders.rs"),
+    },
+    Source {
+        name: "place.rs",
+        about: "the write of an order: one statement, which stores the value that was computed",
+        path: "src/shop/store/place.rs",
+        text: include_str!("../shop/store/place.rs"),
     },
     Source {
         name: "priority.rs",
@@ -35,10 +41,22 @@ const FILES: [Source; 4] = [
         text: include_str!("../lock/ladder/priority.rs"),
     },
     Source {
+        name: "read.rs",
+        about: "the read that the new value is computed from",
+        path: "src/shop/store/read.rs",
+        text: include_str!("../shop/store/read.rs"),
+    },
+    Source {
         name: "remove.rs",
         about: "how a big key is removed without a stall",
         path: "src/jobs/keys/remove.rs",
         text: include_str!("../jobs/keys/remove.rs"),
+    },
+    Source {
+        name: "reserve.rs",
+        about: "the conditional update, in place of a read",
+        path: "src/shop/store/reserve.rs",
+        text: include_str!("../shop/store/reserve.rs"),
     },
 ];
 
@@ -51,7 +69,7 @@ pub fn of(name: &str) -> Option<Source> {
 
 fn of_strategy(strategy: &'static Strategy) -> Source {
     let Strategy { name, about, source: path, .. } = *strategy;
-    Source { name, about, path, text: strategy.code() }
+    Source { name, about, path, text: strategy.code }
 }
 
 impl Source {
@@ -65,7 +83,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shop::stock::STRATEGIES;
+    use crate::shop::strategy::STRATEGIES;
 
     #[test]
     fn whatever_is_shown_is_there_and_says_what_it_is() {

@@ -98,10 +98,11 @@ impl Target {
         let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
         let row = sqlx::query!(
             r#"with chain as (
-                   select seq, before, delta, after, reason,
-                          lag(after, 1, 0) over (order by seq) as previous,
-                          sum(delta) over (order by seq) as running
+                   select before, delta, reason,
+                          lag(after, 1, 0) over chain as previous,
+                          sum(delta) over chain as running
                      from balance_ledger where user_id = $1
+                   window chain as (order by version, seq)
                )
                select (select balance_cents from accounts where user_id = $1) as "balance!",
                       coalesce(sum(delta), 0)::bigint as "total!",

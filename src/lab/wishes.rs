@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::lock::ladder::queue::PLACES;
 use crate::lock::{Kind, Manner, Priority, Wait, WhenFull};
 use crate::probe::{Board, Pause, Point, Probe, Watch};
-use crate::shop::{Conditions, Shop, Strategy};
+use crate::shop::{RequestOptions, Shop, Strategy};
 
 /// The most extra work between read and write.
 pub const MOST_WORK_MS: u64 = 5_000;
@@ -72,8 +72,8 @@ impl Wishes {
         replica: &str,
         board: &Board,
         request_id: Uuid,
-    ) -> Result<Conditions, Ungrantable> {
-        let mut conditions = Conditions::usual(shop, request_id);
+    ) -> Result<RequestOptions, Ungrantable> {
+        let mut conditions = RequestOptions::of(shop, request_id);
         if let Some(name) = &self.lock {
             let unknown = || Ungrantable("Holdfast-Lock", format!("one of {}", Strategy::names()));
             conditions.strategy = Strategy::named(name).ok_or_else(unknown)?;
@@ -107,7 +107,7 @@ impl Wishes {
     }
 
     /// How it joins the queue of its strategy, which must have one.
-    fn manner(&self, conditions: &Conditions) -> Result<Manner, Ungrantable> {
+    fn manner(&self, conditions: &RequestOptions) -> Result<Manner, Ungrantable> {
         const OFFER: &str = "Holdfast-Offer";
         let wished = [
             (OFFER, &self.offer),
@@ -141,7 +141,7 @@ impl Wishes {
         &self,
         replica: &str,
         board: &Board,
-        conditions: &Conditions,
+        conditions: &RequestOptions,
     ) -> Result<Probe, Ungrantable> {
         let work = number("Holdfast-Work-Ms", self.work_ms.as_deref(), &(0..=MOST_WORK_MS))?;
         let record = match self.trace.as_deref() {

@@ -37,8 +37,8 @@ impl Stage {
         self.wish_of_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
     }
 
-    /// Has a replica's worker held at that point the next time it has something to do, under a
-    /// lease of so long.
+    /// Has a replica's worker held at that point the next time it has something to do, and work
+    /// under that strategy then.
     ///
     /// # Errors
     /// It does not answer.
@@ -46,10 +46,9 @@ impl Stage {
         &self,
         replica: usize,
         point: &str,
-        lease: Duration,
+        strategy: &str,
     ) -> anyhow::Result<()> {
-        let ttl_ms = lease.as_millis();
-        self.wish_of_worker(replica, &format!("{{\"pause\":\"{point}\",\"ttl_ms\":{ttl_ms}}}"))
+        self.wish_of_worker(replica, &format!("{{\"pause\":\"{point}\",\"lock\":\"{strategy}\"}}"))
             .await
     }
 

@@ -90,7 +90,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 
 /// The field that is wrong, by its own name. What is missing has no place in the text, so the path
 /// ends at what it is missing in (`.` is the whole body); its name is in serde's words only.
-fn wrong(path: &str, why: &str) -> Problem {
+pub(super) fn wrong(path: &str, why: &str) -> Problem {
     let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
     match (path, missing) {
         (".", Some((name, _))) => Problem::field(name, "it is missing"),

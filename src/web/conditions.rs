@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::auth::site;
 use super::problems::{Kind, Problem};
 use crate::lab::{Ungrantable, Wishes};
-use crate::shop::{Conditions, Key};
+use crate::shop::{IdempotencyKey, RequestOptions};
 
 /// The name of this request, in logs and ledgers.
 #[derive(Debug, Clone, Copy)]
@@ -21,18 +21,18 @@ pub struct ServedUnder(pub &'static str);
 
 /// The server's own conditions.
 #[derive(Debug)]
-pub struct Usual(pub Conditions);
+pub struct Usual(pub RequestOptions);
 
 /// The conditions that the request's lab headers wish for. Judged when they are read, like a body.
 #[derive(Debug)]
-pub struct Wished(Result<Conditions, Problem>);
+pub struct Wished(Result<RequestOptions, Problem>);
 
 impl Wished {
     /// The conditions.
     ///
     /// # Errors
     /// The lab is off, or a wish makes no sense.
-    pub fn read(self) -> Result<Conditions, Problem> {
+    pub fn read(self) -> Result<RequestOptions, Problem> {
         self.0
     }
 }
@@ -42,7 +42,7 @@ impl FromRequest for Usual {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(site(request).map(|site| Usual(Conditions::usual(&site.shop, request_id(request)))))
+        ready(site(request).map(|site| Usual(RequestOptions::of(&site.shop, request_id(request)))))
     }
 }
 
@@ -55,12 +55,12 @@ impl FromRequest for Wished {
     }
 }
 
-fn wished(request: &HttpRequest) -> Result<Conditions, Problem> {
+fn wished(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let site = site(request)?;
     let wishes = wishes(request.headers())?;
     let id = request_id(request);
     if !wishes.any() {
-        return Ok(Conditions::usual(&site.shop, id));
+        return Ok(RequestOptions::of(&site.shop, id));
     }
     if !site.lab {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
@@ -102,13 +102,26 @@ pub fn request_id(request: &HttpRequest) -> Uuid {
     request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }
 
-/// The request's idempotency key: the header, or `?token=` for tools that can't vary a header.
+/// Returns the request's idempotency key.
 ///
 /// # Errors
-/// `idempotency-key-missing`; 400 when both are there and differ; 422 when it is no key.
-pub fn idempotency_key(request: &HttpRequest) -> Result<Key, Problem> {
-    let key =
-        |name: &str, text: String| Key::try_from(text).map_err(|error| Problem::field(name, error));
+/// `idempotency-key-missing`; as [`optional_idempotency_key`].
+pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem> {
+    optional_idempotency_key(request)?.ok_or_else(|| {
+        let detail = "send a header Idempotency-Key with a fresh UUID";
+        Problem::new(Kind::IdempotencyKeyMissing, detail)
+    })
+}
+
+/// Returns the request's idempotency key, if it carries one: the header, or `?token=` for tools
+/// that can't vary a header.
+///
+/// # Errors
+/// 400 when both are there and differ; 422 when it is not a valid key.
+pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
+    let key = |name: &str, text: String| {
+        IdempotencyKey::try_from(text).map_err(|error| Problem::field(name, error))
+    };
     let header = text(request.headers(), "Idempotency-Key")?
         .map(|text| key("Idempotency-Key", text))
         .transpose()?;
@@ -125,10 +138,6 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<Key, Problem> {
             Err(Problem::new(Kind::InvalidRequest, detail)
                 .status(actix_web::http::StatusCode::BAD_REQUEST))
         }
-        (Some(key), _) | (None, Some(key)) => Ok(key),
-        (None, None) => {
-            let detail = "send a header Idempotency-Key with a fresh UUID";
-            Err(Problem::new(Kind::IdempotencyKeyMissing, detail))
-        }
+        (header, query) => Ok(header.or(query)),
     }
 }

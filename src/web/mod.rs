@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Games;
 use crate::probe::Board;
-use crate::shop::{Outcome, Shop};
+use crate::shop::{Executed, Shop, StoredResponse};
 use admission::Door;
 use api::health::Readiness;
 use auth::Sessions;
@@ -87,21 +87,22 @@ async fn nowhere(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(Problem::new(Kind::NotFound, format!("there is nothing at {}", request.path())))
 }
 
-/// An outcome as an answer: the stored bytes, and whether they are a replay.
-///
-/// # Errors
-/// The refusal, as a problem.
-pub fn answer(outcome: Outcome) -> Result<HttpResponse, Problem> {
-    let (answer, replayed) = match outcome {
-        Outcome::Done(answer) => (answer, false),
-        Outcome::Replayed(answer) => (answer, true),
-        Outcome::Refused(refusal) => return Err(refusal.into()),
-    };
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+/// Returns the response of an executed command: the stored bytes, and a header if they are a
+/// replay.
+#[must_use]
+pub fn answer(executed: Executed) -> HttpResponse {
+    let Executed { response: StoredResponse { status, body }, replayed } = executed;
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     let mut response = HttpResponse::build(status);
     response.content_type("application/json");
     if replayed {
         response.insert_header(("Idempotent-Replayed", "true"));
     }
-    Ok(response.body(answer.body))
+    response.body(body)
+}
+
+/// Returns the response of a request that has no idempotency key, and so is never a replay.
+#[must_use]
+pub fn created(response: StoredResponse) -> HttpResponse {
+    answer(Executed { response, replayed: false })
 }

@@ -1,5 +1,4 @@
-//! Tells the queue of orders that were placed: many at once, so that an order costs no call of its
-//! own.
+//! Adds placed orders to the delay queue, many in one call.
 
 use std::time::Duration;
 
@@ -8,10 +7,10 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::queue::DelayQueue;
-use crate::shop::orders::unpaid::Placed;
+use crate::shop::expiry::Placed;
 
-/// So many go into one script: a millisecond of Redis's time.
-const MOST_AT_ONCE: usize = 500;
+/// Orders added in one call: about a millisecond of Redis's time.
+const MAX_BATCH_SIZE: usize = 1_000;
 /// What is due in a quarter of an hour can wait a second to be told: one call a second, whatever
 /// the shop sells.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -19,16 +18,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(5);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens until nobody can speak any more.
+/// Adds placed orders to the queue until all senders are gone.
 ///
-/// An order that is not told because Redis was away is not lost: the worker finds it in Postgres.
+/// An order that could not be added because Redis was away is not lost: the worker finds it in
+/// Postgres.
 pub(super) async fn feed(queue: DelayQueue, mut heard: mpsc::Receiver<Placed>) {
-    let mut placed = Vec::with_capacity(MOST_AT_ONCE);
+    let mut placed = Vec::with_capacity(MAX_BATCH_SIZE);
     let mut away = false;
-    while heard.recv_many(&mut placed, MOST_AT_ONCE).await > 0 {
+    while heard.recv_many(&mut placed, MAX_BATCH_SIZE).await > 0 {
         let told = Instant::now();
         let soon = placed.iter().any(|placed| placed.due_at < told + SOON);
-        // From now on it counts for the queue; they have waited for this call.
+        // The queue counts from this call.
         let due_in = |placed: Placed| placed.due_at.saturating_duration_since(told);
         let entries: Vec<(Uuid, Duration)> =
             placed.drain(..).map(|placed| (placed.order.0, due_in(placed))).collect();
@@ -44,8 +44,8 @@ pub(super) async fn feed(queue: DelayQueue, mut heard: mpsc::Receiver<Placed>) {
                 }
             }
         }
-        // A full hand is not the last one.
-        if entries.len() < MOST_AT_ONCE {
+        // After a full batch more are waiting.
+        if entries.len() < MAX_BATCH_SIZE {
             let pause = if soon { SHORT_PAUSE } else { PAUSE };
             sleep(pause.saturating_sub(told.elapsed())).await;
         }

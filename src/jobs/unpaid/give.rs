@@ -10,8 +10,7 @@ use super::failures;
 use super::group::Due;
 use super::queue::{CLAIM, DelayQueue};
 use crate::lock::Kind;
-use crate::shop::orders::unpaid;
-use crate::shop::{Conditions, Error, OrderId, Shop};
+use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 
 /// A lock that was not had, or a database that is away, is tried again after this and as much again
 /// by chance.
@@ -38,7 +37,7 @@ pub(super) struct Came {
 
 impl Giver {
     /// Gives them back.
-    pub(super) async fn give_back(&self, group: Vec<Due>, conditions: Conditions) -> Came {
+    pub(super) async fn give_back(&self, group: Vec<Due>, conditions: RequestOptions) -> Came {
         let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
         let mut came = Came::default();
         match self.attempt(group.clone(), &conditions).await {
@@ -68,10 +67,10 @@ impl Giver {
 
     /// Gives them back, or says what is wrong with them. That a lock was not had, or a server was
     /// away, is nothing that is wrong with an order: it is tried again soon.
-    async fn attempt(&self, group: Vec<Due>, conditions: &Conditions) -> Result<Came, String> {
+    async fn attempt(&self, group: Vec<Due>, conditions: &RequestOptions) -> Result<Came, String> {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
-        match unpaid::give_back(&self.shop, conditions, group).await {
-            Ok(Ok(given_back)) => {
+        match engine::expire_orders(&self.shop, conditions, group).await {
+            Ok(given_back) => {
                 metrics::counter!("holdfast_unpaid_given_back_total")
                     .increment(given_back.len() as u64);
                 let done: Vec<Uuid> = given_back.iter().map(|order| order.0).collect();
@@ -79,13 +78,13 @@ impl Giver {
                 let taken = ids.difference(&given_back).copied().collect();
                 Ok(Came { taken, away: false })
             }
-            Ok(Err(refusal)) => {
-                tracing::debug!(?refusal, "unpaid orders are left for later");
+            Err(Failure::Rejected(rejection)) => {
+                tracing::debug!(?rejection, "unpaid orders are left for later");
                 self.leave_for_later(ids).await;
                 Ok(Came::default())
             }
-            Err(Error::Bug(cause)) => Err(cause),
-            Err(error) => {
+            Err(Failure::Error(Error::Bug(cause))) => Err(cause),
+            Err(Failure::Error(error)) => {
                 tracing::debug!(%error, "unpaid orders are left for later");
                 self.leave_for_later(ids).await;
                 let away = matches!(error, Error::Unavailable { .. } | Error::Overloaded(_));
@@ -130,11 +129,11 @@ impl Giver {
         }
     }
 
-    pub(super) fn usual(&self) -> Conditions {
-        let usual = Conditions::usual(&self.shop, Uuid::now_v7());
+    pub(super) fn usual(&self) -> RequestOptions {
+        let usual = RequestOptions::of(&self.shop, Uuid::now_v7());
         // Where the write itself refuses who comes too late, a short lease costs nothing.
         let fenced = usual.strategy.lock == Some(Kind::Fenced);
-        Conditions { ttl: fenced.then_some(LEASE).or(usual.ttl), ..usual }
+        RequestOptions { ttl: fenced.then_some(LEASE).or(usual.ttl), ..usual }
     }
 }
 

@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::shop::orders::MOST_LINES;
-use crate::shop::{Conditions, OrderId, Sku};
+use crate::shop::command::place_order::MAX_LINES;
+use crate::shop::{OrderId, RequestOptions, Sku};
 
 /// So many go back in one transaction, whose items are locked meanwhile: some 20 ms.
 const MOST_TOGETHER: usize = 32;
@@ -37,7 +37,7 @@ pub(super) struct Group {
     /// All their items.
     pub(super) skus: BTreeSet<Sku>,
     /// What the lab wants of it; then it is nobody else's.
-    pub(super) watched: Option<Conditions>,
+    pub(super) watched: Option<RequestOptions>,
 }
 
 /// Those that wait for a turn, each with others of the same items; what is left of a group that is
@@ -66,7 +66,7 @@ impl Pending {
 
     /// Joins them with what the lab wants of the first one and those of the same items; the others
     /// are given back.
-    pub(super) fn join_watched(&mut self, due: Vec<Due>, conditions: Conditions) -> Vec<Due> {
+    pub(super) fn join_watched(&mut self, due: Vec<Due>, conditions: RequestOptions) -> Vec<Due> {
         let Some(skus) = due.first().map(skus) else { return due };
         let (same, others): (Vec<Due>, Vec<Due>) =
             due.into_iter().partition(|due| self::skus(due) == skus);
@@ -90,7 +90,7 @@ impl Pending {
                 && other.orders.len() < MANY
                 && other.skus.is_disjoint(busy)
                 && group.orders.len() + other.orders.len() <= MOST_TOGETHER
-                && group.skus.union(&other.skus).count() <= MOST_LINES;
+                && group.skus.union(&other.skus).count() <= MAX_LINES;
             if !fits {
                 at += 1;
             } else if let Some(other) = self.0.remove(at) {
@@ -220,7 +220,7 @@ mod tests {
         let each: Vec<&[&str]> = each.iter().map(Vec::as_slice).collect();
         let groups = all(pending(&each));
         let items = |skus: &str| skus.split(' ').count();
-        assert!(groups.iter().all(|(skus, _)| items(skus) <= MOST_LINES), "{groups:?}");
+        assert!(groups.iter().all(|(skus, _)| items(skus) <= MAX_LINES), "{groups:?}");
         assert_eq!(groups.iter().map(|(_, orders)| orders).sum::<usize>(), 40);
     }
 }

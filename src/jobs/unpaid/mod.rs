@@ -4,8 +4,8 @@
 //! long as Redis, Postgres and one replica are there, whoever is killed and whatever Redis forgets.
 //! (But an item whose lock's holder was killed is nobody's until the lock's lease is over.)
 //! *At least once* is the queue's ([`queue`]); *at most once* is the order's status
-//! ([`crate::shop::orders::unpaid`]). An order that can't be given back is tried again with growing
-//! pauses and in the end parked ([`failures`]); it never keeps others from their turn.
+//! ([`crate::shop::command::expire_orders`]). An order that fails is tried again with growing
+//! pauses, then parked ([`failures`]); it never keeps others from their turn.
 //!
 //! How an order gets here: whoever placed it tells the feed, which tells the queue; or nobody
 //! did (the process was killed, Redis was emptied, the queue was full), and the worker finds it in
@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lock::Redis;
 use crate::probe::{Board, Point};
-use crate::shop::Shop;
-use crate::shop::orders::unpaid::Placed;
+use crate::shop::expiry::Placed;
+use crate::shop::{Shop, Strategy};
 use queue::DelayQueue;
 
 pub use standing::UnpaidStanding;
@@ -64,6 +64,8 @@ pub enum Wish {
         at: Point,
         /// Under a lease of so long; its usual one if not said.
         ttl: Option<Duration>,
+        /// Under this strategy; the server's own if not said.
+        strategy: Option<&'static Strategy>,
     },
 }
 
@@ -125,12 +127,12 @@ impl Unpaid {
     }
 
     /// Where the worker is to be held now, if it is at one of those points.
-    fn take_pause(&self, among: impl Fn(Point) -> bool) -> Option<(Point, Option<Duration>)> {
+    fn take_pause(&self, among: impl Fn(Point) -> bool) -> Option<Wish> {
         let mut wished = self.wished();
         match *wished {
-            Some((Wish::Pause { at, ttl }, until)) if among(at) => {
+            Some((wish @ Wish::Pause { at, .. }, until)) if among(at) => {
                 *wished = None;
-                (Instant::now() < until).then_some((at, ttl))
+                (Instant::now() < until).then_some(wish)
             }
             _ => None,
         }

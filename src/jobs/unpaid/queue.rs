@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use rand::RngExt as _;
-use redis::{RedisError, Script};
+use redis::{RedisError, Script, from_redis_value};
 use uuid::Uuid;
 
 use crate::lock::Redis;
@@ -101,13 +101,48 @@ impl DelayQueue {
         Self { claim, ..self }
     }
 
-    /// Puts in what is not there yet: each is due so long after now. Those for which there was no
-    /// room.
+    /// Adds entries that the queue does not have yet: each is due after its time span. Returns
+    /// those for which there was no room.
+    ///
+    /// On a single server these are plain commands, but for shards that are nearly full: the script
+    /// costs twice as much, and counts exactly. In a Cluster each shard has its own server's clock,
+    /// so there it is always the script.
     ///
     /// # Errors
-    /// When Redis does not answer; then all, some or none are in.
+    /// When Redis does not respond; then all, some or none are in.
     pub async fn add(&self, entries: &[(Uuid, Duration)]) -> Result<Vec<Uuid>, RedisError> {
-        Ok(self.schedule(How::In, entries).await?.no_room)
+        if entries.is_empty() || self.redis.is_cluster() {
+            return Ok(self.schedule(How::In, entries).await?.no_room);
+        }
+        let shards = by_shard(entries.iter().copied(), |entry| entry.0);
+        let mut look = redis::pipe();
+        look.cmd("TIME");
+        for shard in shards.keys() {
+            look.zcard(self.key(*shard));
+        }
+        let answers: Vec<redis::Value> = self.redis.pipe(look).await?;
+        let mut answers = answers.into_iter();
+        let (seconds, micros): (u64, u64) = from_redis_value(answers.next().unwrap_or_default())?;
+        let now_ms = seconds * 1_000 + micros / 1_000;
+        let lengths: Vec<usize> = answers.map(from_redis_value).collect::<Result<_, _>>()?;
+
+        // What other replicas may add between the two round trips.
+        let margin = self.most_per_shard.div_ceil(10);
+        let (mut add, mut nearly_full) = (redis::pipe(), Vec::new());
+        for ((shard, entries), length) in shards.into_iter().zip(lengths) {
+            if length + entries.len() + margin > self.most_per_shard {
+                nearly_full.extend(entries);
+                continue;
+            }
+            add.cmd("ZADD").arg(self.key(shard)).arg("NX").ignore();
+            for (id, due_in) in entries {
+                add.arg(now_ms.saturating_add(milliseconds(due_in))).arg(id.to_string());
+            }
+        }
+        if !add.is_empty() {
+            self.redis.pipe::<()>(add).await?;
+        }
+        Ok(self.schedule(How::In, &nearly_full).await?.no_room)
     }
 
     /// Makes them due now, but for those that somebody has claimed.

@@ -36,10 +36,10 @@ use super::failures::Overdue;
 use super::give::{Came, Giver, by_chance};
 use super::group::{Group, Pending};
 use super::hand::Hand;
-use super::{Unpaid, failures, sweep};
+use super::{Unpaid, Wish, failures, sweep};
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
-use crate::shop::orders::unpaid::{self, Found};
-use crate::shop::{Conditions, Error, OrderId, Shop, Sku};
+use crate::shop::expiry::{self, Found};
+use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 
 /// So many are claimed at once: a fraction of a claim's time's work.
 const MOST_CLAIMED: usize = 64;
@@ -267,7 +267,7 @@ impl Worker {
         let mut watched = self.conditions(|point| point == Point::Claimed);
         let seen = orders.iter().map(|order| Seen::key(order.to_string()));
         watched.probe.at(Point::Claimed, seen).await;
-        let found = in_time(unpaid::look(&self.giver.shop, &orders)).await?;
+        let found = in_time(expiry::look(&self.giver.shop, &orders)).await?;
         let gone = orders.iter().filter(|order| !found.contains_key(order));
         let mut gone: Vec<Uuid> = gone.map(|order| order.0).collect();
         let (mut early, mut due) = (Vec::new(), Vec::new());
@@ -340,16 +340,21 @@ impl Worker {
     }
 
     /// The usual conditions, and what the lab wants, if that is at one of those points.
-    fn conditions(&self, among: impl Fn(Point) -> bool) -> Conditions {
+    fn conditions(&self, among: impl Fn(Point) -> bool) -> RequestOptions {
         let mut conditions = self.giver.usual();
-        let Some((point, ttl)) = self.unpaid.take_pause(among) else { return conditions };
-        let Conditions { request_id, deadline: until, .. } = conditions;
+        let Some(Wish::Pause { at, ttl, strategy }) = self.unpaid.take_pause(among) else {
+            return conditions;
+        };
+        let RequestOptions { request_id, deadline: until, .. } = conditions;
+        if let Some(strategy) = strategy {
+            (conditions.strategy, conditions.ttl) = (strategy, None);
+        }
         conditions.ttl = ttl.or(conditions.ttl);
         conditions.probe = Probe::Lab(Arc::new(Watch {
             replica: self.replica.clone(),
             work: Duration::ZERO,
             record: false,
-            pause: Some(Pause { at: Some(point), length: None, until }),
+            pause: Some(Pause { at: Some(at), length: None, until }),
             request_id,
             board: self.board.clone(),
             released: AtomicBool::new(false),

@@ -24,7 +24,16 @@ pub(super) const LESSON: Lesson = Lesson {
     guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
     right: 1,
     crowd: Some(CROWD),
-    shows: &["row-lock", "atomic", "version", "serializable", "advisory"],
+    shows: &[
+        "row-lock",
+        "atomic",
+        "version",
+        "serializable",
+        "advisory",
+        "read.rs",
+        "reserve.rs",
+        "place.rs",
+    ],
     takeaway: [
         "With one Postgres and no other store, no lock in Redis is needed for this: any of the five \
          is exact, whoever is paused or killed.",

@@ -31,8 +31,8 @@ pub(super) const LESSON: Lesson = Lesson {
     takeaway: [
         "The client makes the key, once per thing it wants, and sends it again as often as it \
          likes.",
-        "The key is claimed, the work done and the answer stored in one transaction, so there is no \
-         moment at which a crash leaves half of it.",
+        "The change, the key and the response are written by one statement, so there is no moment \
+         at which a crash leaves half of it.",
         "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
     ],
     play: |stage| Box::pin(play(stage)),

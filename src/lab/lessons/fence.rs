@@ -23,7 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
     guesses: &["A's", "B's", "both", "neither: a sale is lost"],
     right: 3,
     crowd: None,
-    shows: &["fenced"],
+    shows: &["fenced", "place.rs"],
     takeaway: [
         "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \
          asks too early.",

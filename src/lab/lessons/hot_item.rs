@@ -27,8 +27,8 @@ pub(super) const LESSON: Lesson = Lesson {
         "One after the other means one commit after the other, and a commit waits for the disk: no \
          lock is faster than that.",
         "The textbook lock is slower still, because it lies idle until somebody asks again.",
-        "Whoever waits anyway can be served together: one lock, one transaction, one commit, and \
-         each gets an answer of its own.",
+        "Whoever waits anyway can be served together: one lock, one read, one write, and each \
+         gets an answer of its own.",
     ],
     play: |stage| Box::pin(play(stage)),
 };

@@ -16,7 +16,7 @@ pub(super) const LESSON: Lesson = Lesson {
     guesses: &["exactly 100", "fewer than 100", "more than 100"],
     right: 2,
     crowd: Some(CROWD),
-    shows: &["none"],
+    shows: &["none", "read.rs", "place.rs"],
     takeaway: [
         "Read, then update is two steps, and somebody else fits between them.",
         "The stock never went below zero, so a check for that would have seen nothing: the ledger \

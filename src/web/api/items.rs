@@ -1,20 +1,21 @@
 //! Items, their ledgers and their audits.
 
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
 use super::orders::traced;
 use crate::shop::audit::{self, ItemAudit};
-use crate::shop::catalog::{self, Item, ItemKind};
-use crate::shop::ledger::{self, Entry};
-use crate::shop::restock::{self, Restocking};
-use crate::shop::{Sku, customer_limit};
+use crate::shop::command::restock::Restocking;
+use crate::shop::model::{Entry, Item};
+use crate::shop::query::{catalog, ledger};
+use crate::shop::store::items::{self, ItemKind};
+use crate::shop::{Sku, engine};
 use crate::web::auth::Admin;
 use crate::web::body::{self, Json, Page};
-use crate::web::conditions::{Usual, Wished};
+use crate::web::conditions::{Usual, Wished, idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, answer};
+use crate::web::{Site, answer, created};
 
 /// The items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items",
@@ -53,8 +54,8 @@ pub async fn create(
 ) -> Result<HttpResponse, Problem> {
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
     let item = Item { sku, name, price_cents, stock, limit_per_user };
-    let made = catalog::create(&site.shop, item, ItemKind::Shop, conditions.request_id).await?;
-    answer(made)
+    let response = items::create(&site.shop, item, ItemKind::Shop, conditions.request_id).await?;
+    Ok(created(response))
 }
 
 /// A new item.
@@ -75,13 +76,16 @@ pub struct NewItem {
     limit_per_user: Option<i64>,
 }
 
-/// Changes an item's stock by hand (admin); answers the ledger entry.
-#[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items", params(("sku" = String, Path)),
+/// Changes an item's stock by hand (admin), once per key; returns the ledger entry.
+#[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items",
+    params(("sku" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+           ("token" = Option<String>, Query)),
     request_body = Restocking, security(("session" = [])),
     responses((status = 200, body = Entry), Refusals))]
 pub async fn restock(
     site: web::Data<Site>,
-    _: Admin,
+    request: HttpRequest,
+    admin: Admin,
     conditions: Wished,
     sku: web::Path<String>,
     what: Json<Restocking>,
@@ -89,7 +93,9 @@ pub async fn restock(
     let conditions = conditions.read()?;
     let what = what.read()?;
     let sku = body::sku(sku.into_inner())?;
-    let restocked = restock::restock(&site.shop, &conditions, sku, what).await;
+    let key = idempotency_key(&request)?;
+    let admin = admin.0.caller.id;
+    let restocked = engine::restock(&site.shop, &conditions, admin, sku, &what, key).await;
     traced(restocked, &conditions.probe)
 }
 
@@ -100,14 +106,15 @@ pub async fn restock(
     responses((status = 200, body = Item), Refusals))]
 pub async fn limit(
     site: web::Data<Site>,
-    _: Admin,
+    admin: Admin,
     Usual(conditions): Usual,
     sku: web::Path<String>,
     new: Json<NewLimit>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.read()?;
     let sku = body::sku(sku.into_inner())?;
-    answer(customer_limit::set(&site.shop, &conditions, sku, new.limit_per_user).await?)
+    let (admin, limit) = (admin.0.caller.id, new.limit_per_user);
+    Ok(answer(engine::set_limit(&site.shop, &conditions, admin, sku, limit, None).await?))
 }
 
 /// How many of an item one customer may have.

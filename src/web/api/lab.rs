@@ -13,15 +13,15 @@ use super::orders::{Wanted, with_trace};
 use crate::jobs::unpaid::{LONGEST_WISH, Wish};
 use crate::lab::wishes::TTL_RANGE_MS;
 use crate::probe::Point;
-use crate::shop::catalog::{self, Item, ItemKind};
-use crate::shop::orders::{self, Order};
-use crate::shop::{Error, Sku};
+use crate::shop::model::{Item, Order};
+use crate::shop::store::items::{self, ItemKind};
+use crate::shop::{Error, Sku, Strategy, engine};
 use crate::web::auth::{Admin, SignedIn};
 use crate::web::body::Json;
 use crate::web::conditions::{Usual, Wished, idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, answer};
+use crate::web::{Site, answer, created};
 
 /// What a throw-away item costs when nobody says.
 const USUAL_PRICE_CENTS: i64 = 100;
@@ -61,7 +61,8 @@ pub async fn create_item(
         limit_per_user: new.limit_per_user,
         sku,
     };
-    answer(catalog::create(&site.shop, item, ItemKind::Lab, conditions.request_id).await?)
+    let id = conditions.request_id;
+    Ok(created(items::create(&site.shop, item, ItemKind::Lab, id).await?))
 }
 
 /// Takes, checks and answers an order without placing it: what the path costs without the work.
@@ -79,8 +80,8 @@ pub async fn noop(
     let wanted = wanted.read()?;
     lab_is_on(&site)?;
     let key = idempotency_key(&request)?;
-    let checked = orders::check(who.caller.id, key, &wanted.lines)?;
-    answer(with_trace(checked, &conditions.probe)?)
+    let checked = engine::check_order(who.caller.id, key, &wanted.lines)?;
+    Ok(answer(with_trace(checked, &conditions.probe)?))
 }
 
 /// A request that is held at a point.
@@ -123,6 +124,10 @@ pub struct WorkerWish {
     #[serde(default)]
     #[schema(minimum = 10, maximum = 60_000)]
     pub ttl_ms: Option<u64>,
+    /// Then under this strategy, which must hold beside the server's own.
+    #[serde(default)]
+    #[schema(example = "row-lock")]
+    pub lock: Option<String>,
 }
 
 /// Tells this replica's worker for unpaid orders to rest, or where to be held once (admin).
@@ -137,11 +142,11 @@ pub async fn worker(
 ) -> Result<HttpResponse, Problem> {
     let wish = wish.read()?;
     lab_is_on(&site)?;
-    site.unpaid.wish(wished(wish)?);
+    site.unpaid.wish(wished(wish, site.shop.strategy)?);
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn wished(wish: WorkerWish) -> Result<Option<Wish>, Problem> {
+fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<Wish>, Problem> {
     let longest_ms = u64::try_from(LONGEST_WISH.as_millis()).unwrap_or(u64::MAX);
     let number = |field, number: Option<u64>, range: RangeInclusive<u64>| match number {
         Some(number) if !range.contains(&number) => {
@@ -152,12 +157,22 @@ fn wished(wish: WorkerWish) -> Result<Option<Wish>, Problem> {
     };
     let rest = number("rest_ms", wish.rest_ms, 0..=longest_ms)?;
     let ttl = number("ttl_ms", wish.ttl_ms, TTL_RANGE_MS)?;
+    let strategy = match wish.lock.as_deref() {
+        None => None,
+        Some(name) => {
+            let beside = Strategy::named(name).filter(|strategy| strategy.holds_beside(own));
+            let why =
+                || Problem::field("lock", format!("a strategy that holds beside {}", own.name));
+            Some(beside.ok_or_else(why)?)
+        }
+    };
     match (rest, wish.pause) {
         (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
         (Some(rest), None) => Ok(Some(Wish::Rest(rest))),
         (None, Some(name)) => {
             let why = || Problem::field("pause", format!("one of {}", Point::names()));
-            Ok(Some(Wish::Pause { at: Point::named(&name).ok_or_else(why)?, ttl }))
+            let at = Point::named(&name).ok_or_else(why)?;
+            Ok(Some(Wish::Pause { at, ttl, strategy }))
         }
         (None, None) => Ok(None),
     }

@@ -4,8 +4,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::shop::ledger::{self, Entry};
-use crate::shop::payments;
+use crate::shop::engine;
+use crate::shop::model::Entry;
+use crate::shop::query::ledger;
 use crate::web::auth::SignedIn;
 use crate::web::body::{Json, Page};
 use crate::web::conditions::{Usual, idempotency_key};
@@ -68,5 +69,6 @@ pub async fn top_up(
     let amount = amount.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;
-    answer(payments::top_up(&site.shop, &conditions, user, key, amount.amount_cents).await?)
+    let amount_cents = amount.amount_cents;
+    Ok(answer(engine::top_up(&site.shop, &conditions, user, key, amount_cents).await?))
 }

@@ -15,33 +15,35 @@ use actix_web::web::{self, ServiceConfig};
 
 use super::resource;
 
-/// All addresses of the API.
+/// All addresses of the API. The router tries them in this order, those with a parameter by
+/// regular expression, so the busiest come first.
 pub fn configure(config: &mut ServiceConfig) {
     config
+        .service(
+            resource("/api/orders", "GET, POST")
+                .route(web::get().to(orders::list))
+                .route(web::post().to(orders::place)),
+        )
+        .service(resource("/api/order-tokens", "POST").route(web::post().to(orders::mint_token)))
+        .service(
+            resource("/api/items", "GET, POST")
+                .route(web::get().to(items::list))
+                .route(web::post().to(items::create)),
+        )
+        .service(resource("/api/lab/noop", "POST").route(web::post().to(lab::noop)))
+        .service(resource("/api/orders/{id}/pay", "POST").route(web::post().to(orders::pay)))
+        .service(resource("/api/items/{sku}", "GET").route(web::get().to(items::read)))
         .service(resource("/api/users", "POST").route(web::post().to(users::create)))
         .service(
             resource("/api/sessions", "POST, DELETE")
                 .route(web::post().to(users::sign_in))
                 .route(web::delete().to(users::sign_out)),
         )
-        .service(
-            resource("/api/items", "GET, POST")
-                .route(web::get().to(items::list))
-                .route(web::post().to(items::create)),
-        )
-        .service(resource("/api/items/{sku}", "GET").route(web::get().to(items::read)))
         .service(resource("/api/items/{sku}/stock", "POST").route(web::post().to(items::restock)))
         .service(resource("/api/items/{sku}/limit", "PUT").route(web::put().to(items::limit)))
         .service(resource("/api/items/{sku}/ledger", "GET").route(web::get().to(items::ledger)))
         .service(resource("/api/items/{sku}/audit", "GET").route(web::get().to(items::audit)))
-        .service(resource("/api/order-tokens", "POST").route(web::post().to(orders::mint_token)))
-        .service(
-            resource("/api/orders", "GET, POST")
-                .route(web::get().to(orders::list))
-                .route(web::post().to(orders::place)),
-        )
         .service(resource("/api/orders/{id}", "GET").route(web::get().to(orders::read)))
-        .service(resource("/api/orders/{id}/pay", "POST").route(web::post().to(orders::pay)))
         .service(resource("/api/orders/{id}/cancel", "POST").route(web::post().to(orders::cancel)))
         .service(resource("/api/orders/{id}/refund", "POST").route(web::post().to(orders::refund)))
         .service(resource("/api/me", "GET").route(web::get().to(me::read)))
@@ -60,7 +62,6 @@ pub fn configure(config: &mut ServiceConfig) {
         )
         .service(resource("/api/lab/ticks", "POST").route(web::post().to(jobs::tick)))
         .service(resource("/api/lab/items", "POST").route(web::post().to(lab::create_item)))
-        .service(resource("/api/lab/noop", "POST").route(web::post().to(lab::noop)))
         .service(resource("/api/lab/worker", "POST").route(web::post().to(lab::worker)))
         .service(resource("/api/lab/holds", "GET").route(web::get().to(lab::holds)))
         .service(resource("/api/lab/holds/{id}", "POST").route(web::post().to(lab::let_go)))

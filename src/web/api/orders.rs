@@ -7,12 +7,12 @@ use utoipa::ToSchema;
 
 use crate::probe::Probe;
 use crate::shop::idempotency::KEPT_HOURS;
-use crate::shop::orders::{self, Order, Returned, WantedLine};
-use crate::shop::payments::{self, Paid};
-use crate::shop::{Answer, Error, Key, OrderId, Outcome};
+use crate::shop::model::{Order, Paid, Returned, WantedLine};
+use crate::shop::query::orders;
+use crate::shop::{Executed, Failure, IdempotencyKey, OrderId, StoredResponse, engine};
 use crate::web::auth::SignedIn;
 use crate::web::body::{self, Json, Page};
-use crate::web::conditions::{Usual, Wished, idempotency_key};
+use crate::web::conditions::{Usual, Wished, idempotency_key, optional_idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{Site, answer};
@@ -40,7 +40,7 @@ pub struct OrderToken {
     responses((status = 201, body = OrderToken), Refusals))]
 pub async fn mint_token(_: SignedIn) -> Result<HttpResponse, Problem> {
     Ok(HttpResponse::Created().json(OrderToken {
-        token: Key::mint().as_str().to_owned(),
+        token: IdempotencyKey::mint().as_str().to_owned(),
         expires_at: OffsetDateTime::now_utc() + time::Duration::hours(KEPT_HOURS),
     }))
 }
@@ -61,7 +61,7 @@ pub async fn place(
     let wanted = wanted.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;
-    let placed = orders::place(&site.shop, &conditions, user, key, &wanted.lines).await;
+    let placed = engine::place_order(&site.shop, &conditions, user, key, &wanted.lines).await;
     traced(placed, &conditions.probe)
 }
 
@@ -110,59 +110,67 @@ pub async fn pay(
     let conditions = conditions.read()?;
     let id = body::order_id(&id)?;
     let key = idempotency_key(&request)?;
-    let paid = payments::pay(&site.shop, &conditions, who.caller.id, id, key).await;
+    let paid = engine::pay_order(&site.shop, &conditions, who.caller.id, id, key).await;
     traced(paid, &conditions.probe)
 }
 
-/// Cancels a pending order: its units go back on the shelf.
+/// Cancels a pending order: its units return to stock. With a key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = Returned), Refusals))]
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
 pub async fn cancel(
     site: web::Data<Site>,
+    request: HttpRequest,
     who: SignedIn,
     Usual(conditions): Usual,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
     let id = body::order_id(&id)?;
-    answer(orders::cancel(&site.shop, &conditions, who.caller.id, id).await?)
+    let key = optional_idempotency_key(&request)?;
+    let user = who.caller.id;
+    Ok(answer(engine::cancel_order(&site.shop, &conditions, user, id, key).await?))
 }
 
-/// Refunds a paid order: the money comes back, and the units.
+/// Refunds a paid order: the money returns to the account, and the units to stock. With a key, once
+/// per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = Returned), Refusals))]
+    params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
+           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
 pub async fn refund(
     site: web::Data<Site>,
+    request: HttpRequest,
     who: SignedIn,
     Usual(conditions): Usual,
     id: web::Path<String>,
 ) -> Result<HttpResponse, Problem> {
     let id = body::order_id(&id)?;
-    answer(payments::refund(&site.shop, &conditions, who.caller.id, id).await?)
+    let key = optional_idempotency_key(&request)?;
+    let user = who.caller.id;
+    Ok(answer(engine::refund_order(&site.shop, &conditions, user, id, key).await?))
 }
 
-/// The answer with its trace, where one was asked for; a refusal has one too.
+/// Returns the response with its trace, where one was asked for; a problem carries one too.
 pub(super) fn traced(
-    outcome: Result<Outcome, Error>,
+    result: Result<Executed, Failure>,
     probe: &Probe,
 ) -> Result<HttpResponse, Problem> {
-    let answered = outcome
-        .map_err(Problem::from)
-        .and_then(|outcome| with_trace(outcome, probe))
-        .and_then(answer);
-    answered.map_err(|problem| match probe.trace() {
+    let executed = result.map_err(Problem::from).and_then(|executed| with_trace(executed, probe));
+    executed.map(answer).map_err(|problem| match probe.trace() {
         Some(trace) => problem.with("trace", serde_json::json!(trace)),
         None => problem,
     })
 }
 
-/// Adds the trace to an answer that was made now. It is not stored, so a replay has none.
-pub(super) fn with_trace(outcome: Outcome, probe: &Probe) -> Result<Outcome, Problem> {
-    match (outcome, probe.trace()) {
-        (Outcome::Done(answer), Some(trace)) => {
-            let mut body: serde_json::Value = answer.read()?;
+/// Adds the trace to the response of a command that was executed now. It is not stored, so a replay
+/// has none.
+pub(super) fn with_trace(executed: Executed, probe: &Probe) -> Result<Executed, Problem> {
+    match probe.trace() {
+        Some(trace) if !executed.replayed => {
+            let mut body: serde_json::Value = executed.response.read()?;
             body["trace"] = serde_json::json!(trace);
-            Ok(Outcome::Done(Answer::json(answer.status, &body)?))
+            let response = StoredResponse::json(executed.response.status, &body)?;
+            Ok(Executed { response, ..executed })
         }
-        (outcome, _) => Ok(outcome),
+        _ => Ok(executed),
     }
 }

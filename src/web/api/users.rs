@@ -7,7 +7,7 @@ use crate::web::auth::SignedIn;
 use crate::web::body::Json;
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, answer};
+use crate::web::{Site, created};
 
 /// Makes a user with an empty account.
 #[utoipa::path(post, path = "/api/users", tag = "people", request_body = Credentials,
@@ -19,7 +19,7 @@ pub async fn create(
 ) -> Result<HttpResponse, Problem> {
     let credentials = credentials.read()?;
     site.door.knock(&request, None).await?;
-    answer(users::create(&site.shop.pool, credentials, false).await?)
+    Ok(created(users::create(&site.shop.pool, credentials, false).await?))
 }
 
 /// Signs in.

@@ -9,8 +9,9 @@ use super::frame::Frame;
 use super::notice::Notice;
 use super::words::{full_sentence, moment, rfc3339, short, signed_money, typed_cents};
 use super::{copies, door, html, see_other};
-use crate::shop::ledger::{self, Entry};
-use crate::shop::{Cents, Key, OrderId, Outcome, Refusal, UserId, payments};
+use crate::shop::model::Entry;
+use crate::shop::query::ledger;
+use crate::shop::{Cents, Failure, IdempotencyKey, OrderId, Rejection, UserId, engine};
 use crate::web::Site;
 use crate::web::auth::site;
 use crate::web::conditions::Usual;
@@ -27,7 +28,7 @@ struct AccountPage {
     balance: Cents,
     entries: Vec<Row>,
     older: Option<i64>,
-    key: Key,
+    key: IdempotencyKey,
     amount: String,
     wrong: Option<String>,
 }
@@ -86,27 +87,28 @@ pub async fn top_up(
 ) -> Result<HttpResponse, Problem> {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let TopUpForm { key, amount, .. } = form.into_inner();
-    let key = Key::try_from(key).map_err(|why| Problem::field("key", why))?;
-    let refusal = match typed_cents(&amount) {
-        Err(why) => Refusal::Invalid("amount_cents".into(), why),
+    let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
+    let rejection = match typed_cents(&amount) {
+        Err(why) => Rejection::Invalid("amount_cents".into(), why),
         Ok(cents) => {
             let top_up =
-                async || payments::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
-            match copies::settled(top_up).await? {
-                // The key was used: the form was sent before, and did its work then.
-                Outcome::Done(_)
-                | Outcome::Replayed(_)
-                | Outcome::Refused(Refusal::KeyUsed { .. }) => return Ok(see_other("/account")),
-                Outcome::Refused(Refusal::Invalid(..)) => Refusal::Invalid(
+                async || engine::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
+            match copies::settled(top_up).await {
+                // The key was used: the form was sent and executed before.
+                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
+                    return Ok(see_other("/account"));
+                }
+                Err(Failure::Rejected(Rejection::Invalid(..))) => Rejection::Invalid(
                     "amount_cents".into(),
                     "Choose 0.01 to 10,000,000.00.".to_owned(),
                 ),
-                Outcome::Refused(refusal) => refusal,
+                Err(Failure::Rejected(rejection)) => rejection,
+                Err(Failure::Error(error)) => return Err(error.into()),
             }
         }
     };
-    let trouble = match refusal {
-        Refusal::Invalid(_, why) => {
+    let trouble = match rejection {
+        Rejection::Invalid(_, why) => {
             Trouble { amount, wrong: Some(full_sentence(&why)), problem: None }
         }
         other => Trouble { amount, wrong: None, problem: Some(other.into()) },
@@ -142,7 +144,7 @@ async fn page(
         balance: Cents(balance),
         older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
         entries: rows(&entries),
-        key: Key::mint(),
+        key: IdempotencyKey::mint(),
         amount: trouble.amount,
         wrong: trouble.wrong,
         frame: Frame::of(request).await?,

@@ -13,9 +13,10 @@ use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::words::in_words;
 use super::{door, html, see_other, storefront};
-use crate::shop::catalog::{self, Item};
-use crate::shop::orders::MOST_UNITS;
-use crate::shop::{Cents, Sku, customer_limit, ledger};
+use crate::shop::command::place_order::MAX_QUANTITY;
+use crate::shop::model::Item;
+use crate::shop::query::{catalog, ledger};
+use crate::shop::{Cents, Sku};
 use crate::web::auth::site;
 use crate::web::body;
 use crate::web::problems::{Kind, Problem};
@@ -81,7 +82,7 @@ impl BasketLine {
 
     /// The most that its field takes.
     fn most(&self) -> i64 {
-        self.limit.unwrap_or(MOST_UNITS)
+        self.limit.unwrap_or(MAX_QUANTITY)
     }
 }
 
@@ -180,7 +181,7 @@ pub(super) async fn page(
     let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };
     let frame = Frame { here: "/basket".to_owned(), ..Frame::of(request).await? };
     let held = match &frame.caller {
-        Some(caller) => customer_limit::held_of(shop, caller.id, &items).await?,
+        Some(caller) => catalog::purchased_by(shop, caller.id, &items).await?,
         None => HashMap::new(),
     };
     let lines = lines(basket, items, &held, wrong.as_ref());

@@ -12,8 +12,9 @@ use actix_web::cookie::{Cookie, SameSite};
 use uuid::Uuid;
 
 use super::words::grouped;
-use crate::shop::orders::{MOST_LINES, MOST_UNITS, WantedLine};
-use crate::shop::{Key, Sku};
+use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
+use crate::shop::model::WantedLine;
+use crate::shop::{IdempotencyKey, Sku};
 
 /// The cookie.
 const BASKET_COOKIE: &str = "holdfast_basket";
@@ -45,9 +46,9 @@ impl Basket {
         let mut lines = BTreeMap::new();
         for part in parts {
             let (sku, quantity) = part.split_once(':')?;
-            let quantity = quantity.parse().ok().filter(|n| (1..=MOST_UNITS).contains(n))?;
+            let quantity = quantity.parse().ok().filter(|n| (1..=MAX_QUANTITY).contains(n))?;
             lines.insert(Sku::try_from(sku.to_owned()).ok()?, quantity);
-            if lines.len() > MOST_LINES {
+            if lines.len() > MAX_LINES {
                 return None;
             }
         }
@@ -56,8 +57,8 @@ impl Basket {
 
     /// The token of this version, as an idempotency key.
     #[must_use]
-    pub fn key(&self) -> Option<Key> {
-        Key::try_from(self.token.to_string()).ok()
+    pub fn key(&self) -> Option<IdempotencyKey> {
+        IdempotencyKey::try_from(self.token.to_string()).ok()
     }
 
     /// The token of this version, as a form carries it.
@@ -91,11 +92,11 @@ impl Basket {
     /// Why not, in words for the field.
     pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         let there = self.lines.get(&sku).copied().unwrap_or(0);
-        if !(1..=MOST_UNITS).contains(&quantity) {
+        if !(1..=MAX_QUANTITY).contains(&quantity) {
             return Err(choose(1));
         }
-        if there + quantity > MOST_UNITS {
-            let (there, most) = (grouped(there), grouped(MOST_UNITS));
+        if there + quantity > MAX_QUANTITY {
+            let (there, most) = (grouped(there), grouped(MAX_QUANTITY));
             return Err(format!("{there} are in the basket already; {most} of each is the most."));
         }
         self.set(sku, there + quantity)
@@ -106,13 +107,13 @@ impl Basket {
     /// # Errors
     /// Why not, in words for the field.
     pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
-        if !(0..=MOST_UNITS).contains(&quantity) {
+        if !(0..=MAX_QUANTITY).contains(&quantity) {
             return Err(choose(0));
         }
         if quantity == 0 {
             self.lines.remove(&sku);
-        } else if self.lines.len() >= MOST_LINES && !self.lines.contains_key(&sku) {
-            return Err(format!("An order has at most {MOST_LINES} different items."));
+        } else if self.lines.len() >= MAX_LINES && !self.lines.contains_key(&sku) {
+            return Err(format!("An order has at most {MAX_LINES} different items."));
         } else {
             self.lines.insert(sku, quantity);
         }
@@ -150,7 +151,7 @@ impl Basket {
 
 /// How many of an item can be asked for, in words for the field.
 pub(super) fn choose(least: i64) -> String {
-    format!("Choose {least} to {} of each item.", grouped(MOST_UNITS))
+    format!("Choose {least} to {} of each item.", grouped(MAX_QUANTITY))
 }
 
 #[cfg(test)]

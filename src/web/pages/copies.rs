@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::shop::{Error, Outcome, Refusal};
+use crate::shop::{Executed, Failure, Rejection};
 
 /// How long a second copy waits. Less than a request may take, so that it is told as a refusal.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// How often it looks.
 pub(super) const PAUSE: Duration = Duration::from_millis(60);
 
-/// Asks until no other copy is in flight; the key sees to it that the work is done once.
+/// Repeats the request until no other copy is in flight; the key ensures one execution.
 ///
 /// # Errors
-/// What is broken.
+/// Those of the request.
 pub(super) async fn settled(
-    mut ask: impl AsyncFnMut() -> Result<Outcome, Error>,
-) -> Result<Outcome, Error> {
+    mut ask: impl AsyncFnMut() -> Result<Executed, Failure>,
+) -> Result<Executed, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let outcome = ask().await?;
-        let in_flight = matches!(outcome, Outcome::Refused(Refusal::KeyInFlight));
+        let result = ask().await;
+        let in_flight = matches!(result, Err(Failure::Rejected(Rejection::KeyInFlight)));
         if !in_flight || Instant::now() >= until {
-            return Ok(outcome);
+            return result;
         }
         sleep(PAUSE).await;
     }

@@ -10,6 +10,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HOST, HeaderName, ORIGIN};
 
 use crate::web::auth::{SignedIn, csrf_matches, look};
+use crate::web::body;
 use crate::web::problems::{Kind, Problem};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -102,6 +103,7 @@ pub fn unreadable(error: &UrlencodedError) -> Problem {
             Problem::new(Kind::InvalidRequest, "send application/x-www-form-urlencoded")
                 .status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
         }
+        UrlencodedError::Parse(why) => body::wrong(".", &why.to_string()),
         error => Problem::new(Kind::InvalidRequest, format!("the form can't be read: {error}")),
     }
 }

@@ -13,7 +13,7 @@ use super::assets;
 use super::basket_cookie::Basket;
 use super::html;
 use crate::shop::audit::{self, Conservation};
-use crate::shop::stock::Strategy;
+use crate::shop::strategy::Strategy;
 use crate::shop::users::Caller;
 use crate::web::auth::{look, site};
 use crate::web::problems::Problem;

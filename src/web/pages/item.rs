@@ -12,13 +12,13 @@ use serde::Deserialize;
 use super::frame::Frame;
 use super::notice::Notice;
 use super::words::{full_sentence, moment, rfc3339, short, signed};
-use super::{door, html, see_other};
+use super::{copies, door, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
-use crate::shop::catalog::{self, Item};
-use crate::shop::customer_limit::{self, LARGEST_LIMIT};
-use crate::shop::ledger::{self, Entry};
-use crate::shop::restock::{self, Restocking};
-use crate::shop::{Cents, Field, OrderId, Outcome, Refusal, Shop, Sku, orders};
+use crate::shop::command::restock::Restocking;
+use crate::shop::command::set_limit::MAX_LIMIT;
+use crate::shop::model::{Entry, Item};
+use crate::shop::query::{catalog, ledger, orders};
+use crate::shop::{Cents, Failure, Field, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
 use crate::web::Site;
 use crate::web::auth::site;
 use crate::web::body;
@@ -44,6 +44,8 @@ struct ItemPage {
     is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
+    /// The key of the restock form.
+    key: IdempotencyKey,
     form: Typed,
 }
 
@@ -95,6 +97,7 @@ pub struct Listing {
 pub struct RestockForm {
     #[serde(default)]
     csrf: String,
+    key: String,
     delta: String,
     reason: String,
 }
@@ -121,7 +124,7 @@ pub async fn show(
     page(&request, &sku, listing.before, Typed::default(), None).await
 }
 
-/// Changes the stock by hand.
+/// Changes the stock by hand, once per form.
 ///
 /// # Errors
 /// Nobody who may, a form from elsewhere, no such item; what is broken.
@@ -132,31 +135,38 @@ pub async fn restock(
     sku: web::Path<String>,
     form: web::Form<RestockForm>,
 ) -> Result<HttpResponse, Problem> {
-    door::posted_by_admin(&request, &form.csrf).await?;
+    let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
     let sku = body::sku(sku.into_inner())?;
-    let RestockForm { delta, reason, .. } = form.into_inner();
+    let RestockForm { key, delta, reason, .. } = form.into_inner();
+    let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
     let typed = delta.trim().replace('−', "-");
-    let refusal = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
+    let rejection = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
         Err(_) => {
-            Refusal::Invalid("delta".into(), "Type a whole number such as 20 or −3.".to_owned())
+            Rejection::Invalid("delta".into(), "Type a whole number such as 20 or −3.".to_owned())
         }
         Ok(units) => {
             let what = Restocking { delta: units, reason: reason.clone() };
-            match restock::restock(&site.shop, &conditions, sku.clone(), what).await? {
-                Outcome::Refused(refusal) => refusal,
-                Outcome::Done(_) | Outcome::Replayed(_) => {
+            let restock = async || {
+                let (sku, key) = (sku.clone(), key.clone());
+                engine::restock(&site.shop, &conditions, admin, sku, &what, key).await
+            };
+            match copies::settled(restock).await {
+                // The key was used: the form was sent and executed before.
+                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
                     return Ok(see_other(&format!("/items/{sku}")));
                 }
+                Err(Failure::Rejected(rejection)) => rejection,
+                Err(Failure::Error(error)) => return Err(error.into()),
             }
         }
     };
-    match refusal {
-        Refusal::Invalid(field, why) => {
+    match rejection {
+        Rejection::Invalid(field, why) => {
             let wrong = Some((field, full_sentence(&why)));
             let form = Typed { delta, reason, wrong, ..Typed::default() };
             page(&request, &sku, None, form, None).await
         }
-        Refusal::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
+        Rejection::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
         other => {
             let form = Typed { delta, reason, ..Typed::default() };
             page(&request, &sku, None, form, Some(other.into())).await
@@ -175,37 +185,37 @@ pub async fn limit(
     sku: web::Path<String>,
     form: web::Form<LimitForm>,
 ) -> Result<HttpResponse, Problem> {
-    door::posted_by_admin(&request, &form.csrf).await?;
+    let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
     let sku = body::sku(sku.into_inner())?;
     let typed = form.into_inner().limit;
     let limit = match typed.trim() {
         "" => Ok(None),
         number => number.parse().map(Some),
     };
-    let refusal = match limit {
-        Err(_) => {
-            Refusal::Invalid(LIMIT.into(), "Type a whole number such as 2, or nothing.".to_owned())
-        }
+    let rejection = match limit {
+        Err(_) => Rejection::Invalid(
+            LIMIT.into(),
+            "Type a whole number such as 2, or nothing.".to_owned(),
+        ),
         Ok(limit) => {
-            match customer_limit::set(&site.shop, &conditions, sku.clone(), limit).await? {
-                Outcome::Refused(Refusal::Invalid(..)) => {
-                    let why =
-                        format!("Type 1 to {LARGEST_LIMIT}, or nothing: then there is no limit.");
-                    Refusal::Invalid(LIMIT.into(), why)
+            let set = engine::set_limit(&site.shop, &conditions, admin, sku.clone(), limit, None);
+            match set.await {
+                Err(Failure::Rejected(Rejection::Invalid(..))) => {
+                    let why = format!("Type 1 to {MAX_LIMIT}, or nothing: then there is no limit.");
+                    Rejection::Invalid(LIMIT.into(), why)
                 }
-                Outcome::Refused(refusal) => refusal,
-                Outcome::Done(_) | Outcome::Replayed(_) => {
-                    return Ok(see_other(&format!("/items/{sku}")));
-                }
+                Err(Failure::Rejected(rejection)) => rejection,
+                Err(Failure::Error(error)) => return Err(error.into()),
+                Ok(_) => return Ok(see_other(&format!("/items/{sku}"))),
             }
         }
     };
     let form = Typed { limit: Some(typed), ..Typed::default() };
-    match refusal {
-        Refusal::Invalid(field, why) => {
+    match rejection {
+        Rejection::Invalid(field, why) => {
             page(&request, &sku, None, Typed { wrong: Some((field, why)), ..form }, None).await
         }
-        Refusal::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
+        Rejection::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
         other => page(&request, &sku, None, form, Some(other.into())).await,
     }
 }
@@ -237,6 +247,7 @@ async fn page(
         is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
         entries: rows(sku, &entries, &audit, &own),
         is_newest: before.is_none(),
+        key: IdempotencyKey::mint(),
         limit_typed: form.limit.clone().unwrap_or_else(|| {
             item.limit_per_user.map_or_else(String::new, |limit| limit.to_string())
         }),

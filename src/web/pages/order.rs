@@ -12,9 +12,10 @@ use super::frame::Frame;
 use super::notice::Notice;
 use super::words::{moment, rfc3339, short, signed, signed_money, time_left};
 use super::{copies, door, html, see_other};
-use crate::shop::orders::{self, Order};
+use crate::shop::model::{Entry, Line, Order};
+use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
-    Cents, Key, OrderId, Outcome, Refusal, Shop, Sku, UserId, catalog, ledger, payments,
+    Cents, Executed, Failure, IdempotencyKey, OrderId, Rejection, Shop, Sku, UserId, engine,
 };
 use crate::web::Site;
 use crate::web::body;
@@ -42,7 +43,8 @@ struct OrderPage {
     money: Vec<Moved>,
     balance: Cents,
     after_paying: Cents,
-    pay_key: Key,
+    /// The key of the form: pay, cancel or refund.
+    key: IdempotencyKey,
 }
 
 impl OrderPage {
@@ -82,19 +84,18 @@ struct Moved {
     at_rfc3339: String,
 }
 
-/// What the buttons *Cancel* and *Refund* send.
+/// The form of the buttons *Pay*, *Cancel* and *Refund*.
 #[derive(Debug, Deserialize)]
-pub struct ActForm {
-    #[serde(default)]
-    csrf: String,
-}
-
-/// What the button *Pay* sends.
-#[derive(Debug, Deserialize)]
-pub struct PayForm {
+pub struct OrderForm {
     #[serde(default)]
     csrf: String,
     key: String,
+}
+
+impl OrderForm {
+    fn key(self) -> Result<IdempotencyKey, Problem> {
+        IdempotencyKey::try_from(self.key).map_err(|why| Problem::field("key", why))
+    }
 }
 
 /// The page.
@@ -115,18 +116,17 @@ pub async fn pay(
     request: HttpRequest,
     Usual(conditions): Usual,
     id: web::Path<String>,
-    form: web::Form<PayForm>,
+    form: web::Form<OrderForm>,
 ) -> Result<HttpResponse, Problem> {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let id = body::order_id(&id)?;
-    let key = Key::try_from(form.into_inner().key);
-    let key = key.map_err(|why| Problem::field("key", why))?;
-    let pay = async || payments::pay(&site.shop, &conditions, user, id, key.clone()).await;
-    let paid = copies::settled(pay).await?;
+    let key = form.into_inner().key()?;
+    let pay = async || engine::pay_order(&site.shop, &conditions, user, id, key.clone()).await;
+    let paid = copies::settled(pay).await;
     told(&request, user, id, paid, "paid").await
 }
 
-/// Cancels it: its units go back on the shelf.
+/// Cancels it, once per form: its units return to stock.
 ///
 /// # Errors
 /// A form from elsewhere, somebody else's order; what is broken.
@@ -135,15 +135,18 @@ pub async fn cancel(
     request: HttpRequest,
     Usual(conditions): Usual,
     id: web::Path<String>,
-    form: web::Form<ActForm>,
+    form: web::Form<OrderForm>,
 ) -> Result<HttpResponse, Problem> {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let id = body::order_id(&id)?;
-    let cancelled = orders::cancel(&site.shop, &conditions, user, id).await?;
+    let key = Some(form.into_inner().key()?);
+    let cancel =
+        async || engine::cancel_order(&site.shop, &conditions, user, id, key.clone()).await;
+    let cancelled = copies::settled(cancel).await;
     told(&request, user, id, cancelled, "cancelled").await
 }
 
-/// Refunds it: the money comes back, and the units.
+/// Refunds it, once per form: the money returns to the account, and the units to stock.
 ///
 /// # Errors
 /// A form from elsewhere, somebody else's order; what is broken.
@@ -152,11 +155,14 @@ pub async fn refund(
     request: HttpRequest,
     Usual(conditions): Usual,
     id: web::Path<String>,
-    form: web::Form<ActForm>,
+    form: web::Form<OrderForm>,
 ) -> Result<HttpResponse, Problem> {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let id = body::order_id(&id)?;
-    let refunded = payments::refund(&site.shop, &conditions, user, id).await?;
+    let key = Some(form.into_inner().key()?);
+    let refund =
+        async || engine::refund_order(&site.shop, &conditions, user, id, key.clone()).await;
+    let refunded = copies::settled(refund).await;
     told(&request, user, id, refunded, "refunded").await
 }
 
@@ -166,18 +172,19 @@ async fn told(
     request: &HttpRequest,
     user: UserId,
     id: OrderId,
-    outcome: Outcome,
+    result: Result<Executed, Failure>,
     wanted: &str,
 ) -> Result<HttpResponse, Problem> {
-    match outcome {
-        Outcome::Refused(Refusal::OrderState { status, .. }) if status == wanted => {}
-        Outcome::Refused(Refusal::NotFound(what)) => {
+    match result {
+        Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == wanted => {}
+        Err(Failure::Rejected(Rejection::NotFound(what))) => {
             return Err(Problem::new(Kind::NotFound, what));
         }
-        Outcome::Refused(refusal) => {
-            return page(request, user, id, Some(refusal)).await;
+        Err(Failure::Rejected(rejection)) => {
+            return page(request, user, id, Some(rejection)).await;
         }
-        Outcome::Done(_) | Outcome::Replayed(_) => {}
+        Err(Failure::Error(error)) => return Err(error.into()),
+        Ok(_) => {}
     }
     Ok(see_other(&format!("/orders/{id}")))
 }
@@ -186,7 +193,7 @@ async fn page(
     request: &HttpRequest,
     user: UserId,
     id: OrderId,
-    refused: Option<Refusal>,
+    rejection: Option<Rejection>,
 ) -> Result<HttpResponse, Problem> {
     let shop = &crate::web::auth::site(request)?.shop;
     let Some(order) = orders::order(shop, user, id).await? else {
@@ -197,8 +204,8 @@ async fn page(
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     // The page itself says that it was not paid in time, and what to do: nobody needs that twice.
-    let is_late = matches!(refused, Some(Refusal::OrderExpired));
-    let problem = refused.map(Problem::from);
+    let is_late = matches!(rejection, Some(Rejection::OrderExpired));
+    let problem = rejection.map(Problem::from);
     let page = OrderPage {
         notice: problem.as_ref().filter(|_| !is_late).map(Notice::from),
         late: is_late.then(|| moment(order.expires_at)),
@@ -214,7 +221,7 @@ async fn page(
         money: money.into_iter().map(money_moved).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
-        pay_key: Key::mint(),
+        key: IdempotencyKey::mint(),
         order,
         frame: Frame::of(request).await?,
     };
@@ -241,7 +248,7 @@ async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> 
         let item = items.iter().find(|item| item.sku == *sku);
         item.map_or_else(|| sku.to_string(), |item| item.name.clone())
     };
-    let row = |line: &orders::Line| LineRow {
+    let row = |line: &Line| LineRow {
         sku: line.sku.clone(),
         name: name(&line.sku),
         quantity: line.quantity,
@@ -251,7 +258,7 @@ async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> 
     Ok(order.lines.iter().map(row).collect())
 }
 
-fn units_moved(sku: &Sku, entry: ledger::Entry) -> Moved {
+fn units_moved(sku: &Sku, entry: Entry) -> Moved {
     Moved {
         what: sku.to_string(),
         before: entry.before.to_string(),
@@ -263,7 +270,7 @@ fn units_moved(sku: &Sku, entry: ledger::Entry) -> Moved {
     }
 }
 
-fn money_moved(entry: ledger::Entry) -> Moved {
+fn money_moved(entry: Entry) -> Moved {
     Moved {
         what: "account".to_owned(),
         before: Cents(entry.before).to_string(),

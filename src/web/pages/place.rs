@@ -20,8 +20,11 @@ use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::{basket, door, see_other};
 use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
-use crate::shop::orders::{self, Order, WantedLine};
-use crate::shop::{Conditions, Error, Key, OrderId, Outcome, Refusal, Shop, UserId};
+use crate::shop::model::{Order, WantedLine};
+use crate::shop::query::orders;
+use crate::shop::{
+    Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
+};
 use crate::web::Site;
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
@@ -45,7 +48,7 @@ pub async fn place(
     form: web::Form<PlaceForm>,
 ) -> Result<HttpResponse, Problem> {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
-    let key = Key::try_from(form.into_inner().token);
+    let key = IdempotencyKey::try_from(form.into_inner().token);
     let key = key.map_err(|why| Problem::field("token", why))?;
     let mut basket = Basket::of(&request);
     let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
@@ -98,32 +101,31 @@ enum Again {
 
 async fn place_once(
     shop: &Shop,
-    conditions: &Conditions,
+    conditions: &RequestOptions,
     user: UserId,
-    key: &Key,
+    key: &IdempotencyKey,
     wanted: &[WantedLine],
 ) -> Result<Placed, Problem> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let refusal = match attempt(shop, conditions, user, key, wanted).await? {
-            Outcome::Done(answer) | Outcome::Replayed(answer) => {
-                return Ok(Placed::Is(answer.read::<Order>()?.id));
-            }
-            Outcome::Refused(refusal) => refusal,
+        let rejection = match attempt(shop, conditions, user, key, wanted).await {
+            Ok(executed) => return Ok(Placed::Is(executed.response.read::<Order>()?.id)),
+            Err(Failure::Rejected(rejection)) => rejection,
+            Err(Failure::Error(error)) => return Err(error.into()),
         };
         // Of another copy, it is known only that it is at work; its order may be there by now.
         let another_copy = matches!(
-            refusal,
-            Refusal::KeyInFlight | Refusal::LockBusy(_) | Refusal::KeyUsed { .. }
+            rejection,
+            Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
         );
         if another_copy && let Some(order) = orders::placed_with(shop, user, key).await? {
             return Ok(Placed::Is(order));
         }
         if !another_copy {
-            return Ok(refused(refusal, Again::NewToken));
+            return Ok(refused(rejection, Again::NewToken));
         }
         if Instant::now() >= until {
-            return Ok(refused(refusal, Again::SameToken));
+            return Ok(refused(rejection, Again::SameToken));
         }
         sleep(PAUSE).await;
     }
@@ -132,25 +134,22 @@ async fn place_once(
 /// One try, under the lock on the person.
 async fn attempt(
     shop: &Shop,
-    conditions: &Conditions,
+    conditions: &RequestOptions,
     user: UserId,
-    key: &Key,
+    key: &IdempotencyKey,
     wanted: &[WantedLine],
-) -> Result<Outcome, Error> {
-    let guards = match take_turn(shop, conditions, user).await? {
-        Ok(guards) => guards,
-        Err(refusal) => return Ok(Outcome::Refused(refusal)),
-    };
-    let placed = orders::place(shop, conditions, user, key.clone(), wanted).await;
+) -> Result<Executed, Failure> {
+    let guards = take_turn(shop, conditions, user).await?;
+    let placed = engine::place_order(shop, conditions, user, key.clone(), wanted).await;
     guards.release().await;
     placed
 }
 
 async fn take_turn(
     shop: &Shop,
-    conditions: &Conditions,
+    conditions: &RequestOptions,
     user: UserId,
-) -> Result<Result<Guards, Refusal>, Error> {
+) -> Result<Guards, Failure> {
     let ask = Ask {
         kind: LockKind::Owner,
         wait: Wait::Try,
@@ -159,21 +158,21 @@ async fn take_turn(
         keys: &[user.ordering_lock_key()],
     };
     match shop.locks.acquire(ask).await {
-        Ok(lock::Outcome::Acquired(guards)) => Ok(Ok(guards)),
+        Ok(lock::Outcome::Acquired(guards)) => Ok(guards),
         Ok(lock::Outcome::Busy(holder) | lock::Outcome::TimedOut { holder, .. }) => {
-            Ok(Err(Refusal::LockBusy(holder)))
+            Err(Rejection::LockBusy(holder).into())
         }
         Err(error) if conditions.strategy.lock.is_some_and(LockKind::needs_redis) => {
             Err(error.into())
         }
         Err(error) => {
             tracing::debug!(%error, "ordering without the lock on the person");
-            Ok(Ok(Guards::default()))
+            Ok(Guards::default())
         }
     }
 }
 
-fn refused(refusal: Refusal, again: Again) -> Placed {
-    let problem = Problem::from(refusal);
+fn refused(rejection: Rejection, again: Again) -> Placed {
+    let problem = Problem::from(rejection);
     Placed::Not(problem.code(), Notice::from(&problem), again)
 }

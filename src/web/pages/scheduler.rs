@@ -10,13 +10,25 @@ use super::frame::Frame;
 use super::{door, html, see_other};
 use crate::lab::scheduler::{self, PLAYED, Rules, Stand, View};
 use crate::probe::Point;
-use crate::shop::ledger::Entry;
-use crate::shop::{Refusal, Strategy};
+use crate::shop::Strategy;
+use crate::shop::model::Entry;
 use crate::web::Site;
 use crate::web::api::lab::lab_is_on;
 use crate::web::problems::{Kind, Problem};
 
-/// The points of a way, in order, and what they are called on the page.
+/// The points of a way, in order, and what they are called on the page. The write of an autocommit
+/// strategy is its commit.
+const AUTOCOMMIT_WAY: [(Point, &str); 7] = [
+    (Point::Wait, "arrived"),
+    (Point::Held, "has the lock"),
+    (Point::Read, "has read"),
+    (Point::Commit, "before its statement"),
+    (Point::Write, "has written"),
+    (Point::Committed, "committed"),
+    (Point::Release, "lock released"),
+];
+
+/// The same for a strategy that writes in a transaction.
 const WAY: [(Point, &str); 7] = [
     (Point::Wait, "arrived"),
     (Point::Held, "has the lock"),
@@ -24,7 +36,7 @@ const WAY: [(Point, &str); 7] = [
     (Point::Write, "has written"),
     (Point::Commit, "before commit"),
     (Point::Committed, "committed"),
-    (Point::Release, "lock given back"),
+    (Point::Release, "lock released"),
 ];
 
 #[derive(Debug, Template)]
@@ -128,7 +140,6 @@ pub async fn begin(
     let short_lease = choice.lease.as_deref() == Some("short");
     let rules = Rules { strategy, short_lease, orders };
     let game = site.games.begin(who.caller.id, rules).await?;
-    let game = game.map_err(|refusal: Refusal| Problem::from(refusal))?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
@@ -204,8 +215,9 @@ fn gone() -> Problem {
 
 fn player(stand: &Stand, rules: Rules) -> Player {
     let locked = rules.strategy.lock.is_some();
-    let at = stand.held.and_then(|held| WAY.iter().position(|(point, _)| *point == held));
-    let way = WAY
+    let points = if rules.is_autocommit() { AUTOCOMMIT_WAY } else { WAY };
+    let at = stand.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
+    let way = points
         .iter()
         .enumerate()
         .filter(|(_, (point, _))| locked || !matches!(point, Point::Held | Point::Release));

@@ -9,7 +9,7 @@ use super::sign_in::{Entrance, Next, admit};
 use super::words::full_sentence;
 use super::{door, html, see_other};
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Field, Outcome, Refusal};
+use crate::shop::{Failure, Field, Rejection};
 use crate::web::Site;
 use crate::web::auth::look;
 use crate::web::problems::Problem;
@@ -55,16 +55,16 @@ pub async fn join(
     let user = user.trim().to_owned();
     site.door.knock(&request, None).await?;
     let credentials = Credentials { user: user.clone(), password: password.clone() };
-    let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await? {
-        Outcome::Refused(Refusal::Invalid(field, why)) => {
+    let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await {
+        Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             (StatusCode::UNPROCESSABLE_ENTITY, (field, full_sentence(&why)))
         }
-        Outcome::Refused(Refusal::Exists(_)) => (
+        Err(Failure::Rejected(Rejection::Exists(_))) => (
             StatusCode::CONFLICT,
             ("user".into(), "Somebody has that name; choose another.".to_owned()),
         ),
-        Outcome::Refused(other) => return Err(other.into()),
-        Outcome::Done(_) | Outcome::Replayed(_) => {
+        Err(other) => return Err(other.into()),
+        Ok(_) => {
             site.door.welcome(&request, &user).await;
             let admitted = admit(&site.shop, user, password, &next).await?;
             return Ok(admitted.unwrap_or_else(|| see_other("/sign-in")));

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use super::basket::WrongUnits;
 use super::frame::Frame;
 use super::html;
-use crate::shop::orders::MOST_UNITS;
-use crate::shop::{Cents, Sku, catalog, ledger};
+use crate::shop::command::place_order::MAX_QUANTITY;
+use crate::shop::query::{catalog, ledger};
+use crate::shop::{Cents, Sku};
 use crate::web::auth::site;
 use crate::web::problems::Problem;
 
@@ -88,7 +89,7 @@ pub(super) async fn page(
                 price: Cents(item.price_cents),
                 stock: item.stock,
                 limit: item.limit_per_user,
-                most: item.limit_per_user.unwrap_or(MOST_UNITS),
+                most: item.limit_per_user.unwrap_or(MAX_QUANTITY),
             }
         })
         .collect();

@@ -13,7 +13,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde_json::{Map, Value, json};
 
 use crate::lock::Holder;
-use crate::shop::{Error, Refusal};
+use crate::shop::{Error, Failure, Rejection};
 pub use kind::Kind;
 
 /// One no. Small, because every handler's `Result` has room for it.
@@ -148,21 +148,21 @@ impl ResponseError for Problem {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Invalid(field, why) => Problem::field(&field, why),
-            Refusal::Forbidden(why) => Problem::new(Kind::Forbidden, why),
-            Refusal::NotFound(what) => Problem::new(Kind::NotFound, what),
-            Refusal::Exists(what) => Problem::new(Kind::Exists, what),
-            Refusal::SoldOut { sku, requested, available } => {
+impl From<Rejection> for Problem {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Invalid(field, why) => Problem::field(&field, why),
+            Rejection::Forbidden(why) => Problem::new(Kind::Forbidden, why),
+            Rejection::NotFound(what) => Problem::new(Kind::NotFound, what),
+            Rejection::Exists(what) => Problem::new(Kind::Exists, what),
+            Rejection::SoldOut { sku, requested, available } => {
                 let detail = format!("{requested} of {sku} were asked for, {available} are left");
                 Problem::new(Kind::SoldOut, detail)
                     .with("sku", sku.as_str())
                     .with("requested", requested)
                     .with("available", available)
             }
-            Refusal::LimitReached { sku, limit, already, requested } => {
+            Rejection::LimitReached { sku, limit, already, requested } => {
                 let detail = format!(
                     "at most {limit} of {sku} per customer: you have {already}, and asked for \
                      {requested}"
@@ -173,44 +173,53 @@ impl From<Refusal> for Problem {
                     .with("already", already)
                     .with("requested", requested)
             }
-            Refusal::InsufficientFunds { needed_cents, balance_cents } => {
+            Rejection::InsufficientFunds { needed_cents, balance_cents } => {
                 let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
                 Problem::new(Kind::InsufficientFunds, detail)
                     .with("needed_cents", needed_cents)
                     .with("balance_cents", balance_cents)
             }
-            Refusal::OrderState { status, action } => {
+            Rejection::OrderState { status, action } => {
                 let detail = format!("can't {action} an order that is {status}");
                 Problem::new(Kind::OrderState, detail).with("order_status", status)
             }
-            Refusal::OrderExpired => {
+            Rejection::OrderExpired => {
                 Problem::new(Kind::OrderExpired, "it can't be paid any more; nothing was paid")
             }
-            Refusal::KeyInFlight => {
+            Rejection::KeyInFlight => {
                 Problem::new(Kind::IdempotencyKeyInFlight, "ask again in a moment").retry_after(1)
             }
-            Refusal::KeyMismatch => {
+            Rejection::KeyMismatch => {
                 let detail = "this key came with another payload before";
                 Problem::new(Kind::IdempotencyKeyMismatch, detail)
             }
-            Refusal::KeyUsed { order_id } => {
+            Rejection::KeyUsed { order_id } => {
                 let problem = Problem::new(Kind::IdempotencyKeyUsed, "it did its work long ago");
                 match order_id {
                     Some(order) => problem.with("order_id", order.to_string()),
                     None => problem,
                 }
             }
-            Refusal::LockBusy(holder) => {
+            Rejection::LockBusy(holder) => {
                 let retry_after_ms =
                     holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
                 Problem::new(Kind::LockBusy, "the lock is taken")
                     .held_by(holder)
                     .with("retry_after_ms", u64::try_from(retry_after_ms).unwrap_or(1_000))
             }
-            Refusal::LockTimeout { waited, holder } => {
+            Rejection::LockTimeout { waited, holder } => {
                 let detail = format!("waited {} ms", waited.as_millis());
                 Problem::new(Kind::LockTimeout, detail).held_by(holder)
             }
+        }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Rejected(rejection) => rejection.into(),
+            Failure::Error(error) => error.into(),
         }
     }
 }
@@ -231,8 +240,7 @@ impl From<Error> for Problem {
                 tracing::debug!(cause, "a row stayed locked");
                 Problem::new(Kind::LockTimeout, "the row stayed locked in Postgres")
             }
-            Error::LockLost(_) | Error::Stale(_) => {
-                metrics::counter!("holdfast_stale_writes_total").increment(1);
+            Error::LockLost(_) => {
                 Problem::new(Kind::LockLost, "another holder has been at it; nothing was written")
             }
             Error::Bug(cause) => {

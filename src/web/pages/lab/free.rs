@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::knobs::{self, Field, Sent, Wrong};
 use super::{index, posted, views};
 use crate::lab::run::{FaultKind, Wanted};
-use crate::shop::stock::STRATEGIES;
+use crate::shop::strategy::STRATEGIES;
 use crate::web::Site;
 use crate::web::api::lab_runs::queue;
 use crate::web::auth::site;

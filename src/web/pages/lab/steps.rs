@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::lab::run::{Lane, LaneEvent};
-use crate::shop::stock::{Read, Write};
+use crate::shop::strategy::{Guard, Isolation, Read};
 use crate::shop::{Cents, Strategy};
 
 /// Some requests and their steps.
@@ -78,9 +78,11 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
         if under.is_none() {
             step(lane.sent_us, "sent", None, "is sent".to_owned(), None);
         }
+        // A write that commits itself: the point before it is passed before the write.
+        let autocommit = commits_before_write(&lane.events);
         let asks = locked || !lane.events.iter().any(|event| event.event == "read");
         for event in &lane.events {
-            let mut text = words(event, asks);
+            let mut text = words(event, asks, autocommit);
             if many_keys && !event.key.is_empty() {
                 text += &format!(" ({})", short_key(&event.key));
             }
@@ -116,7 +118,13 @@ pub fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1_000.0)
 }
 
-fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
+/// Returns whether the write of this request is one statement that commits itself.
+fn commits_before_write(events: &[LaneEvent]) -> bool {
+    let first = events.iter().find(|event| matches!(event.event.as_str(), "write" | "commit"));
+    first.is_some_and(|event| event.event == "commit")
+}
+
+fn words(event: &LaneEvent, asks_for_a_lock: bool, autocommit: bool) -> String {
     let value = seen(event).map(|value| format!(" {value}")).unwrap_or_default();
     let fence = event.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
     match event.event.as_str() {
@@ -125,6 +133,7 @@ fn words(event: &LaneEvent, asks_for_a_lock: bool) -> String {
         "held" => format!("has the lock{fence}"),
         "read" => format!("reads{value}{fence}"),
         "write" => format!("writes{value}{fence}"),
+        "commit" if autocommit => "is about to write and commit, in one statement".to_owned(),
         "commit" => "is about to commit".to_owned(),
         "committed" => "has committed".to_owned(),
         "release" if asks_for_a_lock => "is done with the lock".to_owned(),
@@ -161,34 +170,60 @@ fn short_key(key: &str) -> String {
 
 /// What a strategy sends at that point, as far as it tells two strategies apart.
 fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
-    let money = is_money(event);
-    let (table, column, name) =
-        if money { ("accounts", "balance_cents", "user_id") } else { ("items", "stock", "sku") };
-    let ledger = if money { "balance_ledger" } else { "stock_ledger" };
+    let (table, column, name) = if is_money(event) {
+        ("accounts", "balance_cents", "user_id")
+    } else {
+        ("items", "stock", "sku")
+    };
     let leased = matches!(strategy.name, "owner" | "watchdog");
-    let value = event.value.map_or_else(|| "$2".to_owned(), |value| value.to_string());
-    let fence = event.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());
+    let select = format!("select {column}, version from {table} where {name} = $1");
     match event.event.as_str() {
         "held" if leased => Some("SET key owner NX PX ttl".to_owned()),
         "release" if leased => Some("if GET key = owner then DEL key".to_owned()),
-        "read" => {
-            let lock = if strategy.read == Read::RowLock { " for no key update" } else { "" };
-            Some(format!("select {column}, version from {table} where {name} = $1{lock}"))
-        }
-        "write" => {
-            let update = if strategy.write == Write::Conditional {
-                format!("set {column} = {column} + $2 where {name} = $1 and {column} + $2 >= 0")
-            } else if strategy.write == Write::Fenced {
-                format!(
-                    "set {column} = {value}, fence = {fence} \
-                     where {name} = $1 and version = $3 and fence <= {fence}"
-                )
-            } else {
-                format!("set {column} = {value} where {name} = $1")
-            };
-            Some(format!("update {table} {update}; insert into {ledger} …"))
-        }
-        "commit" => Some("commit".to_owned()),
+        "read" => Some(match strategy.read {
+            Read::Plain => select,
+            Read::RowLock => format!("{select} for no key update"),
+            Read::Advisory => {
+                format!("select pg_advisory_xact_lock(hashtextextended($1, 0)); {select}")
+            }
+            Read::Reserve => format!(
+                "update {table} set {column} = {column} + $2 \
+                 where {name} = $1 and {column} + $2 >= 0 returning {column} - $2, version"
+            ),
+        }),
+        "write" => Some(write_statement(strategy, event)),
+        "commit" if strategy.transaction != Isolation::Autocommit => Some("commit".to_owned()),
         _ => None,
     }
+}
+
+/// The one statement that writes everything: the row, the ledger entry, the order, the key record.
+fn write_statement(strategy: &Strategy, event: &LaneEvent) -> String {
+    let value = event.value.map_or_else(|| "$2".to_owned(), |value| value.to_string());
+    let fence = event.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());
+    let (table, column, name, ledger, order) = if is_money(event) {
+        ("accounts", "balance_cents", "user_id", "balance_ledger", "update orders set status = …")
+    } else {
+        ("items", "stock", "sku", "stock_ledger", "insert into orders …")
+    };
+    let (set, guard) = match strategy.guard {
+        Guard::None => (String::new(), String::new()),
+        Guard::Version => (String::new(), " and version = $3".to_owned()),
+        Guard::VersionAndFence => {
+            (format!(", fence = {fence}"), format!(" and version = $3 and fence <= {fence}"))
+        }
+    };
+    // A conditional update has changed the row at the read.
+    let changed = if strategy.read == Read::Reserve {
+        String::new()
+    } else {
+        format!(
+            "changed as (update {table} set {column} = {value}{set} \
+             where {name} = $1{guard} returning …), "
+        )
+    };
+    format!(
+        "with {changed}entered as (insert into {ledger} …), \
+         recorded as (insert into idempotency …) {order}"
+    )
 }
