@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use holdfast::embedded::{RunningUp, read_env};
 use holdfast::lock::{Locks, Redis, Settings};
-use holdfast::shop::combine::Combiner;
-use holdfast::shop::orders::unpaid::Teller;
+use holdfast::shop::engine::Engine;
+use holdfast::shop::expiry::ExpiryNotifier;
 use holdfast::shop::{Shop as Domain, Strategy, USUAL_HOLD};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -133,9 +133,9 @@ impl Shop {
             strategy: Strategy::named(strategy).unwrap(),
             runtime: tokio::runtime::Handle::current(),
             running: TaskTracker::new(),
-            combiner: Combiner::default(),
+            engine: Engine::default(),
             hold: USUAL_HOLD,
-            unpaid: Teller::new().0,
+            expiry: ExpiryNotifier::new().0,
         }
     }
 
@@ -191,7 +191,14 @@ impl Shop {
         replica: usize,
         path: &str,
     ) -> RequestBuilder {
-        self.http.request(method, self.url(replica, path)).bearer_auth(&who.token)
+        // A restock needs an idempotency key; what it is for is tested where it is sent by hand.
+        let restocks = method == Method::POST && path.ends_with("/stock");
+        let request = self.http.request(method, self.url(replica, path)).bearer_auth(&who.token);
+        if restocks {
+            request.header("Idempotency-Key", Uuid::new_v4().to_string())
+        } else {
+            request
+        }
     }
 
     /// Signs in; the password is the name.
@@ -269,19 +276,25 @@ impl Shop {
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
     }
 
-    /// Waits until one transaction stands still behind a statement that begins like that.
-    pub async fn until_idle_behind(&self, statement: &str) {
-        until(&format!("a transaction stands behind {statement}"), async || {
-            let standing: i64 = sqlx::query_scalar(
-                "select count(*) from pg_stat_activity
-                  where datname = current_database() and state = 'idle in transaction'
-                    and starts_with(query, $1)",
-            )
-            .bind(statement)
-            .fetch_one(&self.pool)
-            .await
-            .unwrap();
-            standing == 1
+    /// Waits until a session rests after the read of a command, with a transaction or without.
+    pub async fn until_read(&self) {
+        until("a command has read", async || {
+            let resting = "select count(*) from pg_stat_activity
+                            where datname = current_database() and pid <> pg_backend_pid()
+                              and state in ('idle', 'idle in transaction')
+                              and starts_with(query, 'select clock_timestamp() as')";
+            self.number(resting).await > 0
+        })
+        .await;
+    }
+
+    /// Waits until a transaction rests after the write of a command.
+    pub async fn until_written(&self) {
+        until("a command has written", async || {
+            let resting = "select count(*) from pg_stat_activity
+                            where datname = current_database() and state = 'idle in transaction'
+                              and starts_with(query, 'with held')";
+            self.number(resting).await > 0
         })
         .await;
     }

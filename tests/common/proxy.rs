@@ -55,8 +55,8 @@ impl Proxy {
         self.switches.closed.store(false, Ordering::SeqCst);
     }
 
-    /// The answer to what is asked next is not delivered: its connection ends instead. What was
-    /// asked has been done by then. (Answers to what was asked before may still be on their way.)
+    /// The answer to the statement that is executed next is not delivered: its connection ends
+    /// instead. It has been executed by then. (Answers to what was asked before may still be on their way.)
     pub fn swallow_next_answer(&self) {
         self.switches.armed.store(true, Ordering::SeqCst);
     }
@@ -85,7 +85,8 @@ async fn carry(
     let questions = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-            if switches.armed.swap(false, Ordering::SeqCst) {
+            // Bind: a statement is executed, and not only prepared.
+            if buffer[0] == b'B' && switches.armed.swap(false, Ordering::SeqCst) {
                 switches.swallow.store(true, Ordering::SeqCst);
             }
             if to_server.write_all(&buffer[..length]).await.is_err() {

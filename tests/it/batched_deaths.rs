@@ -1,7 +1,7 @@
 //! `batched` while a replica is told to stop, is stopped, or dies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
@@ -28,7 +28,7 @@ async fn a_replica_that_is_told_to_stop_answers_all_who_are_in_line() {
     let mut shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(100, 100).await;
-    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
     let sent: Vec<_> = (0..50).map(|n| send(shop.order(&alice, n % 5 / 4, &sku, 1))).collect();
     barrier.until_queued(50).await;
     shop.replicas[0].ask_to_stop();
@@ -85,7 +85,7 @@ async fn batch_at<'a>(
     standing: impl Future<Output = ()>,
 ) -> impl Future<Output = ()> + 'a {
     let shop = observer.shop;
-    let mut barrier = Barrier::before_item(shop, sku).await;
+    let mut barrier = Barrier::before_item_alone(shop, sku).await;
     let buyers = (0..25).map(move |n| async move {
         let key = format!("batch-{}", fresh_key());
         // At replica 0, whoever buys.
@@ -111,41 +111,32 @@ async fn batch_at<'a>(
     }
 }
 
-/// Stops replica 0 in the middle of a batch and lets the other go on. Wakes it up when somebody
-/// waits for its row; or, if `long`, when Postgres has ended its session and the others have all
-/// theirs.
-async fn stopped_at(point: &'static str, statement: &str, long: bool) {
+/// Pauses replica 0 at a point of a batch. The other sells the item again when the lease has ended;
+/// the late write is refused or was done, once.
+async fn paused_at(point: &'static str) {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(PLENTY, 100).await;
-    let batch = batch_at(&observer, &sku, point, shop.until_idle_behind(statement)).await;
+    let batch = batch_at(&observer, &sku, point, shop.until_all_held(&admin, 1, point)).await;
     let answered = AtomicBool::new(false);
     let batch = async {
         batch.await;
         answered.store(true, Ordering::Release);
     };
+    let before = shop.number("select count(*) from orders").await;
     shop.replicas[0].pause();
-    let others = stream::iter(0..40).for_each_concurrent(20, |n| {
-        let (observer, sku) = (&observer, sku.as_str());
-        async move {
-            let n = 2 * n + 1;
-            let told = observer.buy(n, &fresh_key(), &[(sku, 1)], Duration::from_secs(1)).await;
+    let paused = Instant::now();
+    let others = async {
+        let buy = async |n: usize| {
+            let told = observer.buy(2 * n + 1, &fresh_key(), &[(sku.as_str(), 1)], PATIENCE).await;
             assert!(matches!(told, Outcome::Done { .. }), "{told:?}");
-        }
-    });
-    let waking = async {
-        if long {
-            // Postgres has had enough of it, and the others have all theirs.
-            until_sold_more(&shop, 40).await;
-        } else {
-            until("its lease has ended and another has the lock", async || {
-                let waiting = "select count(*) from pg_stat_activity
-                                where datname = current_database() and wait_event_type = 'Lock'";
-                shop.number(waiting).await > 0
-            })
-            .await;
-        }
+        };
+        buy(0).await;
+        let gap = paused.elapsed();
+        assert!(gap < Duration::from_secs(4), "nothing was sold for {gap:?}");
+        stream::iter(1..40).for_each_concurrent(20, buy).await;
+        assert_eq!(shop.number("select count(*) from orders").await, before + 40);
         shop.replicas[0].resume();
         // At its point, and there again if it begins again.
         until("the batch is answered", async || {
@@ -156,33 +147,24 @@ async fn stopped_at(point: &'static str, statement: &str, long: bool) {
         })
         .await;
     };
-    futures_util::join!(batch, others, waking);
-    if !long {
-        let first = "select count(*) from orders
-                      where token like 'batch-%' and id in
-                            (select order_id from stock_ledger
-                              where reason = 'order' order by seq limit 25)";
-        let first = shop.number(first).await;
-        let seen = observer.seen_of("batch-");
-        assert_eq!(first, 25, "whoever waited for the row came later: {seen:#?}");
-    }
+    futures_util::join!(batch, others);
     assert_eq!(shop.number("select count(*) from orders").await, 65);
     observer.assert_settled(1, &[&sku]).await;
 }
 
 #[tokio::test]
-async fn a_replica_that_is_stopped_after_it_has_read_goes_on_where_it_was() {
-    stopped_at("read", "select price_cents", false).await;
+async fn replica_paused_after_read_blocks_for_one_lease() {
+    paused_at("read").await;
 }
 
 #[tokio::test]
-async fn a_replica_that_is_stopped_after_it_has_written_goes_on_where_it_was() {
-    stopped_at("write", "with placed as", false).await;
+async fn replica_paused_before_write_blocks_for_one_lease() {
+    paused_at("commit").await;
 }
 
 #[tokio::test]
-async fn a_replica_that_is_stopped_too_long_finds_that_others_have_gone_on() {
-    stopped_at("write", "with placed as", true).await;
+async fn replica_paused_after_write_blocks_for_one_lease() {
+    paused_at("committed").await;
 }
 
 /// Ten thousand people want one of a hundred, and a replica dies with a batch of theirs in its
@@ -191,6 +173,7 @@ async fn rush(buyers: usize, committed: bool) {
     const STOCK: i64 = 100;
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(STOCK, 100).await;
     let buy = async |n: usize| observer.buy(n, &fresh_key(), &[(&sku, 1)], PATIENCE).await;
     // Half is sold, …
@@ -203,7 +186,7 @@ async fn rush(buyers: usize, committed: bool) {
             })
             .await;
         } else {
-            shop.until_idle_behind("with placed as").await;
+            shop.until_all_held(&admin, 1, "commit").await;
         }
     };
     let point = if committed { "committed" } else { "commit" };

@@ -37,6 +37,7 @@ async fn forty_payments_at_once_and_money_for_twenty_five() {
     let alice = observer.users[0].1.0;
     let sku = shop.shop_item(100, PRICE).await;
     let orders = pending(&observer, &sku, 40).await;
+    shop.until_keys_expired().await;
     let mut barrier = Barrier::before(&shop, &format!("{{user:{alice}}}")).await;
     let payments = join_all((0..40).map(|n| observer.pay(3 * n, orders[n])));
     let opened = async {
@@ -68,6 +69,7 @@ async fn an_order_is_paid_once_whatever_its_keys() {
     let sku = shop.shop_item(10, 100).await;
     // Both keys in one batch, and in one of each replica.
     for (order, replicas) in pending(&observer, &sku, 2).await.into_iter().zip([[0, 0], [0, 1]]) {
+        shop.until_keys_expired().await;
         let mut barrier = Barrier::before(&shop, &format!("{{user:{user}}}")).await;
         let sent = replicas.map(|at| {
             let path = format!("/api/orders/{order}/pay");

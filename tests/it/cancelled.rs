@@ -5,9 +5,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use holdfast::lock::inspect::HeldLock;
 use holdfast::probe::{Board, Pause, Point, Probe, Watch};
-use holdfast::shop::orders::{self, WantedLine};
-use holdfast::shop::{Conditions, Key, Outcome, Refusal, Shop as Domain, UserId};
+use holdfast::shop::engine;
+use holdfast::shop::model::{Order, WantedLine};
+use holdfast::shop::{
+    Executed, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
+};
 use uuid::Uuid;
 
 use crate::common::cut::Cut;
@@ -34,13 +38,17 @@ impl World {
         Self { shop, domain, user, lines }
     }
 
-    fn conditions(&self) -> Conditions {
-        Conditions::usual(&self.domain, Uuid::new_v4())
+    fn conditions(&self) -> RequestOptions {
+        RequestOptions::of(&self.domain, Uuid::new_v4())
     }
 
-    async fn place(&self, conditions: &Conditions, key: &Key) -> Outcome {
+    async fn place(
+        &self,
+        conditions: &RequestOptions,
+        key: &IdempotencyKey,
+    ) -> Result<Executed, Failure> {
         let (domain, lines) = (&self.domain, &self.lines);
-        orders::place(domain, conditions, self.user, key.clone(), lines).await.unwrap()
+        engine::place_order(domain, conditions, self.user, key.clone(), lines).await
     }
 
     /// What was begun without its caller comes to its end.
@@ -48,25 +56,25 @@ impl World {
         self.domain.running.close();
         self.domain.running.wait().await;
         self.domain.running.reopen();
-        until("no lock is left", async || self.domain.locks.held().await.unwrap().is_empty()).await;
+        // The locks of keys whose commands are done expire by themselves.
+        let is_left = |lock: &HeldLock| !lock.key.contains("token:");
+        let held = async || self.domain.locks.held().await.unwrap();
+        until("no lock is left", async || !held().await.iter().any(is_left)).await;
     }
 
-    async fn orders(&self, key: &Key) -> i64 {
+    async fn orders(&self, key: &IdempotencyKey) -> i64 {
         let count = sqlx::query_scalar("select count(*) from orders where token = $1");
         count.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap()
     }
 
     /// The same token, asked again: the order as it is in the books, made now or then.
-    async fn is_told_the_truth(&self, key: &Key) {
+    async fn is_told_the_truth(&self, key: &IdempotencyKey) {
         self.comes_to_rest().await;
         let there = self.orders(key).await;
         assert!(there <= 1, "one order per token");
-        let answer = match self.place(&self.conditions(), key).await {
-            Outcome::Replayed(answer) if there == 1 => answer,
-            Outcome::Done(answer) if there == 0 => answer,
-            other => panic!("{there} orders were there, and the answer is {other:?}"),
-        };
-        let order: orders::Order = answer.read().unwrap();
+        let executed = self.place(&self.conditions(), key).await.unwrap();
+        assert_eq!(i64::from(executed.replayed), there, "replayed if it was there");
+        let order: Order = executed.response.read().unwrap();
         let in_books = sqlx::query_scalar("select id from orders where token = $1");
         let in_books: Uuid = in_books.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap();
         assert_eq!(order.id.0, in_books);
@@ -90,7 +98,7 @@ async fn a_caller_that_goes_at_an_await_point_of_its_own() {
         let world = World::new(strategy).await;
         let mut keys = 0;
         for cut in Cut::all() {
-            let key = Key::mint();
+            let key = IdempotencyKey::mint();
             keys += 1;
             let placing = async { world.place(&world.conditions(), &key).await };
             let complete = cut.run(&AtomicUsize::new(0), placing).await.is_some();
@@ -123,7 +131,7 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
             if point == Point::Held && world.domain.strategy.lock.is_none() {
                 continue;
             }
-            let key = Key::mint();
+            let key = IdempotencyKey::mint();
             let mut conditions = world.conditions();
             let length = Some(Duration::from_millis(100));
             let watch = Arc::new(Watch {
@@ -161,17 +169,21 @@ async fn a_caller_that_goes_at_any_moment() {
     for strategy in STRATEGIES {
         let world = World::new(strategy).await;
         let whole = Instant::now();
-        world.place(&world.conditions(), &Key::mint()).await;
+        world.place(&world.conditions(), &IdempotencyKey::mint()).await.unwrap();
         let step = whole.elapsed() / 12;
         for n in 0..24 {
-            let (key, other) = (Key::mint(), Key::mint());
+            let (key, other) = (IdempotencyKey::mint(), IdempotencyKey::mint());
             let conditions = world.conditions();
             let leaves = tokio::time::timeout(step * n, world.place(&conditions, &key));
             let stays = world.place(&conditions, &other);
             let (left, stayed) = futures_util::join!(leaves, stays);
             for outcome in left.into_iter().chain([stayed]) {
-                let refused = matches!(outcome, Outcome::Refused(Refusal::LockTimeout { .. }));
-                assert!(matches!(outcome, Outcome::Done(_)) || refused, "{outcome:?}");
+                let fine = match &outcome {
+                    Ok(executed) => !executed.replayed,
+                    Err(Failure::Rejected(Rejection::LockTimeout { .. })) => true,
+                    Err(_) => false,
+                };
+                assert!(fine, "{outcome:?}");
             }
             world.is_told_the_truth(&key).await;
             world.is_told_the_truth(&other).await;

@@ -53,7 +53,7 @@ async fn a_paused_holder_comes_back_and_its_write_is_refused() {
     // It reads 10, and then its whole process stops.
     let late =
         tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "400").send());
-    shop.until_idle_behind("select sku").await;
+    shop.until_read().await;
     shop.replicas[0].pause();
     let paused = Instant::now();
     let next = shop.order(&alice, 1, &sku, 1).send().await.unwrap();

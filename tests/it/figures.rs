@@ -23,8 +23,11 @@ async fn figures_for_prometheus_carry_their_units_and_say_what_they_mean() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     shop.placed(&alice, "deadbolt", 1).await;
+    shop.read(&alice, "/api/items/deadbolt").await;
     let figures = figures(&shop, 0).await;
     assert!(figures.contains("holdfast_http_request_seconds_bucket"), "{figures}");
+    assert!(figures.contains(r#"route="/api/orders",status="201""#), "{figures}");
+    assert!(figures.contains(r#"route="/api/items/{sku}",status="200""#), "{figures}");
     assert!(figures.contains("holdfast_lock_wait_seconds_bucket"), "{figures}");
     assert!(figures.contains("# HELP holdfast_lock_wait_seconds"), "{figures}");
 }
@@ -97,7 +100,7 @@ async fn lines_are_measured_here_and_known_of_there() {
     };
     let waiting = "holdfast_lock_waiting_requests{strategy=\"fenced\"}";
     let mut orders = vec![slow(0, "2000")];
-    shop.until_idle_behind("select sku").await;
+    shop.until_read().await;
     orders.extend([slow(0, "0"), slow(0, "0"), slow(1, "0")]);
     until("two wait here, and one there", async || {
         let (here, there) = (figures(&shop, 0).await, figures(&shop, 1).await);

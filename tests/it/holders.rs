@@ -9,7 +9,7 @@ use crate::common::{Shop, User, body, until};
 async fn hold(shop: &Shop, who: &User, sku: &str, strategy: &str) {
     let order = shop.order(who, 0, sku, 1);
     tokio::spawn(order.header("Holdfast-Lock", strategy).header("Holdfast-Work-Ms", "4000").send());
-    shop.until_idle_behind("select").await;
+    shop.until_read().await;
 }
 
 async fn refused(order: RequestBuilder, strategy: &str, status: StatusCode) -> Value {

@@ -25,6 +25,15 @@ impl Shop {
             .collect()
     }
 
+    /// Waits until so many requests are held at that point of replica 0.
+    pub async fn until_all_held(&self, admin: &User, many: usize, point: &str) {
+        until(&format!("{many} requests are held at {point}"), async || {
+            let holds = self.holds(admin, 0).await;
+            holds.iter().filter(|held| held.point == point).count() == many
+        })
+        .await;
+    }
+
     /// Lets it go on; `false` when it is not held.
     pub async fn let_go(&self, admin: &User, replica: usize, request: &str) -> bool {
         let go = self.request(admin, Method::POST, replica, &format!("/api/lab/holds/{request}"));

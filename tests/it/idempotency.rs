@@ -175,7 +175,7 @@ async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
     let key = Uuid::new_v4().to_string();
     let lost = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
     let lost = tokio::spawn(lost.send());
-    shop.until_idle_behind("update idempotency").await;
+    shop.until_written().await;
     shop.replicas[0].kill();
     assert!(lost.await.unwrap().is_err());
     let killed = Instant::now();
@@ -243,10 +243,7 @@ async fn a_key_of_yesterday_is_used_for_ever() {
     let key = Uuid::new_v4().to_string();
     let send = || order(&shop, &alice, 0, &key, "deadbolt", 1).send();
     let placed = body(send().await.unwrap(), StatusCode::CREATED).await;
-    for what in [
-        "update idempotency set created_at = created_at - interval '25 hours'",
-        "delete from idempotency",
-    ] {
+    for what in ["update idempotency set created_at = created_at - interval '25 hours'", PURGED] {
         sqlx::query(what).execute(&shop.pool).await.unwrap();
         let refusal: Value = send().await.unwrap().json().await.unwrap();
         assert_eq!(refusal["type"], "/problems/idempotency-key-used");
@@ -255,9 +252,11 @@ async fn a_key_of_yesterday_is_used_for_ever() {
     assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
 
-/// What the purge does to keys of yesterday, which their orders remember.
-async fn forget_keys(shop: &Shop) {
-    sqlx::query("delete from idempotency").execute(&shop.pool).await.unwrap();
+/// What the purge does to the key records of old orders.
+const PURGED: &str = "update idempotency set status = null, body = null";
+
+async fn purge_keys(shop: &Shop) {
+    sqlx::query(PURGED).execute(&shop.pool).await.unwrap();
 }
 
 #[tokio::test]
@@ -277,7 +276,7 @@ async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
         };
         let (status, _, _, id) = ask(&key, &sku, 1).await;
         assert_eq!(status, 201);
-        forget_keys(&shop).await;
+        purge_keys(&shop).await;
         let used = (409, "idempotency-key-used".to_owned(), id, Value::Null);
         assert_eq!(ask(&key, &sku, 1).await, used, "{refusal}: in a batch");
         let (status, kind, ..) = ask(&fresh_key(), &sku, 1).await;
@@ -289,7 +288,7 @@ async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
         assert_eq!(ask(&key, "no-such-item", 1).await, used, "{refusal}: of nothing");
     }
     assert_eq!(shop.number("select count(*) from orders").await, 2);
-    assert_eq!(shop.number("select count(*) from idempotency").await, 0);
+    assert_eq!(shop.number("select count(*) from idempotency").await, 2);
     shop.assert_sound().await;
 }
 
@@ -304,14 +303,18 @@ async fn in_a_batch_each_is_told_of_its_own_key() {
         let order = order(&shop, who, 0, key, &sku, 1).send().await.unwrap();
         placed.push(body(order, StatusCode::CREATED).await["id"].clone());
     }
-    forget_keys(&shop).await;
+    purge_keys(&shop).await;
     // One is left, and the first takes it.
-    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
     let wanted = [(&bob, fresh_key()), (&alice, hers), (&bob, his), (&alice, fresh_key())];
     let mut sent = Vec::new();
-    for (who, key) in wanted {
+    for (place, (who, key)) in wanted.into_iter().enumerate() {
         sent.push(send(order(&shop, who, 0, &key, &sku, 1)));
-        barrier.until_queued(sent.len()).await;
+        if [1, 2].contains(&place) {
+            until("it is answered", async || sent.last().unwrap().is_finished()).await;
+        }
+        let waiting = sent.iter().filter(|sent| !sent.is_finished()).count();
+        barrier.until_queued(waiting).await;
     }
     barrier.open().await;
     let mut answers = Vec::new();
@@ -338,5 +341,46 @@ async fn a_refusal_is_not_stored() {
         .json(&json!({ "delta": 1, "reason": "found one" }));
     body(restock.send().await.unwrap(), StatusCode::OK).await;
     body(send().await.unwrap(), StatusCode::CREATED).await;
+    shop.assert_sound().await;
+}
+
+/// Sends with that key, to both replicas in turn: the second response is a replay of the first.
+async fn is_replayed_elsewhere(shop: &Shop, who: &User, path: &str, json: Option<Value>) {
+    let key = fresh_key();
+    let send = |replica: usize| {
+        let request = shop.http.post(shop.url(replica, path)).bearer_auth(&who.token);
+        let request = request.header("Idempotency-Key", &key);
+        match &json {
+            Some(json) => request.json(json).send(),
+            None => request.send(),
+        }
+    };
+    let first = send(0).await.unwrap();
+    assert_eq!((first.status(), is_replayed(&first)), (StatusCode::OK, false), "{path}");
+    let again = send(1).await.unwrap();
+    assert_eq!((again.status(), is_replayed(&again)), (StatusCode::OK, true), "{path}");
+    assert_eq!(first.bytes().await.unwrap(), again.bytes().await.unwrap(), "{path}");
+}
+
+#[tokio::test]
+async fn restock_cancel_and_refund_replay_under_their_keys() {
+    let shop = Shop::start(2).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let restock = json!({ "delta": 2, "reason": "found two" });
+    let bare = shop.http.post(shop.url(0, "/api/items/deadbolt/stock"));
+    let bare = bare.bearer_auth(&admin.token).json(&restock).send().await.unwrap();
+    assert_eq!(problem(bare, 400).await, "idempotency-key-missing");
+    is_replayed_elsewhere(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
+    for undone in ["cancel", "refund"] {
+        let placed = order(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).send().await.unwrap();
+        let id = body(placed, StatusCode::CREATED).await["id"].as_str().unwrap().to_owned();
+        if undone == "refund" {
+            let pay = shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/pay"));
+            let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+            body(paid, StatusCode::OK).await;
+        }
+        is_replayed_elsewhere(&shop, &alice, &format!("/api/orders/{id}/{undone}"), None).await;
+    }
+    assert_eq!(shop.stock(&alice, "deadbolt").await, 42);
     shop.assert_sound().await;
 }

@@ -7,7 +7,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use holdfast::shop::stock::STRATEGIES;
+use holdfast::shop::strategy::STRATEGIES;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};

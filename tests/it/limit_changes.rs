@@ -41,7 +41,7 @@ async fn a_limit_that_is_changed_counts_from_then_on_for_what_was_sold_before() 
 async fn who_has_read_an_older_limit_does_not_order_by_it() {
     let shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    for strategy in ["version", "atomic"] {
+    for strategy in ["version"] {
         for old in [Value::Null, json!(9)] {
             let sku = shop.shop_item(50, 100).await;
             shop.set_limit(&sku, old).await;
@@ -55,7 +55,7 @@ async fn who_has_read_an_older_limit_does_not_order_by_it() {
         }
     }
     // Where an order keeps others out from its read on, the change waits for it.
-    for strategy in ["batched", "fenced", "row-lock"] {
+    for strategy in ["batched", "fenced", "row-lock", "atomic"] {
         let sku = shop.shop_item(50, 100).await;
         let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
         let held = shop.has_read(&admin, 1, order).await;

@@ -142,12 +142,6 @@ impl<'a> Observer<'a> {
         unreachable!()
     }
 
-    /// What was observed with keys that begin like that.
-    pub fn seen_of(&self, keys: &str) -> Vec<Observation> {
-        let seen = self.seen.lock().unwrap();
-        seen.iter().filter(|seen| seen.key.starts_with(keys)).cloned().collect()
-    }
-
     /// How many observed requests came out like that.
     pub fn count(&self, fits: impl Fn(&Outcome) -> bool) -> usize {
         self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast::shop::idempotency::{Claim, ORDERS_PATH, Stored};
-use holdfast::shop::{Key, UserId};
+use holdfast::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
+use holdfast::shop::{IdempotencyKey, UserId};
 use reqwest::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -63,7 +63,7 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
     body(order(&done).send().await.unwrap(), StatusCode::CREATED).await;
     // One order takes so long that nobody behind it is served in time …
     let slow = send(order(&fresh_key()).header("Holdfast-Work-Ms", "1500"));
-    shop.until_idle_behind("select price_cents").await;
+    shop.until_read().await;
     let behind = send(order(&fresh_key()));
     // … and then the lock is somebody else's.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
@@ -113,16 +113,17 @@ async fn of_thousands_who_are_refused_at_once_whoever_is_finished_has_the_answer
             .unwrap();
     let fingerprint: [u8; 32] = fingerprint.try_into().unwrap();
     let there = shop.in_this_process("batched");
-    let claim =
-        |key: Key| Claim { user: UserId(user), path: ORDERS_PATH.to_owned(), key, fingerprint };
+    let request = |key: IdempotencyKey| {
+        IdempotencyRequest::post(UserId(user), ORDERS_PATH, Some(key), fingerprint)
+    };
     let asked = (0..4_000).map(|n| {
-        let key = if n % 999 == 0 { Key::try_from(finished.clone()).unwrap() } else { Key::mint() };
-        let (claim, there) = (claim(key), &there);
-        async move { there.combiner.looks.look(there, &claim, PATIENCE).await }
+        let key = if n % 999 == 0 { finished.clone() } else { fresh_key() };
+        let (request, there) = (request(key.try_into().unwrap()), &there);
+        async move { there.engine.replays.find(there, &request, PATIENCE).await }
     });
     for (n, stored) in join_all(asked).await.into_iter().enumerate() {
         match stored {
-            Some(Stored::Finished(answer)) if n % 999 == 0 => {
+            Some(Ok(answer)) if n % 999 == 0 => {
                 let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
                 assert_eq!(answer["id"], placed["id"]);
             }

@@ -2,7 +2,7 @@
 //! when an order is undone.
 
 use futures_util::future::join_all;
-use holdfast::shop::stock::STRATEGIES;
+use holdfast::shop::strategy::STRATEGIES;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -37,10 +37,10 @@ const OLD_AND_YOUNG: [&str; 4] = [
      select now(), 'x', now() - n * interval '20 hours' from generate_series(0, 2) n",
 ];
 
-/// The same for a shop that sells more: so many payments, a day and more ago.
-const OLD_PAYMENTS: &str = "
+/// Key records of orders that were placed more than a day ago, with or without their responses.
+const OLD_ORDERS: &str = "
     insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
-    select gen_random_uuid(), 'POST', '/api/orders/' || gen_random_uuid() || '/pay',
+    select gen_random_uuid(), 'POST', '/api/orders',
            gen_random_uuid(), sha256(''), status, body, now() - interval '30 hours'
       from generate_series(1, $1) n,
            (values (201::smallint, 'x'::bytea), (null, null)) as answer (status, body)
@@ -55,8 +55,8 @@ async fn run(shop: &Shop, sql: &'static str) {
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
 }
 
-async fn old_payments(pool: &Pool, rows: i32, answered: bool) {
-    let insert = sqlx::query(OLD_PAYMENTS).bind(rows).bind(answered);
+async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
+    let insert = sqlx::query(OLD_ORDERS).bind(rows).bind(answered);
     insert.execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
 }
 
@@ -105,16 +105,16 @@ async fn purge_ends_by_time_and_goes_on_where_it_ended() {
         run(&shop, sql).await;
     }
     let pool = shop.pool.clone().into();
-    let pace = Pace { batch: 600, stretch: 50, each_for: Duration::ZERO, ..Pace::default() };
+    let pace = Pace { batch: 600, stretch: 20, each_for: Duration::ZERO, ..Pace::default() };
     let (mut sessions, mut keys) = (Vec::new(), Vec::new());
     for turn in 1.. {
         let purged = purge::purge(&pool, &pace).await;
         assert_eq!(purged.failed, []);
-        assert!(purged.blocks <= 100, "a stretch for each of two walks: {purged:?}");
+        assert!(purged.blocks <= 40, "a stretch for each of two walks: {purged:?}");
         sessions.push(purged.sessions);
         keys.push(purged.keys);
         let (walked, blocks) = (shop.number(KEYS_WALKED).await, shop.number(BLOCKS).await);
-        assert_eq!(walked, (turn * 50).min(blocks), "it goes on, and not back");
+        assert_eq!(walked, (turn * 20).min(blocks), "it goes on, and not back");
         if walked == blocks {
             break;
         }
@@ -130,7 +130,7 @@ async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a
     const RUNS: i64 = 6;
     let shop = Shop::bare().await;
     let pool = shop.pool.clone().into();
-    old_payments(&pool, 4_000, true).await;
+    old_orders(&pool, 20_000, true).await;
     let pace = Pace { stretch: 8, at_least: 8, runs_per_walk: RUNS, ..Pace::default() };
     let mut left = vec![shop.number(ANSWERS).await];
     for _ in 0..RUNS {
@@ -139,7 +139,9 @@ async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a
         assert!(purged.all && purged.blocks <= 2 * part.unsigned_abs(), "{part}: {purged:?}");
         left.push(shop.number(ANSWERS).await);
     }
-    assert!(left.is_sorted_by(|before, after| before > after), "each run does its part: {left:?}");
+    // New versions of rows make the table, and so the parts, grow: the last run may find none left.
+    let does_its_part = |before: &i64, after: &i64| before > after || *after == 0;
+    assert!(left.is_sorted_by(does_its_part), "each run does its part: {left:?}");
     assert_eq!(left.last(), Some(&0));
     // What grows old behind a walk is the next one's.
     run(&shop, "update idempotency set status = 201, body = 'x'").await;
@@ -148,7 +150,7 @@ async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a
         purge::purge(&pool, &pace).await;
     }
     assert_eq!(shop.number(ANSWERS).await, 0);
-    assert_eq!(shop.number("select count(*) from idempotency").await, 4_000, "keys stay");
+    assert_eq!(shop.number("select count(*) from idempotency").await, 20_000, "keys stay");
 }
 
 /// Does it on a connection of its own, and returns when Postgres has counted what it read.
@@ -178,7 +180,7 @@ async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
     // It would read, too.
     run(&shop, "alter table idempotency set (autovacuum_enabled = off)").await;
     apart(&shop, async |pool| {
-        old_payments(pool, 11_000, false).await;
+        old_orders(pool, 50_000, false).await;
         let analyze = sqlx::query("analyze idempotency");
         analyze.execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
     })
@@ -231,8 +233,8 @@ async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
     assert_eq!(kept, why);
     assert_eq!(shop.number(KEYS_WALKED).await, shop.number(BLOCKS).await);
     assert_eq!(
-        shop.number("select count(*) from idempotency where path = '/api/orders'").await,
-        1_200
+        shop.number("select count(*) from idempotency where path <> '/api/orders'").await,
+        2_400
     );
 
     run(&shop, "drop function no cascade").await;
@@ -249,7 +251,7 @@ async fn purge_without_postgres_says_so_of_every_kind_in_time() {
     pool.close().await;
     let purged = purge::purge(&pool, &Pace::default()).await;
     let kinds: Vec<&str> = purged.failed.iter().map(|Failed { kind, .. }| *kind).collect();
-    assert_eq!(kinds, ["marks", "runs", "sessions", "answers", "keys"]);
+    assert_eq!(kinds, ["marks", "runs", "sessions", "keys", "answers"]);
     assert!(!purged.all);
 }
 
@@ -278,13 +280,16 @@ async fn keys_stay_used_when_their_answers_are_forgotten() {
     // Also for a clock that was put back since: an answer that is gone is not made up.
     let young = "update idempotency set created_at = now()";
     sqlx::query(young).execute(&shop.pool).await.unwrap();
+    shop.until_nothing_is_locked(0).await;
     let again = [
         post("/api/orders", &keys[0], wanted).await.unwrap(),
         post(&pay, &keys[1], json!({})).await.unwrap(),
         post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
     ];
-    for answer in again {
-        assert_eq!(problem(answer, 409).await, "idempotency-key-used");
+    // The record of a payment is gone: its order says that it is paid.
+    let used = ["idempotency-key-used", "order-state", "idempotency-key-used"];
+    for (answer, problem_type) in again.into_iter().zip(used) {
+        assert_eq!(problem(answer, 409).await, problem_type);
     }
     assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
     shop.assert_sound().await;

@@ -107,6 +107,13 @@ impl Barrier {
         Self::before(shop, &format!("{{sku:{sku}}}")).await
     }
 
+    /// The same when the locks of keys whose commands are done have expired, so that the length of
+    /// the queue is what is sent from then on.
+    pub async fn before_item_alone(shop: &Shop, sku: &str) -> Self {
+        shop.until_keys_expired().await;
+        Self::before_item(shop, sku).await
+    }
+
     /// Takes the lock of that name: `{sku:…}` or `{user:…}`.
     pub async fn before(shop: &Shop, key: &str) -> Self {
         let url = services().running.redis_url.as_str();
@@ -130,13 +137,18 @@ impl Barrier {
         self.line.until(requests, &format!("{requests} requests are in line")).await;
     }
 
-    /// Lets them go.
+    /// Releases the lock.
     pub async fn open(self) {
         self.guards.release().await;
     }
 }
 
 impl Shop {
+    /// Waits until no key is locked any more: those of finished commands expire by themselves.
+    pub async fn until_keys_expired(&self) {
+        Line::of(self).await.until(0, "no key is locked any more").await;
+    }
+
     /// Two replicas on a Redis that is all theirs.
     pub async fn with_its_own_redis() -> (Self, Running) {
         Self::with_its_own_redis_and(&[]).await

@@ -23,7 +23,7 @@ impl Play {
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let scheduler = Games::new(&domain, &Board::default());
         let rules = Rules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
-        let game = scheduler.begin(user, rules).await.unwrap().expect("there is room");
+        let game = scheduler.begin(user, rules).await.unwrap();
         Self { scheduler, game, _shop: shop }
     }
 
@@ -127,7 +127,6 @@ async fn whoever_begins_again_leaves_nothing_behind() {
     let play = Play::begin("owner", false, 3).await;
     play.go("AA").await;
     let again = play.scheduler.begin(play.game.user, play.game.rules).await.unwrap();
-    let again = again.expect("there is room");
     assert_ne!(again.id, play.game.id);
     assert!(play.scheduler.game(play.game.id, play.game.user).is_none());
     until("the first game is over", async || {

@@ -142,7 +142,7 @@ async fn paused_it_comes_back_as_a_second_holder(strategy: &str) {
             .header("Holdfast-Ttl-Ms", "500")
     };
     let late = tokio::spawn(under_it(0).header("Holdfast-Work-Ms", "400").send());
-    shop.until_idle_behind("select sku").await;
+    shop.until_read().await;
     shop.replicas[0].pause();
     body(under_it(1).send().await.unwrap(), StatusCode::CREATED).await;
     shop.replicas[0].resume();
@@ -224,7 +224,7 @@ async fn a_client_that_hangs_up_releases_nothing_early() {
     let sku = shop.lab_item(STOCK).await;
     let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "700");
     let slow = tokio::spawn(slow.send());
-    shop.until_idle_behind("select sku").await;
+    shop.until_read().await;
     slow.abort();
     // It holds the lock until its commit: whoever comes next reads what it wrote.
     let next =
@@ -393,11 +393,11 @@ async fn a_trace_tells_the_journey_in_order() {
     let order = body(send().await.unwrap(), StatusCode::CREATED).await;
     let trace = order["trace"].as_array().unwrap();
     let events: Vec<&str> = trace.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert_eq!(events, ["wait", "held", "read", "write", "commit", "committed", "release"]);
+    assert_eq!(events, ["wait", "held", "read", "commit", "write", "committed", "release"]);
     let times: Vec<u64> = trace.iter().map(|event| event["t_us"].as_u64().unwrap()).collect();
     assert!(times.is_sorted());
-    assert!(times[3] - times[2] >= 30_000, "the work lies between read and write");
-    assert_eq!((&trace[2]["value"], &trace[3]["value"]), (&json!(5), &json!(3)));
+    assert!(times[3] - times[2] >= 30_000, "the work lies between read and commit");
+    assert_eq!((&trace[2]["value"], &trace[4]["value"]), (&json!(5), &json!(3)));
     assert_eq!(trace[0]["replica"], shop.replicas[0].name());
     let replay = body(send().await.unwrap(), StatusCode::CREATED).await;
     assert!(replay.get("trace").is_none(), "a trace is not stored");

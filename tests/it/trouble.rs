@@ -114,7 +114,7 @@ async fn a_commit_whose_acknowledgement_is_lost_is_looked_up_and_answered() {
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
-    shop.until_idle_behind("with placed as").await;
+    shop.until_read().await;
     postgres.swallow_next_answer();
     let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
     let again = order().send().await.unwrap();
@@ -135,8 +135,8 @@ async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
             .header("Idempotency-Key", &key)
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
-    let sent = tokio::spawn(order().header("Holdfast-Pause", "write:1500").send());
-    shop.until_idle_behind("with placed as").await;
+    let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
+    shop.until_read().await;
     postgres.cut();
     postgres.mend();
     assert_eq!(problem(sent.await.unwrap().unwrap(), 503).await, "unavailable");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast::jobs::unpaid::{Unpaid, failures, sweep};
-use holdfast::shop::{Conditions, OrderId, Strategy, orders};
+use holdfast::shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -205,10 +205,10 @@ async fn orders_of_many_items_go_back_together_though_redis_forgot_its_numbers()
     }
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     let here = shop.in_this_process_on("batched", &redis.url);
-    let conditions = Conditions::usual(&here, Uuid::new_v4());
+    let conditions = RequestOptions::of(&here, Uuid::new_v4());
     let all: BTreeSet<OrderId> = orders.iter().map(|(order, _)| *order).collect();
-    let given_back = orders::unpaid::give_back(&here, &conditions, orders).await.unwrap();
-    assert_eq!(given_back.unwrap(), all);
+    let given_back = engine::expire_orders(&here, &conditions, orders).await.unwrap();
+    assert_eq!(given_back, all);
     shop.assert_sound().await;
 }
 

@@ -147,11 +147,17 @@ async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
     assert!(index.contains("claim shown 43 units do not exist"), "{index}");
     let lesson = admin.get("/lab/lessons/lost-update").await;
     let words = lesson.words();
-    for shown in ["Guess before you run it", "more than 100", "src/shop/stock/read_then_update.rs"]
-    {
+    for shown in [
+        "Guess before you run it",
+        "more than 100",
+        "src/shop/strategy/none.rs",
+        "src/shop/store/read.rs",
+        "pub async fn read(",
+        "src/shop/store/place.rs",
+        "update items i set stock = r.stock",
+    ] {
         assert!(words.contains(shown), "{shown}: {words}");
     }
-    assert!(words.contains("pub(super) async fn read_stock("), "{words}");
     assert!(!words.contains("Read, then update is two steps"), "told too early");
 
     let ask = async |form: &str| {
@@ -232,7 +238,9 @@ async fn a_run_shows_its_verdict_and_everything_it_rests_on() {
          and order 2 on 8081 both read 57, 1.9 ms apart, and both wrote 56.",
         "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
         "The first two read version 3, 1.9 ms apart.",
-        "update items set stock = 56 where sku = $1; insert into stock_ledger",
+        "with changed as (update items set stock = 56 where sku = $1 returning …), \
+         entered as (insert into stock_ledger …), recorded as (insert into idempotency …) \
+         insert into orders …",
         "2.9 ms 8081 · order 2 reads 57",
         "sold 100 57",
         "oversold 43 0",

@@ -135,6 +135,57 @@ async fn a_payment_and_a_top_up_that_are_sent_twice_are_done_once() {
     shop.assert_sound().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn restock_cancel_and_refund_sent_twice_are_done_once() {
+    let shop = Shop::start(2).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+
+    let item = admin.get("/items/deadbolt").await;
+    let restock = format!("csrf={}&key={}&delta=5&reason=restock", item.csrf(), item.field("key"));
+    send_twice(&shop, &admin, "/items/deadbolt/stock", &restock, "/items/deadbolt").await;
+    assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
+    // The same form with another number is another command: it is not taken for done.
+    let other = restock.replace("delta=5", "delta=6");
+    assert_eq!(admin.post("/items/deadbolt/stock", &other).await.status, 422);
+    assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
+
+    for done in ["cancel", "refund"] {
+        let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+        let order = alice.orders(&token, &csrf).await.place;
+        if done == "refund" {
+            let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
+            assert_eq!(alice.post(&format!("{order}/pay"), &pay).await.status, 303);
+        }
+        let form = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
+        send_twice(&shop, &alice, &format!("{order}/{done}"), &form, &order).await;
+        assert_eq!(shop.item_audit("deadbolt").await["stock"], 45, "{done}");
+    }
+    assert_eq!(shop.number("select count(*) from balance_ledger where reason = 'refund'").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_without_key_changes_nothing() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
+    let order = admin.orders(&token, &csrf).await.place;
+    for (path, form) in [
+        (format!("{order}/pay"), ""),
+        (format!("{order}/cancel"), ""),
+        (format!("{order}/refund"), ""),
+        ("/account/top-ups".to_owned(), "amount=5"),
+        ("/items/deadbolt/stock".to_owned(), "delta=5&reason=restock"),
+    ] {
+        let rejected = admin.post(&path, &format!("csrf={csrf}&{form}")).await;
+        assert_eq!(rejected.status, 422, "{path}");
+        assert!(rejected.words().contains("Key: it is missing."), "{}", rejected.words());
+    }
+    assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
+    assert_eq!(shop.item_audit("deadbolt").await["stock"], 39);
+}
+
 /// Sends the form to both replicas at once; both lead to `place`.
 async fn send_twice(shop: &Shop, who: &Visitor, path: &str, form: &str, place: &str) {
     let other = Visitor { http: who.http.clone(), base: shop.replicas[1].base_url.clone() };

@@ -13,10 +13,10 @@ const FORMS: [(&str, &str); 12] = [
     ("/basket", "sku=deadbolt&quantity=1"),
     ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("ORDER/pay", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
-    ("ORDER/cancel", ""),
-    ("ORDER/refund", ""),
+    ("ORDER/cancel", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("ORDER/refund", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/account/top-ups", "amount=5&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
-    ("/items/deadbolt/stock", "delta=5&reason=restock"),
+    ("/items/deadbolt/stock", "delta=5&reason=restock&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
     ("/items/deadbolt/limit", "limit_per_user=1"),
     ("/lab/runs", "strategies=none"),
     ("/lab/lessons/lost-update/runs", "guess=0"),
@@ -151,9 +151,9 @@ async fn what_is_wrong_is_said_beside_the_field() {
         ("/account/top-ups", format!("key={key}&amount=-5"), "amount-wrong"),
         ("/account/top-ups", format!("key={key}&amount=0"), "amount-wrong"),
         ("/account/top-ups", format!("key={key}&amount=1,5"), "amount-wrong"),
-        ("/items/deadbolt/stock", "delta=0&reason=restock".to_owned(), "delta-wrong"),
-        ("/items/deadbolt/stock", "delta=-41&reason=broken".to_owned(), "delta-wrong"),
-        ("/items/deadbolt/stock", "delta=1&reason=order".to_owned(), "reason-wrong"),
+        ("/items/deadbolt/stock", format!("key={key}&delta=0&reason=restock"), "delta-wrong"),
+        ("/items/deadbolt/stock", format!("key={key}&delta=-41&reason=broken"), "delta-wrong"),
+        ("/items/deadbolt/stock", format!("key={key}&delta=1&reason=order"), "reason-wrong"),
         ("/sign-up", "user=No&password=12345".to_owned(), "user-wrong"),
         ("/sign-up", "user=dora&password=12".to_owned(), "password-wrong"),
     ] {
@@ -178,8 +178,10 @@ async fn what_is_not_theirs_is_not_shown() {
     let order = alice.orders(&token, &csrf).await.place;
     assert_eq!(bob.get(&order).await.status, 404);
     let csrf = bob.get("/").await.csrf();
-    assert_eq!(bob.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await.status, 404);
-    let stock = format!("csrf={csrf}&delta=5&reason=restock");
+    let key = bob.get("/account").await.field("key");
+    let cancel = format!("csrf={csrf}&key={key}");
+    assert_eq!(bob.post(&format!("{order}/cancel"), &cancel).await.status, 404);
+    let stock = format!("csrf={csrf}&key={key}&delta=5&reason=restock");
     assert_eq!(bob.post("/items/deadbolt/stock", &stock).await.status, 403);
     for page in ["/audit", "/locks"] {
         assert_eq!(bob.get(page).await.status, 403);
@@ -312,10 +314,12 @@ async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
     let words = refused.words();
     assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
     assert!(words.contains("Nothing was paid.") && words.contains("The hold is over"), "{words}");
-    assert!(!alice.get(&order).await.text.contains("id=\"pay\""));
+    let page = alice.get(&order).await;
+    assert!(!page.text.contains("id=\"pay\""));
     assert!(alice.get("/orders").await.words().contains("⊘ not paid in time"));
+    let cancel = format!("csrf={csrf}&key={}", page.field("key"));
     for _ in 0..2 {
-        let cancelled = alice.post(&format!("{order}/cancel"), &format!("csrf={csrf}")).await;
+        let cancelled = alice.post(&format!("{order}/cancel"), &cancel).await;
         assert_eq!((cancelled.status.as_u16(), &cancelled.place), (303, &order));
     }
     assert!(alice.get(&order).await.words().contains("deadbolt cancel 39 +1 → 40"));

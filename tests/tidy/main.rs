@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod cycles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,28 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("bench", &["clock", "output", "load", "lock", "db", "shop", "jobs", "embedded"]),
     ("lib", &[]),
     ("main", &["output", "app", "bench", "config", "db", "embedded", "jobs", "lab", "shop"]),
+];
+
+/// Statements that write the shop's tables.
+const WRITES: [&str; 3] = ["insert into ", "update ", "delete from "];
+/// The tables that only `src/shop/store` writes.
+const TABLES: [&str; 8] = [
+    "orders",
+    "order_lines",
+    "items",
+    "accounts",
+    "stock_ledger",
+    "balance_ledger",
+    "top_ups",
+    "idempotency",
+];
+/// Files elsewhere that write one of them, or contain the text of it, and why.
+const WRITES_ELSEWHERE: [(&str, &str, &str); 5] = [
+    ("src/shop/users.rs", "insert into accounts", "a user is created with an account"),
+    ("src/bench/stand.rs", "update accounts", "resets accounts between runs, in a shop of its own"),
+    ("src/web/pages/lab/steps.rs", "update orders", "shows the statement, does not execute it"),
+    ("src/web/pages/lab/steps.rs", "insert into orders", "shows the statement"),
+    ("src/web/pages/lab/steps.rs", "insert into idempotency", "shows the statement"),
 ];
 
 /// Which crates are kept to which modules.
@@ -77,6 +101,12 @@ fn sources() -> Vec<(String, PathBuf, String)> {
             (module, path, text)
         })
         .collect()
+}
+
+/// A file's path from the repository's root.
+fn relative(path: &Path) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()
 }
 
 /// The modules named behind `crate::` (or, in `main`, behind `holdfast::`).
@@ -136,6 +166,60 @@ fn crates_stay_where_they_belong() {
                 path.display()
             );
         }
+    }
+}
+
+/// A file's text without its comments, in lower case, with single spaces.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let comment = if line.trim_start().starts_with("//") { Some(0) } else { line.find(" // ") };
+        &line[..comment.unwrap_or(line.len())]
+    });
+    let words: Vec<String> = lines.flat_map(str::split_whitespace).map(str::to_lowercase).collect();
+    words.join(" ")
+}
+
+fn contains_word(text: &str, word: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(inside) && !text[at + word.len()..].starts_with(inside)
+    })
+}
+
+#[test]
+fn commands_are_synchronous() {
+    let mut found = 0;
+    for (_, path, text) in sources() {
+        if relative(&path).starts_with("src/shop/command/") {
+            found += 1;
+            assert!(!contains_word(&code(&text), "async"), "{} is async", path.display());
+        }
+    }
+    assert!(found > 5, "the commands were not found");
+}
+
+#[test]
+fn only_the_store_writes_the_tables_of_the_shop() {
+    let mut needed = BTreeSet::new();
+    for (_, path, text) in sources() {
+        let (file, code) = (relative(&path), code(&text));
+        if file.starts_with("src/shop/store/") {
+            continue;
+        }
+        for statement in WRITES.iter().flat_map(|verb| TABLES.map(|table| format!("{verb}{table}")))
+        {
+            if contains_word(&code, &statement) {
+                let known = WRITES_ELSEWHERE
+                    .iter()
+                    .position(|(exception, what, _)| *exception == file && *what == statement);
+                let known =
+                    known.unwrap_or_else(|| panic!("{file}: {statement}: not in the store"));
+                needed.insert(known);
+            }
+        }
+    }
+    for (number, (file, what, _)) in WRITES_ELSEWHERE.iter().enumerate() {
+        assert!(needed.contains(&number), "{file}: {what} is not there: take it from the list");
     }
 }
 

@@ -1,0 +1,343 @@
+//! Properties of [`Command::decide`], on random shops and random commands.
+//!
+//! A [`World`] stands for the database; commands are decided alone and in the batches that the
+//! engine makes. A test that fails prints the seed of its case.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+
+#[path = "decide/world.rs"]
+mod world;
+
+use std::collections::{BTreeMap, HashMap};
+
+use holdfast::shop::Rejection;
+use holdfast::shop::command::changes::{Changes, Response};
+use holdfast::shop::command::state::State;
+use holdfast::shop::command::{Command, MAX_AMOUNT};
+use holdfast::shop::model::OrderStatus;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::world::{Amounts, PlacedOrder, World, pick};
+
+/// Random shops per test.
+const CASES: u64 = 80;
+/// Batches per shop.
+const BATCHES: usize = 16;
+
+/// Prints the seed of a case that fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
+
+/// One command of a batch, and its result.
+struct Decision {
+    command: Box<dyn Command>,
+    before: State,
+    result: Result<Changes, Rejection>,
+    after: State,
+}
+
+/// Decides one command after the other, on what the ones before it left.
+fn decide(mut state: State, commands: Vec<Box<dyn Command>>) -> Vec<Decision> {
+    let decisions = commands.into_iter().map(|command| {
+        let before = state.clone();
+        let result = command.decide(&mut state);
+        Decision { command, before, result, after: state.clone() }
+    });
+    decisions.collect()
+}
+
+/// Runs `case` with each seed.
+fn cases(mut case: impl FnMut(&mut StdRng)) {
+    for seed in 0..CASES {
+        let seed = Seed(seed);
+        case(&mut StdRng::seed_from_u64(seed.0));
+    }
+}
+
+/// Executes random batches, and passes each with the shop after it to `check`.
+fn play(amounts: Amounts, mut check: impl FnMut(&[Decision], &World)) {
+    cases(|dice| {
+        let mut world = World::random(dice, amounts);
+        for _ in 0..BATCHES {
+            world.tick(dice);
+            let batch = world.batch(dice);
+            let decisions = decide(world.read(&batch), batch);
+            for changes in decisions.iter().filter_map(|decision| decision.result.as_ref().ok()) {
+                world.apply(changes);
+            }
+            check(&decisions, &world);
+        }
+    });
+}
+
+/// Commands of all kinds on one state, from which rows may be missing.
+fn incomplete(mut check: impl FnMut(&[Decision])) {
+    cases(|dice| {
+        let mut world = World::random(dice, Amounts::Small);
+        for _ in 0..BATCHES {
+            world.tick(dice);
+            let alone = world.command(dice);
+            if let Ok(changes) = alone.decide(&mut world.read([&alone])) {
+                world.apply(&changes);
+            }
+            let commands: Vec<_> = (0..4).map(|_| world.command(dice)).collect();
+            let mut state = world.read(&commands);
+            state.items.retain(|_, _| dice.random_ratio(7, 8));
+            state.accounts.retain(|_, _| dice.random_ratio(7, 8));
+            state.orders.retain(|_, _| dice.random_ratio(7, 8));
+            state.purchased.retain(|_, _| dice.random_ratio(1, 2));
+            state.next_entry = state.next_entry.filter(|_| dice.random_ratio(3, 4));
+            check(&decide(state, commands));
+        }
+    });
+}
+
+/// Each change begins at the value and the version that the one before it left.
+fn check_chain(decisions: &[Decision]) {
+    let mut state = decisions[0].before.clone();
+    for Decision { result, after, .. } in decisions {
+        let Ok(changes) = result else { continue };
+        for change in &changes.stock {
+            let row = state.items.get_mut(&change.sku).unwrap();
+            assert_eq!((row.stock, row.version), (change.before, change.version), "{change:?}");
+            (row.stock, row.version) = (row.stock + change.delta, row.version + 1);
+            assert!(row.stock >= 0, "{change:?}");
+        }
+        if let Some(change) = &changes.balance {
+            let row = state.accounts.get_mut(&change.user).unwrap();
+            let found = (row.balance_cents, row.version);
+            assert_eq!(found, (change.before, change.version), "{change:?}");
+            row.balance_cents += change.delta;
+            row.version += 1;
+            assert!(row.balance_cents >= 0, "{change:?}");
+        }
+        if let Some((sku, limit)) = &changes.limit {
+            let row = state.items.get_mut(sku).unwrap();
+            (row.limit_per_user, row.version) = (*limit, row.version + 1);
+        }
+        assert_eq!((&state.items, &state.accounts), (&after.items, &after.accounts));
+    }
+}
+
+/// Units are in stock or in open orders, and money on accounts or in paid orders.
+fn check_conservation(world: &World) {
+    for (sku, row) in &world.items {
+        let out = world.orders.iter().filter_map(|placed| placed.units_out.get(sku));
+        let out: i128 = out.map(|units| i128::from(*units)).sum();
+        assert_eq!(i128::from(row.stock) + out, world.units_added[sku], "units of {sku}");
+    }
+    let balances: i128 = world.accounts.values().map(|row| i128::from(row.balance_cents)).sum();
+    let paid: i128 = world.orders.iter().map(|placed| i128::from(placed.cents_in)).sum();
+    assert_eq!(balances + paid, world.cents_added, "cents");
+    for PlacedOrder { order, row, units_out, cents_in, .. } in &world.orders {
+        let holds = matches!(row.status, OrderStatus::Pending | OrderStatus::Paid);
+        let units = order.lines.iter();
+        let units = units.map(|line| (line.sku.clone(), if holds { line.quantity } else { 0 }));
+        assert_eq!(*units_out, units.collect::<BTreeMap<_, _>>(), "units of {order:?}");
+        let cents = if row.status == OrderStatus::Paid { order.total_cents } else { 0 };
+        assert_eq!(*cents_in, cents, "cents of {order:?}");
+    }
+}
+
+#[test]
+fn changes_form_a_chain_per_value() {
+    play(Amounts::Small, |decisions, _| check_chain(decisions));
+    incomplete(check_chain);
+}
+
+#[test]
+fn only_restocks_and_top_ups_add() {
+    play(Amounts::Small, |_, world| check_conservation(world));
+}
+
+#[test]
+fn extreme_amounts_do_not_overflow() {
+    play(Amounts::Extreme, |decisions, world| {
+        check_chain(decisions);
+        check_conservation(world);
+    });
+}
+
+#[test]
+fn rejected_command_changes_nothing() {
+    incomplete(|decisions| {
+        for Decision { command, before, result, after } in decisions {
+            if result.is_err() {
+                assert_eq!(before, after, "{command:?}: {result:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn empty_changes_leave_the_state() {
+    incomplete(|decisions| {
+        for Decision { command, before, result, after } in decisions {
+            if result.as_ref().is_ok_and(Changes::is_empty) {
+                assert_eq!(before, after, "{command:?}: {result:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn batch_equals_its_commands_one_by_one() {
+    cases(|dice| {
+        let amounts = *pick(dice, &[Amounts::Small, Amounts::Extreme]);
+        let mut world = World::random(dice, amounts);
+        for _ in 0..BATCHES {
+            world.tick(dice);
+            let batch = world.batch(dice);
+            let mut together = world.read(&batch);
+            for command in &batch {
+                assert!(batch.len() == 1 || command.batch_key().is_some(), "{command:?}");
+                let mut alone = world.read([command]);
+                let result = command.decide(&mut alone);
+                let same = command.decide(&mut together);
+                assert_eq!(format!("{result:?}"), format!("{same:?}"), "{command:?}");
+                let Ok(changes) = result else { continue };
+                world.apply(&changes);
+                // Only the number of the next entry is read anew.
+                let next_entry = alone.next_entry;
+                assert_eq!(alone, State { next_entry, ..world.read([command]) }, "{command:?}");
+            }
+            let next_entry = together.next_entry;
+            assert_eq!(together, State { next_entry, ..world.read(&batch) }, "{batch:?}");
+        }
+    });
+}
+
+#[test]
+fn order_is_paid_and_returned_once() {
+    use OrderStatus::{Cancelled, Paid, Pending, Refunded};
+    let paths: [&[OrderStatus]; 4] =
+        [&[Pending], &[Pending, Paid], &[Pending, Paid, Refunded], &[Pending, Cancelled]];
+    play(Amounts::Small, |_, world| {
+        for placed in &world.orders {
+            assert!(paths.contains(&placed.history.as_slice()), "{placed:?}");
+            let paid_at = placed.row.paid_at.is_some();
+            assert_eq!(paid_at, placed.history.contains(&Paid), "{placed:?}");
+        }
+    });
+}
+
+#[test]
+fn customer_limit_is_never_exceeded() {
+    play(Amounts::Small, |decisions, _| {
+        for Decision { result, after, .. } in decisions {
+            let Ok(Changes { order: Some(order), .. }) = result else { continue };
+            for line in &order.lines {
+                let Some(limit) = line.limit_per_user else { continue };
+                let purchased = after.purchased[&(line.sku.clone(), order.user)];
+                assert!(purchased <= limit, "{purchased} of {line:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn order_is_paid_before_it_expires() {
+    play(Amounts::Small, |decisions, _| {
+        for Decision { before, result, .. } in decisions {
+            let Ok(changes) = result else { continue };
+            let expires = matches!(changes.response, Response::Expired(_));
+            for change in &changes.transitions {
+                let found = before.orders[&change.order];
+                let due = found.expires_at <= before.now;
+                assert_eq!(found.status, change.from);
+                assert!(change.to != OrderStatus::Paid || !due && !found.expired, "{change:?}");
+                assert!(!expires || due && found.status == OrderStatus::Pending, "{change:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn rejection_states_the_truth() {
+    play(Amounts::Small, |decisions, _| {
+        for Decision { command, before, result, .. } in decisions {
+            let (id, user) = (command.order(), command.idempotency().user);
+            let found = id.and_then(|id| before.orders.get(&id));
+            let Err(rejection) = result else { continue };
+            let is_true = match rejection {
+                Rejection::SoldOut { sku, requested, available } => {
+                    before.items[sku].stock == *available && available < requested
+                }
+                Rejection::LimitReached { sku, limit, already, requested } => {
+                    before.items[sku].limit_per_user == Some(*limit)
+                        && before.purchased[&(sku.clone(), user)] == *already
+                        && already + requested > *limit
+                }
+                Rejection::InsufficientFunds { needed_cents, balance_cents } => {
+                    before.accounts[&user].balance_cents == *balance_cents
+                        && balance_cents < needed_cents
+                }
+                Rejection::OrderState { status, action } => {
+                    let demanded = if *action == "refund" { "paid" } else { "pending" };
+                    found.is_some_and(|found| found.status.name() == status) && status != demanded
+                }
+                Rejection::OrderExpired => {
+                    found.is_some_and(|found| found.expired || found.expires_at <= before.now)
+                }
+                Rejection::NotFound(_) => {
+                    command.reads().items.iter().any(|sku| !before.items.contains_key(sku))
+                }
+                Rejection::Invalid(..) => {
+                    let stock = command.reads().items.first().map(|sku| before.items[sku].stock);
+                    let reserved = command.reservation().unwrap();
+                    let delta = reserved.stock.first().map(|(_, delta)| *delta);
+                    stock
+                        .zip(delta)
+                        .is_some_and(|(stock, delta)| !(0..=MAX_AMOUNT).contains(&(stock + delta)))
+                }
+                _ => false,
+            };
+            assert!(is_true, "{command:?}: {rejection:?}");
+        }
+    });
+}
+
+#[test]
+fn random_shops_meet_every_result() {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    play(Amounts::Small, |decisions, _| {
+        for Decision { result, .. } in decisions {
+            let shown = match result {
+                Ok(changes) if changes.is_empty() => "Empty".to_owned(),
+                Ok(changes) => format!("{:?}", changes.response),
+                Err(rejection) => format!("{rejection:?}"),
+            };
+            let name = shown.split(|c: char| !c.is_alphabetic()).next().unwrap().to_owned();
+            *counts.entry(name).or_default() += 1;
+        }
+    });
+    let results = [
+        "Placed",
+        "Paid",
+        "Returned",
+        "Restocked",
+        "ToppedUp",
+        "LimitSet",
+        "Expired",
+        "Empty",
+        "SoldOut",
+        "LimitReached",
+        "InsufficientFunds",
+        "OrderState",
+        "OrderExpired",
+        "NotFound",
+        "Invalid",
+    ];
+    for result in results {
+        let count = counts.get(result).copied().unwrap_or(0);
+        assert!(count >= 10, "{result}: {count} of {counts:?}");
+    }
+}

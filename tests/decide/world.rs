@@ -1,0 +1,334 @@
+//! A shop in memory: read into a `State` as the engine reads rows, and written as the store writes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast::shop::command::cancel_order::CancelOrder;
+use holdfast::shop::command::changes::{Changes, Response};
+use holdfast::shop::command::expire_orders::ExpireOrders;
+use holdfast::shop::command::pay_order::PayOrder;
+use holdfast::shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
+use holdfast::shop::command::refund_order::RefundOrder;
+use holdfast::shop::command::restock::{Restock, Restocking};
+use holdfast::shop::command::set_limit::SetLimit;
+use holdfast::shop::command::state::{BalanceSnapshot, NextEntry, OrderSnapshot};
+use holdfast::shop::command::state::{State, StockSnapshot};
+use holdfast::shop::command::top_up::TopUp;
+use holdfast::shop::command::{Command, MAX_AMOUNT, MAX_BALANCE};
+use holdfast::shop::model::{Item, Order, OrderStatus, WantedLine};
+use holdfast::shop::{IdempotencyKey, OrderId, Sku, UserId};
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// The largest stock that the schema allows.
+const MAX_STOCK: i64 = 2 * MAX_AMOUNT;
+
+/// Which amounts a world begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amounts {
+    /// Small: stock, limits and balances run out.
+    Small,
+    /// Zero, one, and the largest ones.
+    Extreme,
+}
+
+/// An order and what was written about it.
+#[derive(Debug, Clone)]
+pub struct PlacedOrder {
+    pub user: UserId,
+    /// As placed.
+    pub order: Order,
+    pub row: OrderSnapshot,
+    /// Each status it had.
+    pub history: Vec<OrderStatus>,
+    /// Units that the ledger took for it, minus those returned.
+    pub units_out: BTreeMap<Sku, i64>,
+    /// Cents that the ledger took for it, minus those returned.
+    pub cents_in: i64,
+}
+
+impl PlacedOrder {
+    pub fn is_open(&self) -> bool {
+        matches!(self.row.status, OrderStatus::Pending | OrderStatus::Paid)
+    }
+
+    fn units(&self) -> (OrderId, Vec<(Sku, i64)>) {
+        (self.order.id, self.order.units())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct World {
+    pub now: OffsetDateTime,
+    pub items: BTreeMap<Sku, StockSnapshot>,
+    pub accounts: BTreeMap<UserId, BalanceSnapshot>,
+    /// In the order in which they were placed.
+    pub orders: Vec<PlacedOrder>,
+    /// Units per item in the beginning, and restocked since.
+    pub units_added: BTreeMap<Sku, i128>,
+    /// Cents in the beginning, and topped up since.
+    pub cents_added: i128,
+    seq: i64,
+    keys: u64,
+    amounts: Amounts,
+}
+
+pub fn pick<'t, T>(dice: &mut StdRng, from: &'t [T]) -> &'t T {
+    &from[dice.random_range(0..from.len())]
+}
+
+impl World {
+    pub fn random(dice: &mut StdRng, amounts: Amounts) -> Self {
+        let mut items = BTreeMap::new();
+        for name in ["cup", "pot", "tea", "tin"] {
+            let (price_cents, stock) = match amounts {
+                Amounts::Small => (dice.random_range(0..500), dice.random_range(0..12)),
+                Amounts::Extreme => (
+                    *pick(dice, &[0, 1, MAX_AMOUNT, i64::MAX / 2, i64::MAX]),
+                    *pick(dice, &[0, 1, MAX_AMOUNT - 1, MAX_AMOUNT, MAX_STOCK]),
+                ),
+            };
+            let limit_per_user = dice.random_bool(0.5).then(|| dice.random_range(1..6));
+            let version = dice.random_range(0..9);
+            let row = StockSnapshot {
+                price_cents,
+                stock,
+                limit_per_user,
+                version,
+                fence: 0,
+                reserved: false,
+            };
+            items.insert(Sku::try_from(name.to_owned()).unwrap(), row);
+        }
+        let accounts = (1..=3).map(|user| {
+            let balance_cents = match amounts {
+                Amounts::Small => dice.random_range(0..3_000),
+                Amounts::Extreme => {
+                    *pick(dice, &[0, 1, MAX_BALANCE - 1, MAX_BALANCE, i64::MAX - 1, i64::MAX])
+                }
+            };
+            let version = dice.random_range(0..9);
+            let row = BalanceSnapshot { balance_cents, version, fence: 0, reserved: false };
+            (UserId(Uuid::from_u128(user)), row)
+        });
+        let accounts: BTreeMap<UserId, BalanceSnapshot> = accounts.collect();
+        let units = items.iter().map(|(sku, row)| (sku.clone(), row.stock.into()));
+        Self {
+            now: OffsetDateTime::UNIX_EPOCH,
+            units_added: units.collect(),
+            cents_added: accounts.values().map(|row| i128::from(row.balance_cents)).sum(),
+            items,
+            accounts,
+            orders: Vec::new(),
+            seq: 0,
+            keys: 0,
+            amounts,
+        }
+    }
+
+    /// The rows that `commands` read, as one statement reads them for a batch.
+    pub fn read<'c>(&self, commands: impl IntoIterator<Item = &'c Box<dyn Command>>) -> State {
+        let mut state = State::at(self.now);
+        for command in commands {
+            let reads = command.reads();
+            for sku in &reads.items {
+                let Some(row) = self.items.get(sku) else { continue };
+                state.items.insert(sku.clone(), *row);
+                if let (Some(_), Some(user)) = (row.limit_per_user, reads.buyer) {
+                    state.purchased.insert((sku.clone(), user), self.purchased(sku, user));
+                }
+            }
+            let account = reads.account.and_then(|user| self.accounts.get_key_value(&user));
+            state.accounts.extend(account.map(|(user, row)| (*user, *row)));
+            let orders =
+                self.orders.iter().filter(|placed| reads.orders.contains(&placed.order.id));
+            state.orders.extend(orders.map(|placed| (placed.order.id, placed.row)));
+            if reads.entry_in.is_some() {
+                let (seq, fence, request_id) = (self.seq + 1, None, Uuid::nil());
+                state.next_entry = Some(NextEntry { seq, fence, request_id });
+            }
+        }
+        state
+    }
+
+    /// Units of an item in a customer's pending and paid orders.
+    pub fn purchased(&self, sku: &Sku, user: UserId) -> i64 {
+        let open = self.orders.iter().filter(|placed| placed.user == user && placed.is_open());
+        let lines = open.flat_map(|placed| &placed.order.lines);
+        lines.filter(|line| line.sku == *sku).map(|line| line.quantity).sum()
+    }
+
+    /// Writes what a command has decided, without a check.
+    pub fn apply(&mut self, changes: &Changes) {
+        if let Some(new) = &changes.order {
+            let Response::Placed(order) = &changes.response else { panic!("{changes:?}") };
+            let row = OrderSnapshot {
+                status: OrderStatus::Pending,
+                expires_at: new.expires_at,
+                paid_at: None,
+                expired: false,
+            };
+            self.orders.push(PlacedOrder {
+                user: new.user,
+                order: order.clone(),
+                row,
+                history: vec![row.status],
+                units_out: BTreeMap::new(),
+                cents_in: 0,
+            });
+        }
+        let expired = matches!(changes.response, Response::Expired(_));
+        for change in &changes.transitions {
+            let placed = self.placed(change.order);
+            assert_eq!(placed.row.status, change.from, "compare-and-set of {}", change.order);
+            placed.row.status = change.to;
+            placed.row.paid_at = change.paid_at.or(placed.row.paid_at);
+            placed.row.expired |= expired;
+            placed.history.push(change.to);
+        }
+        for change in &changes.stock {
+            let row = self.items.get_mut(&change.sku).unwrap();
+            (row.stock, row.version) = (change.before + change.delta, change.version + 1);
+            match change.order {
+                Some(order) => {
+                    let out = &mut self.placed(order).units_out;
+                    *out.entry(change.sku.clone()).or_default() -= change.delta;
+                }
+                None => *self.units_added.get_mut(&change.sku).unwrap() += i128::from(change.delta),
+            }
+            self.seq = change.seq.unwrap_or(self.seq);
+        }
+        if let Some(change) = &changes.balance {
+            let row = self.accounts.get_mut(&change.user).unwrap();
+            (row.balance_cents, row.version) = (change.before + change.delta, change.version + 1);
+            if let Some(order) = change.order {
+                self.placed(order).cents_in -= change.delta;
+            }
+            self.seq = change.seq.unwrap_or(self.seq);
+        }
+        self.cents_added += i128::from(changes.top_up_cents.unwrap_or(0));
+        if let Some((sku, limit)) = &changes.limit {
+            let row = self.items.get_mut(sku).unwrap();
+            (row.limit_per_user, row.version) = (*limit, row.version + 1);
+        }
+    }
+
+    fn placed(&mut self, order: OrderId) -> &mut PlacedOrder {
+        self.orders.iter_mut().find(|placed| placed.order.id == order).unwrap()
+    }
+
+    /// Lets some time pass.
+    pub fn tick(&mut self, dice: &mut StdRng) {
+        self.now += Duration::from_secs(dice.random_range(0..6));
+    }
+
+    /// One command, or several that may be executed together.
+    pub fn batch(&mut self, dice: &mut StdRng) -> Vec<Box<dyn Command>> {
+        let size = dice.random_range(1..6);
+        let user = self.user(dice);
+        let (own, sku) = (self.orders_of(user), self.sku(dice));
+        match dice.random_range(0..10) {
+            0..=2 => (0..size).map(|_| self.place(dice, std::slice::from_ref(&sku))).collect(),
+            3..=4 if !own.is_empty() => (0..size).map(|_| self.pay(dice, user, &own)).collect(),
+            _ => vec![self.command(dice)],
+        }
+    }
+
+    /// A command of any kind.
+    pub fn command(&mut self, dice: &mut StdRng) -> Box<dyn Command> {
+        let (user, sku, key) = (self.user(dice), self.sku(dice), self.key());
+        let own = self.orders_of(user);
+        match dice.random_range(0..13) {
+            0 => {
+                let skus: Vec<Sku> = (0..3).map(|_| self.sku(dice)).collect();
+                self.place(dice, &skus)
+            }
+            1 => self.place(dice, &[sku]),
+            2..=3 if !own.is_empty() => self.pay(dice, user, &own),
+            4..=5 if !own.is_empty() => {
+                Box::new(CancelOrder::new(user, self.as_read(pick(dice, &own), dice), Some(key)))
+            }
+            6..=7 if !own.is_empty() => {
+                Box::new(RefundOrder::new(user, self.as_read(pick(dice, &own), dice), Some(key)))
+            }
+            8 => {
+                let amount = self.amount(dice, 800, MAX_AMOUNT);
+                Box::new(TopUp::new(user, amount, key).unwrap())
+            }
+            9 => {
+                let delta = self.amount(dice, 8, MAX_AMOUNT);
+                let delta = if dice.random_bool(0.5) { delta } else { -delta };
+                let what = Restocking { delta, reason: "restock".to_owned() };
+                Box::new(Restock::new(user, sku, &what, key).unwrap())
+            }
+            10 => {
+                let limit = dice.random_bool(0.7).then(|| dice.random_range(1..6));
+                let (name, price_cents) = (sku.to_string(), 1);
+                let item = Item { sku, name, price_cents, stock: 0, limit_per_user: None };
+                Box::new(SetLimit::new(user, item, limit, Some(key)).unwrap())
+            }
+            _ => self.expire(dice),
+        }
+    }
+
+    fn place(&mut self, dice: &mut StdRng, skus: &[Sku]) -> Box<dyn Command> {
+        let most = if skus.len() == 1 { 4 } else { 2 };
+        let wanted = skus.iter().map(|sku| {
+            let quantity = self.amount(dice, most, MAX_QUANTITY);
+            WantedLine { sku: sku.clone(), quantity }
+        });
+        let wanted: Vec<WantedLine> = wanted.collect();
+        let hold = Duration::from_secs(dice.random_range(0..60));
+        Box::new(PlaceOrder::new(self.user(dice), self.key(), &wanted, hold).unwrap())
+    }
+
+    fn pay(&mut self, dice: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {
+        let order = self.as_read(pick(dice, own), dice);
+        Box::new(PayOrder::new(user, order, self.key()))
+    }
+
+    /// Orders of any status, due or not, perhaps one of them twice.
+    fn expire(&self, dice: &mut StdRng) -> Box<dyn Command> {
+        let some = (0..dice.random_range(0..5)).filter(|_| !self.orders.is_empty());
+        Box::new(ExpireOrders::new(some.map(|_| pick(dice, &self.orders).units()).collect()))
+    }
+
+    /// The order as it is, or as it was when it was placed.
+    fn as_read(&self, placed: &PlacedOrder, dice: &mut StdRng) -> Order {
+        let mut order = placed.order.clone();
+        if dice.random_bool(0.5) {
+            order.status = placed.row.status.name().to_owned();
+            (order.paid_at, order.expired) = (placed.row.paid_at, placed.row.expired);
+        }
+        order
+    }
+
+    fn orders_of(&self, user: UserId) -> Vec<PlacedOrder> {
+        self.orders.iter().filter(|placed| placed.user == user).cloned().collect()
+    }
+
+    fn amount(&self, dice: &mut StdRng, small: i64, largest: i64) -> i64 {
+        match self.amounts {
+            Amounts::Small => dice.random_range(1..=small),
+            Amounts::Extreme => *pick(dice, &[1, 2, largest - 1, largest]),
+        }
+    }
+
+    fn user(&self, dice: &mut StdRng) -> UserId {
+        UserId(Uuid::from_u128(dice.random_range(1..=3)))
+    }
+
+    /// A known item, mostly.
+    fn sku(&self, dice: &mut StdRng) -> Sku {
+        let names = ["cup", "pot", "tea", "tin"];
+        let name = if dice.random_ratio(1, 40) { "unknown" } else { pick(dice, &names) };
+        Sku::try_from(name.to_owned()).unwrap()
+    }
+
+    fn key(&mut self) -> IdempotencyKey {
+        self.keys += 1;
+        IdempotencyKey::try_from(format!("key-{:016}", self.keys)).unwrap()
+    }
+}

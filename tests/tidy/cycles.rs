@@ -1,0 +1,316 @@
+//! No cycles between the files of `src/shop`: the graph of their imports.
+//!
+//! An edge goes from a file to the one that defines what it names, by `use` or by a path in the
+//! code. A name that is re-exported leads to its definition. A re-export by itself is no import, nor
+//! is `use` of a module before something of it is named. Inline test modules are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Imports that close a cycle, each with its reason. This list may only shrink.
+const KNOWN: [(&str, &str, &str); 11] = [
+    ("shop/context", "shop/engine", "`Shop` contains the engine, which is passed a `Shop`"),
+    ("shop/context", "shop/expiry", "`Shop` contains the notifier; `look` is passed a `Shop`"),
+    ("shop/strategy", "shop/strategy/table", "`Strategy::named` searches the table"),
+    ("shop/strategy", "shop/strategy/exclusion", "`Strategy::exclusion`"),
+    ("shop/strategy", "shop/strategy/wrong_key", "`Strategy::lock_keys`"),
+    ("shop/audit", "shop/audit/checks", "runs the checks, which return its `Check`"),
+    ("shop/audit/history", "shop/audit/history/across", HISTORY),
+    ("shop/audit/history", "shop/audit/history/chain", HISTORY),
+    ("shop/audit/history", "shop/audit/history/deeds", HISTORY),
+    ("shop/audit/history", "shop/audit/history/moments", HISTORY),
+    ("shop/audit/history", "shop/audit/history/report", HISTORY),
+];
+const HISTORY: &str = "`check` and the types that its rules read are in one file";
+
+/// A module's path below `src/shop`: `["engine", "queue"]`.
+type Module = Vec<String>;
+
+/// The graph: from each file those that it imports.
+type Graph = BTreeMap<Module, BTreeSet<Module>>;
+
+#[derive(Default)]
+struct File {
+    /// Paths named in the code, as written.
+    paths: Vec<Vec<String>>,
+    /// What `use` brings in: the name here, and the path.
+    uses: BTreeMap<String, Vec<String>>,
+    /// The names that are re-exported.
+    exported: BTreeSet<String>,
+    /// All words outside of `use`.
+    words: BTreeSet<String>,
+}
+
+/// The text without comments, strings and inline tests, as words and signs; `::` is one sign.
+fn tokens(text: &str) -> Vec<String> {
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let chars: Vec<char> = text.chars().collect();
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(&c) = chars.get(at) {
+        let from = at;
+        at += 1;
+        if c == '/' && chars.get(at) == Some(&'/') {
+            at = (at..chars.len()).find(|i| chars[*i] == '\n').unwrap_or(chars.len());
+        } else if c == '"' {
+            let hashes = chars[..from].iter().rev().take_while(|c| **c == '#').count();
+            let raw = chars[..from - hashes].last() == Some(&'r');
+            let ends = |i: &usize| {
+                let slashes = chars[..*i].iter().rev().take_while(|c| **c == '\\').count();
+                let escaped = !raw && slashes % 2 == 1;
+                let closed = chars[*i + 1..].iter().take_while(|c| **c == '#').count() >= hashes;
+                chars[*i] == '"' && !escaped && (closed || !raw)
+            };
+            at = (at..chars.len()).find(ends).map_or(chars.len(), |i| i + 1);
+        } else if c == '\'' && chars.get(from + 2) == Some(&'\'') {
+            at = from + 3;
+        } else if c == '\'' && chars.get(at) == Some(&'\\') {
+            at = (at + 2..chars.len()).find(|i| chars[*i] == '\'').unwrap_or(chars.len()) + 1;
+        } else if c.is_alphanumeric() || c == '_' {
+            at = (at..chars.len())
+                .find(|i| !chars[*i].is_alphanumeric() && chars[*i] != '_')
+                .unwrap_or(chars.len());
+            tokens.push(chars[from..at].iter().collect());
+        } else if c == ':' && chars.get(at) == Some(&':') {
+            at += 1;
+            tokens.push("::".to_owned());
+        } else if !c.is_whitespace() {
+            tokens.push(c.to_string());
+        }
+    }
+    tokens
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// Reads one `use` tree from `tokens`; returns what it brings in.
+fn read_use(tokens: &mut std::slice::Iter<'_, String>, prefix: &[String]) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    let mut path = prefix.to_vec();
+    let mut renamed = None;
+    while let Some(token) = tokens.next() {
+        match token.as_str() {
+            "::" => {}
+            "{" => {
+                all.extend(read_use(tokens, &path));
+                path.clear();
+            }
+            "," | "}" | ";" => {
+                if path.len() > prefix.len() {
+                    // The name comes last, after the path: `a::b as c` is `a b c`.
+                    let last: String = path.last().unwrap().clone();
+                    let name = renamed.take().unwrap_or_else(|| {
+                        if last == "self" { path[path.len() - 2].clone() } else { last.clone() }
+                    });
+                    if last == "self" && path.len() > 1 {
+                        path.pop();
+                    }
+                    path.push(name);
+                    all.push(path);
+                }
+                path = prefix.to_vec();
+                if token != "," {
+                    break;
+                }
+            }
+            "as" => renamed = tokens.next().cloned(),
+            word => path.push(word.to_owned()),
+        }
+    }
+    all
+}
+
+fn read(text: &str) -> File {
+    let tokens = tokens(text);
+    let mut file = File::default();
+    let mut rest = tokens.iter();
+    let mut before: Vec<&str> = Vec::new();
+    while let Some(token) = rest.next() {
+        if token == "use" {
+            let public = before.last() == Some(&"pub") || before.ends_with(&[")"]);
+            for mut path in read_use(&mut rest, &[]) {
+                let name = path.pop().unwrap();
+                if public {
+                    file.exported.insert(name.clone());
+                }
+                file.uses.insert(name, path);
+            }
+            before.clear();
+            continue;
+        }
+        before.push(token);
+        if !is_word(token) {
+            continue;
+        }
+        if before.len() < 2 || before[before.len() - 2] != "mod" {
+            file.words.insert(token.clone());
+        }
+        let mut path = vec![token.clone()];
+        let mut ahead = rest.clone();
+        while ahead.next().is_some_and(|next| next == "::")
+            && let Some(next) = ahead.next().filter(|next| is_word(next))
+        {
+            path.push(next.clone());
+            rest = ahead.clone();
+        }
+        if path.len() > 1 {
+            file.paths.push(path);
+        }
+    }
+    file
+}
+
+struct Tree(BTreeMap<Module, File>);
+
+impl Tree {
+    /// The path as written in `here`, from the top of `src/shop`; `None` if it leads elsewhere.
+    fn absolute(&self, here: &Module, path: &[String]) -> Option<Vec<String>> {
+        let (head, rest) = path.split_first()?;
+        let mut from = match head.as_str() {
+            "crate" => {
+                let rest = rest.split_first().filter(|(first, _)| *first == "shop")?.1;
+                return Some(rest.to_vec());
+            }
+            "self" => here.clone(),
+            "super" => {
+                // Above the top: another part of the crate.
+                let (_, above) = here.split_last()?;
+                if rest.first().is_some_and(|next| next == "super") {
+                    return self.absolute(&above.to_vec(), rest);
+                }
+                above.to_vec()
+            }
+            _ => {
+                let mut child = here.clone();
+                child.push(head.clone());
+                self.0.contains_key(&child).then_some(child)?
+            }
+        };
+        from.extend_from_slice(rest);
+        Some(from)
+    }
+
+    /// The file that defines what an absolute path names; `None` if that is a module.
+    fn defined_in(&self, path: &[String]) -> Option<Module> {
+        let depth = (0..=path.len()).rev().find(|depth| self.0.contains_key(&path[..*depth]))?;
+        let (module, item) = (path[..depth].to_vec(), path.get(depth)?);
+        let file = &self.0[&module];
+        if let Some(target) = file.uses.get(item).filter(|_| file.exported.contains(item)) {
+            let mut target = self.absolute(&module, target)?;
+            target.extend_from_slice(&path[depth + 1..]);
+            return self.defined_in(&target);
+        }
+        Some(module)
+    }
+
+    fn imports(&self, here: &Module, file: &File) -> BTreeSet<Module> {
+        let mut found = BTreeSet::new();
+        for (name, path) in &file.uses {
+            if file.exported.contains(name) && !file.words.contains(name) {
+                continue;
+            }
+            found.extend(self.absolute(here, path).and_then(|path| self.defined_in(&path)));
+        }
+        for path in &file.paths {
+            let path = match file.uses.get(&path[0]) {
+                Some(used) => [used, &path[1..]].concat(),
+                None => path.clone(),
+            };
+            found.extend(self.absolute(here, &path).and_then(|path| self.defined_in(&path)));
+        }
+        found.remove(here);
+        found
+    }
+}
+
+/// The files that can be reached from `from`, by at least one import.
+fn reachable(graph: &Graph, from: &Module) -> BTreeSet<Module> {
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(module) = next.pop() {
+        for import in graph.get(module).into_iter().flatten() {
+            if seen.insert(import.clone()) {
+                next.push(import);
+            }
+        }
+    }
+    seen
+}
+
+fn graph(files: impl IntoIterator<Item = (Module, String)>) -> Graph {
+    let tree = Tree(files.into_iter().map(|(module, text)| (module, read(&text))).collect());
+    tree.0.iter().map(|(module, file)| (module.clone(), tree.imports(module, file))).collect()
+}
+
+/// The imports that are part of a cycle.
+fn in_cycles(graph: &Graph) -> Vec<String> {
+    let mut found = Vec::new();
+    for (from, imports) in graph {
+        for to in imports.iter().filter(|to| reachable(graph, to).contains(from)) {
+            found.push(format!("{} -> {}", name(from), name(to)));
+        }
+    }
+    found
+}
+
+fn name(module: &Module) -> String {
+    format!("shop/{}", module.join("/"))
+}
+
+fn module(name: &str) -> Module {
+    name.split('/').skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn files_of_the_shop_import_without_cycles() {
+    let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/shop");
+    let files = super::sources().into_iter().filter(|(_, path, _)| path.starts_with(&shop));
+    let mut graph = graph(files.map(|(_, path, text)| {
+        let inside = path.strip_prefix(&shop).unwrap().with_extension("");
+        let mut module: Module =
+            inside.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        if module.last().is_some_and(|last| last == "mod") {
+            module.pop();
+        }
+        (module, text)
+    }));
+    assert!(graph.len() > 30, "the files of the shop were not found");
+    let imports: usize = graph.values().map(BTreeSet::len).sum();
+    assert!(imports > 100, "only {imports} imports were found");
+    let whole = graph.clone();
+    for (from, to, _) in KNOWN {
+        let known = graph.get_mut(&module(from)).is_some_and(|all| all.remove(&module(to)));
+        assert!(known, "{from} does not import {to}: take it from the list");
+    }
+    let cycles = in_cycles(&graph);
+    assert!(cycles.is_empty(), "cycles in src/shop:\n{}", cycles.join("\n"));
+    for (from, to, _) in KNOWN {
+        let closes = reachable(&whole, &module(to)).contains(&module(from));
+        assert!(closes, "{from} -> {to} closes no cycle any more: take it from the list");
+    }
+}
+
+#[test]
+fn graph_follows_re_exports_and_aliases() {
+    let text = |text: &str| text.to_owned();
+    let graph = graph([
+        (vec![], text("pub mod a;\npub use a::One;\npub const TWO: u8 = 2;")),
+        (
+            vec![text("a")],
+            text("pub struct One; // use super::b::Three;\nconst S: &str = \"super::b::X\";"),
+        ),
+        (vec![text("b")], text("use super::{One, a as other};\nfn f() { let _ = other::g(); }")),
+        (vec![text("c")], text("fn f() -> u8 { crate::shop::TWO + super::super::db::X }")),
+        (vec![text("d")], text("use super::b;")),
+        (vec![text("e")], text("pub use super::a::One;\nfn f(_: One) {}")),
+    ]);
+    let imports = |of: &str| graph[&vec![text(of)]].iter().map(name).collect::<Vec<_>>();
+    assert!(graph[&vec![]].is_empty(), "a re-export is no import");
+    assert!(imports("a").is_empty());
+    assert_eq!(imports("b"), ["shop/a"]);
+    assert_eq!(imports("c"), ["shop/"]);
+    assert!(imports("d").is_empty());
+    assert_eq!(imports("e"), ["shop/a"]);
+}
