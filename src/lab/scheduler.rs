@@ -1,8 +1,8 @@
 //! You are the scheduler: two or three real orders for the same last units, each held at every
 //! point of its way until the visitor lets it go on.
 //!
-//! The orders are the shop's own, with its locks and transactions, and longer timeouts. They live in
-//! the process that began them, and end after [`SESSION`]; what they held is released then.
+//! The orders are the shop's own, with its locks and transactions, and longer timeouts. They live
+//! in the process that began them, and end after [`SESSION`]; what they held is released then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
