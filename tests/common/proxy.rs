@@ -56,7 +56,8 @@ impl Proxy {
     }
 
     /// The answer to the statement that is executed next is not delivered: its connection ends
-    /// instead. It has been executed by then. (Answers to what was asked before may still be on their way.)
+    /// instead. It has been executed by then. (Answers to what was asked before may still be on
+    /// their way.)
     pub fn swallow_next_answer(&self) {
         self.switches.armed.store(true, Ordering::SeqCst);
     }

@@ -1,8 +1,8 @@
 //! No cycles between the files of `src/shop`: the graph of their imports.
 //!
 //! An edge goes from a file to the one that defines what it names, by `use` or by a path in the
-//! code. A name that is re-exported leads to its definition. A re-export by itself is no import, nor
-//! is `use` of a module before something of it is named. Inline test modules are left out.
+//! code. A name that is re-exported leads to its definition. A re-export by itself is no import,
+//! nor is `use` of a module before something of it is named. Inline test modules are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

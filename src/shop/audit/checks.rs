@@ -3,8 +3,8 @@
 //! A check is a query for culprits: it holds when the query finds none. Each stands for a way the
 //! books could be forged, and `tests/it/audit.rs` forges them all.
 //!
-//! A ledger is ordered by `(sku, version, seq)`, or `(user_id, version, seq)`. `seq` alone is not an
-//! order: a statement may take its number before another one that commits first. It only orders
+//! A ledger is ordered by `(sku, version, seq)`, or `(user_id, version, seq)`. `seq` alone is not
+//! an order: a statement may take its number before another one that commits first. It only orders
 //! entries of the same version (forks). The opening entry has version 0.
 
 use sqlx::{PgConnection, Row as _};

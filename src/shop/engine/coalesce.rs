@@ -1,9 +1,10 @@
 //! Answers many questions that come at the same time with one call.
 //!
 //! Guarantees: of one key, one call runs at a time; questions that come during it are in the next
-//! one, so every answer was true at a moment of its request. A call answers [`MAX_PER_CALL`], in the
-//! order in which they came; no more than [`MAX_WAITING`] wait behind it. A call that fails fails
-//! for all of its questions; one that panics, for all that wait, and the next question starts anew.
+//! one, so every answer was true at a moment of its request. A call answers [`MAX_PER_CALL`], in
+//! the order in which they came; no more than [`MAX_WAITING`] wait behind it. A call that fails
+//! fails for all of its questions; one that panics, for all that wait, and the next question starts
+//! anew.
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -217,8 +217,8 @@ impl BatchLeader {
         (may_go_on || !wanted) && held.since.elapsed() < MAX_HOLD
     }
 
-    /// Asks for the lock again and releases it, in this order, so that both are one call. In a crowd
-    /// the next turn is asked for although the queue may be empty.
+    /// Asks for the lock again and releases it, in this order, so that both are one call. In a
+    /// crowd the next turn is asked for although the queue may be empty.
     ///
     /// Responses come afterwards: others wait for the lock, and waking so many clients would delay
     /// them.

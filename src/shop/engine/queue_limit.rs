@@ -2,8 +2,8 @@
 //!
 //! A queue that admits all executes none in time once more commands come than are executed: each
 //! waits behind all before it, until its client has gone. So a queue admits only what it executes
-//! within [`MAX_WAIT`], by the pace of its last batches; the rest are rejected at once. A batch that
-//! stands still (a holder in another process that is paused) counts when it is over.
+//! within [`MAX_WAIT`], by the pace of its last batches; the rest are rejected at once. A batch
+//! that stands still (a holder in another process that is paused) counts when it is over.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! Looks up stored responses before a command is rejected: a client that has lost a response gets it
-//! although there is no room for the command.
+//! Looks up stored responses before a command is rejected: a client that has lost a response gets
+//! it although there is no room for the command.
 //!
 //! When there is no room many commands are rejected at once, and a look-up for each would cost
-//! Postgres more than what it executes. So one look-up at a time, on one connection, serves all that
-//! came meanwhile ([`super::coalesce`]).
+//! Postgres more than what it executes. So one look-up at a time, on one connection, serves all
+//! that came meanwhile ([`super::coalesce`]).
 //!
 //! Best effort: behind [`super::coalesce::MAX_WAITING`] others, after the caller's time limit, or
 //! while Postgres is unavailable, a command is rejected without it. `overloaded` and

@@ -1,9 +1,10 @@
 //! Resolves an unknown outcome: a write was sent, and its result did not arrive.
 //!
-//! To look its keys up is not enough: bytes still in flight may reach Postgres later, and commit. So
-//! the guard is invalidated first: the version of one row that the write demanded is raised. That
-//! waits for a write that is running, and one that arrives later matches nothing. A transaction has
-//! locked that row, so it has ended by then. Only then the keys are looked up, in a new statement.
+//! To look its keys up is not enough: bytes still in flight may reach Postgres later, and commit.
+//! So the guard is invalidated first: the version of one row that the write demanded is raised.
+//! That waits for a write that is running, and one that arrives later matches nothing. A
+//! transaction has locked that row, so it has ended by then. Only then the keys are looked up, in a
+//! new statement.
 //! `tests/model/writes.rs` walks through all orders of these events.
 
 use std::time::Duration;

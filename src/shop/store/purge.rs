@@ -1,10 +1,10 @@
-//! Purging key records after [`KEPT_HOURS`]: those of orders lose their response and stay, all others
-//! are deleted.
+//! Purging key records after [`KEPT_HOURS`]: those of orders lose their response and stay, all
+//! others are deleted.
 //!
-//! The records of orders stay forever, so no statement here may search all of the table. Each gets a
-//! range of the table's blocks and reads those by a TID range scan: what it costs is known
-//! beforehand, and it needs no index that every order would pay for. An index on the age would break
-//! that bound: the planner might prefer it.
+//! The records of orders stay forever, so no statement here may search all of the table. Each gets
+//! a range of the table's blocks and reads those by a TID range scan: what it costs is known
+//! beforehand, and it needs no index that every order would pay for. An index on the age would
+//! break that bound: the planner might prefer it.
 
 use std::ops::Range;
 

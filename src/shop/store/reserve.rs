@@ -1,5 +1,5 @@
-//! The conditional update of `atomic`: changes a value where enough is there, and returns the row as
-//! it was. Made before the decision, and undone with its transaction if the command is rejected.
+//! The conditional update of `atomic`: changes a value where enough is there, and returns the row
+//! as it was. Made before the decision, and undone with its transaction if the command is rejected.
 
 use sqlx::PgConnection;
 

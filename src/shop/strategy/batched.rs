@@ -6,8 +6,8 @@
 //! before it, and each has a ledger entry and a version of its own, as if it had come alone.
 //!
 //! # Breaks when
-//! It does not. A replica that is paused in the middle of a batch holds no row: others sell the item
-//! again when its lease ends, and its late write matches nothing.
+//! It does not. A replica that is paused in the middle of a batch holds no row: others sell the
+//! item again when its lease ends, and its late write matches nothing.
 //!
 //! # Seen in the wild
 //! Flat combining (Hendler, Incze, Shavit, Tzafrir, SPAA 2010); the grouped hot-row updates of
