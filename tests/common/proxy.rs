@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// A proxy to one socket.
 pub struct Proxy {
@@ -23,6 +23,11 @@ struct Switches {
     armed: AtomicBool,
     /// It has been asked; the next answer is it.
     swallow: AtomicBool,
+    /// The statement that is executed next shall be held.
+    hold: AtomicBool,
+    /// What was held is delivered now.
+    deliver: Notify,
+    delivered: Notify,
 }
 
 impl Proxy {
@@ -61,6 +66,18 @@ impl Proxy {
     pub fn swallow_next_answer(&self) {
         self.switches.armed.store(true, Ordering::SeqCst);
     }
+
+    /// The statement that is executed next is not delivered before [`Self::deliver`].
+    pub fn hold_next_statement(&self) {
+        self.switches.hold.store(true, Ordering::SeqCst);
+    }
+
+    /// Delivers the statement that was held, and waits until the server has answered it. Its client
+    /// may have gone.
+    pub async fn deliver(&self) {
+        self.switches.deliver.notify_one();
+        self.switches.delivered.notified().await;
+    }
 }
 
 async fn carry(
@@ -73,9 +90,14 @@ async fn carry(
     let Ok(server) = UnixStream::connect(socket).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
+    let (delivering, answered) = (AtomicBool::new(false), Notify::new());
     let answers = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
+            if delivering.swap(false, Ordering::SeqCst) {
+                switches.delivered.notify_one();
+                answered.notify_one();
+            }
             if switches.swallow.swap(false, Ordering::SeqCst)
                 || to_client.write_all(&buffer[..length]).await.is_err()
             {
@@ -90,8 +112,16 @@ async fn carry(
             if buffer[0] == b'B' && switches.armed.swap(false, Ordering::SeqCst) {
                 switches.swallow.store(true, Ordering::SeqCst);
             }
+            let held = buffer[0] == b'B' && switches.hold.swap(false, Ordering::SeqCst);
+            if held {
+                switches.deliver.notified().await;
+                delivering.store(true, Ordering::SeqCst);
+            }
             if to_server.write_all(&buffer[..length]).await.is_err() {
                 return;
+            }
+            if held {
+                answered.notified().await;
             }
         }
     };

@@ -118,6 +118,33 @@ async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answere
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_arrives_after_it_was_resolved_changes_nothing() {
+    let postgres = postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    for strategy in ["batched", "fenced"] {
+        let sku = shop.shop_item(25, 100).await;
+        let key = fresh_key();
+        let order = || keyed(&shop, &alice, 0, &key, &sku, 1).header("Holdfast-Lock", strategy);
+        let orders = shop.number("select count(*) from orders").await;
+        let sent = send(order().header("Holdfast-Pause", "commit:1000"));
+        shop.until_read().await;
+        postgres.hold_next_statement();
+        let (status, kind, body) = told(answer(sent).await).await;
+        assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
+        // The response says that nothing was done, and this must stay true.
+        postgres.deliver().await;
+        assert_eq!(shop.number("select count(*) from orders").await, orders, "{strategy}");
+        let again = order().send().await.unwrap();
+        assert!(!is_replayed(&again), "{strategy}");
+        assert_eq!(again.status(), StatusCode::CREATED, "{strategy}");
+        assert_eq!(shop.number("select count(*) from orders").await, orders + 1, "{strategy}");
+    }
+    shop.until_nothing_is_locked(0).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
