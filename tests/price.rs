@@ -1,4 +1,4 @@
-//! What `batched` costs: how often Redis is asked and Postgres commits per order, and what it costs
+//! What `batched` costs: how often Redis is asked and Postgres writes per order, and what it costs
 //! to say that something is sold out.
 //!
 //! A program of its own, because it counts: beside other tests fewer buyers come back in time for
@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 64;
 const ORDERS: usize = 50 * CONNECTIONS;
 /// How many loads may be needed to show it.
 const LOADS: usize = 10;
-/// How many times per order Redis may be read from, and Postgres may commit.
+/// How many times per order Redis may be read from, and a transaction of Postgres may write.
 const MOST: f64 = 0.1;
 
 /// What a shop has used up so far.
@@ -46,7 +46,7 @@ struct Used {
     at: Instant,
     /// Times that Redis found something to read.
     reads: f64,
-    commits: f64,
+    writes: f64,
     /// Rows that were written, be it for nothing.
     rows: f64,
     /// Calls by command, in scripts too.
@@ -69,8 +69,10 @@ impl Used {
             living == 0
         })
         .await;
-        let (commits, rows): (i64, i64) = sqlx::query_as(
-            "select xact_commit, tup_inserted + tup_updated + tup_deleted
+        let (writes, rows): (i64, i64) = sqlx::query_as(
+            // Each transaction that writes has taken one number; this program runs alone.
+            "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+                    tup_inserted + tup_updated + tup_deleted
                from pg_stat_database where datname = $1",
         )
         .bind(&shop.database)
@@ -84,7 +86,7 @@ impl Used {
         Self {
             at: Instant::now(),
             reads,
-            commits: commits as f64,
+            writes: writes as f64,
             rows: rows as f64,
             calls: calls(redis),
         }
@@ -105,7 +107,7 @@ fn calls(redis: &str) -> BTreeMap<String, f64> {
 #[derive(Debug)]
 struct Price {
     reads: f64,
-    commits: f64,
+    writes: f64,
 }
 
 impl Price {
@@ -116,7 +118,7 @@ impl Price {
             let for_nothing = share * (what(idle[1]) - what(idle[0]));
             (what(after) - what(before) - for_nothing) / ORDERS as f64
         };
-        let price = Self { reads: each(|used| used.reads), commits: each(|used| used.commits) };
+        let price = Self { reads: each(|used| used.reads), writes: each(|used| used.writes) };
         let per_second = ORDERS as f64 / (after.at - before.at).as_secs_f64();
         println!("{price:.4?} per order, {per_second:.0} orders a second; calls per order:");
         for (name, calls) in &after.calls {
@@ -141,7 +143,7 @@ const ALL_ELSE: [(&str, &str); 3] = [
 /// machine too, so several loads have their chance. How often Redis is asked per batch does not
 /// depend on that.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
+async fn an_order_costs_a_tenth_of_a_read_and_of_a_write_at_most() {
     let (shop, redis) = Shop::with_its_own_redis_and(&ALL_ELSE).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
@@ -176,8 +178,8 @@ async fn an_order_costs_a_tenth_of_a_read_of_redis_and_of_a_commit_at_most() {
         loads += 1;
         let after = Used::by(&shop, &redis.url).await;
         let price = Price::between(still, &before, &after);
-        assert!(price.commits <= MOST, "{price:?}: more than {MOST}");
-        assert!(price.reads < 4.0 * price.commits, "{price:?}: more than a few reads per batch");
+        assert!(price.writes <= MOST, "{price:?}: more than {MOST}");
+        assert!(price.reads < 4.0 * price.writes, "{price:?}: more than a few reads per batch");
         if price.reads <= MOST {
             break;
         }

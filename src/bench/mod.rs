@@ -171,13 +171,6 @@ async fn measure(
             rounds.entry(*run).or_default().push(round);
         }
     }
-    let commits = match (options.goals, pools.get(HERO)) {
-        (true, Some(pool)) => {
-            eprintln!("counting Postgres' commits (about {} s of waiting) …", stand::COUNTING_S);
-            Some(stand.commits_per_order(HERO, *pool, length, options.connections).await?)
-        }
-        _ => None,
-    };
     let method = Method {
         rounds: options.rounds,
         seconds: options.seconds,
@@ -186,7 +179,7 @@ async fn measure(
         replicas: stand::REPLICAS,
         pool_sizes: options.pool_sizes.clone(),
     };
-    Ok(Results::new(machine, method, skipped, &pools, &rounds, commits))
+    Ok(Results::new(machine, method, skipped, &pools, &rounds))
 }
 
 /// With how many connections to Postgres it is fastest.

@@ -30,8 +30,6 @@ pub(super) struct Results {
     pub(super) runs: Vec<Measured>,
     #[serde(skip)]
     rounds: BTreeMap<Run, Vec<Round>>,
-    #[serde(skip)]
-    commits: Option<f64>,
 }
 
 /// How it was measured.
@@ -105,7 +103,6 @@ impl Results {
         skipped: BTreeMap<&'static str, String>,
         pools: &BTreeMap<&'static str, u32>,
         rounds: &BTreeMap<Run, Vec<Round>>,
-        commits: Option<f64>,
     ) -> Self {
         let hot = |strategy| Run { strategy, task: Task::Hot(method.connections) };
         let measure = rounds.get(&hot(MEASURE)).map(Vec::as_slice);
@@ -124,7 +121,6 @@ impl Results {
             lock: None,
             runs: rounds.iter().map(|(run, rounds)| Measured::new(*run, rounds)).collect(),
             rounds: rounds.clone(),
-            commits,
             machine,
             method,
         }
@@ -150,10 +146,6 @@ impl Results {
                 None => format!("{name} was not run"),
             }),
         }
-    }
-
-    pub(super) fn commits(&self) -> Option<f64> {
-        self.commits
     }
 }
 

@@ -96,11 +96,33 @@ pub(super) fn programme(strategies: &[&'static str], clients: usize) -> Vec<Run>
         }
         if strategy == HERO {
             all.extend([Task::Hot(CROWD), Task::SoldOut(clients)].map(|task| run(strategy, task)));
+            all.push(run(ANY, Task::Noop(CROWD)));
         }
     }
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|run| seen.insert(*run));
     all
+}
+
+/// What is counted at the servers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    /// Reads from clients' sockets that Redis processed.
+    pub(super) redis_reads: f64,
+    /// Transactions of Postgres that wrote.
+    pub(super) writes: f64,
+}
+
+impl Used {
+    /// What is more than before.
+    pub(super) fn since(self, before: Used) -> Used {
+        let redis_reads = (self.redis_reads - before.redis_reads).max(0.0);
+        Used { redis_reads, writes: (self.writes - before.writes).max(0.0) }
+    }
+
+    pub(super) fn per(self, of: f64) -> Used {
+        Used { redis_reads: self.redis_reads / of, writes: self.writes / of }
+    }
 }
 
 /// What came of a run.
@@ -118,6 +140,8 @@ pub(super) struct Round {
     pub(super) jain_replicas: f64,
     /// Reads from clients' sockets that Redis processed, per wanted answer.
     pub(super) redis_reads: f64,
+    /// Transactions of Postgres that wrote, per wanted answer.
+    pub(super) writes: f64,
     /// Answers that were not wanted, by status.
     pub(super) refused: BTreeMap<u16, u64>,
     /// Connections that broke.
@@ -150,9 +174,10 @@ impl Verdict {
 }
 
 impl Round {
-    pub(super) fn new(report: &Report, task: Task, redis_reads: f64, audit: Verdict) -> Self {
+    pub(super) fn new(report: &Report, task: Task, used: Used, audit: Verdict) -> Self {
         let wanted = task.wanted();
         let refused = report.statuses.iter().filter(|(status, _)| !wanted(**status));
+        let used = used.per(report.wanted_in_all.max(1) as f64);
         Self {
             per_second: report.per_second(),
             p50_ms: report.latency_ms(0.5),
@@ -160,7 +185,8 @@ impl Round {
             answers: report.wanted_in_all,
             jain_clients: jain(&report.by_client),
             jain_replicas: jain(&report.by_target),
-            redis_reads: redis_reads / report.wanted_in_all.max(1) as f64,
+            redis_reads: used.redis_reads,
+            writes: used.writes,
             refused: refused.map(|(status, count)| (*status, *count)).collect(),
             lost: report.lost,
             audit,

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
 use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
-use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Verdict};
+use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Used, Verdict};
 use super::{MEASURE, log_files};
 use crate::db::{self, Pool};
 use crate::embedded::OwnShop;
@@ -23,10 +23,6 @@ use crate::shop::{Sku, audit, users};
 
 /// How many replicas serve one run.
 pub(super) const REPLICAS: usize = 2;
-/// Postgres' sessions tell their counters at most this late.
-const FLUSH: Duration = Duration::from_secs(11);
-/// How long counting commits takes besides the run: three times the above.
-pub(super) const COUNTING_S: u64 = 33;
 /// How long Redis is watched doing nothing.
 const IDLE: Duration = Duration::from_secs(1);
 /// Each waits for a lock as long as Postgres lets it.
@@ -50,8 +46,8 @@ pub(super) struct Stand {
     pool: Pool,
     redis: Vec<MultiplexedConnection>,
     unpaid: DelayQueue,
-    /// What Redis reads per second while nothing happens.
-    idle_reads: f64,
+    /// What is used per second while nothing happens.
+    idle: Used,
     replicas: Vec<SocketAddr>,
     pool_sizes: Vec<u32>,
     /// The tokens of users who have signed in.
@@ -82,13 +78,12 @@ impl Stand {
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
         let (redis, crowd) = (redis, tokens);
-        let idle_reads = 0.0;
-        let mut stand =
-            Self { pool, redis, unpaid, idle_reads, replicas, pool_sizes, crowd, admin };
+        let idle = Used::default();
+        let mut stand = Self { pool, redis, unpaid, idle, replicas, pool_sizes, crowd, admin };
         stand.empty().await?;
-        let before = stand.redis_reads().await?;
+        let before = stand.used().await?;
         sleep(IDLE).await;
-        stand.idle_reads = (stand.redis_reads().await? - before) / IDLE.as_secs_f64();
+        stand.idle = stand.used().await?.since(before).per(IDLE.as_secs_f64());
         Ok(stand)
     }
 
@@ -126,42 +121,16 @@ impl Stand {
     ) -> anyhow::Result<Round> {
         self.empty().await?;
         let (plan, skus) = self.plan(run, pool_size, length).await?;
-        let (report, redis_reads) = self.let_loose(plan).await?;
+        let (report, used) = self.let_loose(plan).await?;
         let verdict = self.audit(&skus).await?;
-        Ok(Round::new(&report, run.task, redis_reads, verdict))
+        Ok(Round::new(&report, run.task, used, verdict))
     }
 
-    /// How many commits Postgres counts per order of one hot item, less what it counts anyway.
-    pub(super) async fn commits_per_order(
-        &mut self,
-        strategy: &'static str,
-        pool_size: u32,
-        length: Duration,
-        clients: usize,
-    ) -> anyhow::Result<f64> {
-        self.empty().await?;
-        let run = Run { strategy, task: Task::Hot(clients) };
-        let (plan, skus) = self.plan(run, pool_size, length).await?;
-        sleep(FLUSH).await;
-        let (first, since) = (self.commits().await?, Instant::now());
-        sleep(FLUSH).await;
-        let before = self.commits().await?;
-        let idle = (before - first) / since.elapsed().as_secs_f64();
-        let since = Instant::now();
-        let (report, _) = self.let_loose(plan).await?;
-        sleep(FLUSH).await;
-        let commits = self.commits().await? - before - idle * since.elapsed().as_secs_f64();
-        let verdict = self.audit(&skus).await?;
-        ensure!(verdict.ok, "{run}: not sound: {verdict:?}");
-        Ok(commits.max(0.0) / report.wanted_in_all.max(1) as f64)
-    }
-
-    async fn let_loose(&mut self, plan: Plan) -> anyhow::Result<(Report, f64)> {
-        let (before, since) = (self.redis_reads().await?, Instant::now());
+    async fn let_loose(&mut self, plan: Plan) -> anyhow::Result<(Report, Used)> {
+        let (before, since) = (self.used().await?, Instant::now());
         let report = load::run(plan).await?;
-        let idle = self.idle_reads * since.elapsed().as_secs_f64();
-        let reads = self.redis_reads().await? - before - idle;
-        Ok((report, reads.max(0.0)))
+        let idle = self.idle.per(1.0 / since.elapsed().as_secs_f64());
+        Ok((report, self.used().await?.since(before).since(idle)))
     }
 
     /// What each client will do, and the items it is about.
@@ -311,14 +280,12 @@ impl Stand {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    /// Transactions that Postgres has committed in this database so far.
-    async fn commits(&self) -> anyhow::Result<f64> {
-        let commits: i64 = sqlx::query_scalar(
-            "select xact_commit from pg_stat_database where datname = current_database()",
-        )
-        .fetch_one(&mut *self.connection().await?)
-        .await?;
-        Ok(commits as f64)
+    /// What was used so far.
+    async fn used(&mut self) -> anyhow::Result<Used> {
+        // Each transaction that writes has taken one number.
+        let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+        let next: i64 = sqlx::query_scalar(next).fetch_one(&mut *self.connection().await?).await?;
+        Ok(Used { redis_reads: self.redis_reads().await?, writes: next as f64 })
     }
 
     /// Reads from clients' sockets that all Redis have processed so far.
