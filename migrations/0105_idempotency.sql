@@ -17,6 +17,10 @@ create domain idempotency_key as text collate "C"
     constraint idempotency_key_length check (length(value) between 16 and 255);
 
 create table idempotency (
+    -- The first 16 bytes of the SHA-256 of user, method, path and key, with a space between them.
+    -- An index on the four columns is five times as large; inserting into it cost an order 3 to
+    -- 6 µs more of 50, and a look-up half as much again.
+    id          uuid             constraint idempotency_pkey primary key,
     user_id     uuid             not null,
     method      text collate "C" not null,
     path        text collate "C" not null,
@@ -28,7 +32,5 @@ create table idempotency (
     body        bytea,
     created_at  timestamptz      not null default now(),
     -- The order that the key placed; null for all other commands.
-    order_id    uuid,
-    -- The key comes before path and method, which rarely differ: one comparison per index level.
-    constraint idempotency_pkey primary key (user_id, key, path, method)
+    order_id    uuid
 );

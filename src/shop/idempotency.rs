@@ -7,6 +7,7 @@
 //! The response is kept for [`KEPT_HOURS`]. Of an order the key and the order's id are kept
 //! forever; the key records of other commands are purged after that time.
 
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::{IdempotencyKey, UserId};
@@ -22,6 +23,8 @@ pub const TOP_UPS_PATH: &str = "/api/me/top-ups";
 /// The idempotency key of one command, with its scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRequest {
+    /// The record's id: the first 16 bytes of the SHA-256 of user, method, path and key.
+    pub id: Uuid,
     /// The caller.
     pub user: UserId,
     /// The HTTP method.
@@ -37,6 +40,13 @@ pub struct IdempotencyRequest {
     pub minted: bool,
 }
 
+/// Computes the id of a key's record, as the audit does in SQL.
+pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &IdempotencyKey) -> Uuid {
+    let text = format!("{} {method} {path} {}", user.0, key.as_str());
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    Uuid::from_slice(&digest[..16]).unwrap_or_default()
+}
+
 impl IdempotencyRequest {
     /// A POST with the client's key, or with a fresh one when the client sent none.
     #[must_use]
@@ -46,9 +56,22 @@ impl IdempotencyRequest {
         key: Option<IdempotencyKey>,
         fingerprint: [u8; 32],
     ) -> Self {
+        Self::new(user, "POST", path.into(), key, fingerprint)
+    }
+
+    /// A request of any method, otherwise as [`Self::post`].
+    #[must_use]
+    pub fn new(
+        user: UserId,
+        method: &'static str,
+        path: String,
+        key: Option<IdempotencyKey>,
+        fingerprint: [u8; 32],
+    ) -> Self {
         let minted = key.is_none();
         let key = key.unwrap_or_else(IdempotencyKey::mint);
-        Self { user, method: "POST", path: path.into(), key, fingerprint, minted }
+        let id = record_id(user, method, &path, &key);
+        Self { id, user, method, path, key, fingerprint, minted }
     }
 
     /// A command of the shop itself, which no client asked for.

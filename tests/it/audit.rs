@@ -42,7 +42,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 37] = [
+const FORGERIES: [Forgery; 38] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -247,6 +247,12 @@ const FORGERIES: [Forgery; 37] = [
     Forgery {
         what: "an answer that is no text at all",
         sql: "update idempotency set body = '\\xff' where path = '/api/orders'",
+        caught_by: &["answers"],
+    },
+    Forgery {
+        what: "a key could be used a second time",
+        sql: "update idempotency set id = gen_random_uuid()
+               where key = (select min(key) from idempotency)",
         caught_by: &["answers"],
     },
     Forgery {

@@ -15,8 +15,9 @@ use crate::jobs::{DUE, job, offer, replica};
 
 /// Rows of every kind, old and young.
 const OLD_AND_YOUNG: [&str; 4] = [
-    "insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
-     select gen_random_uuid(), 'POST', path, 'a-key-of-16-letters-' || n, '', 201, 'x',
+    "insert into idempotency
+         (id, user_id, method, path, key, fingerprint, status, body, created_at)
+     select gen_random_uuid(), gen_random_uuid(), 'POST', path, 'a-key-of-16-letters-' || n, '', 201, 'x',
             now() - age
        from generate_series(1, 1200) n,
             unnest(array['/api/orders', '/api/me/top-ups', '/api/orders/1/pay']) path,
@@ -39,8 +40,9 @@ const OLD_AND_YOUNG: [&str; 4] = [
 
 /// Key records of orders that were placed more than a day ago, with or without their responses.
 const OLD_ORDERS: &str = "
-    insert into idempotency (user_id, method, path, key, fingerprint, status, body, created_at)
-    select gen_random_uuid(), 'POST', '/api/orders',
+    insert into idempotency
+        (id, user_id, method, path, key, fingerprint, status, body, created_at)
+    select gen_random_uuid(), gen_random_uuid(), 'POST', '/api/orders',
            gen_random_uuid(), sha256(''), status, body, now() - interval '30 hours'
       from generate_series(1, $1) n,
            (values (201::smallint, 'x'::bytea), (null, null)) as answer (status, body)

@@ -8,21 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Imports that close a cycle, each with its reason. This list may only shrink.
-const KNOWN: [(&str, &str, &str); 11] = [
+const KNOWN: [(&str, &str, &str); 5] = [
     ("shop/context", "shop/engine", "`Shop` contains the engine, which is passed a `Shop`"),
     ("shop/context", "shop/expiry", "`Shop` contains the notifier; `look` is passed a `Shop`"),
     ("shop/strategy", "shop/strategy/table", "`Strategy::named` searches the table"),
     ("shop/strategy", "shop/strategy/exclusion", "`Strategy::exclusion`"),
     ("shop/strategy", "shop/strategy/wrong_key", "`Strategy::lock_keys`"),
-    ("shop/audit", "shop/audit/checks", "runs the checks, which return its `Check`"),
-    ("shop/audit/history", "shop/audit/history/across", HISTORY),
-    ("shop/audit/history", "shop/audit/history/chain", HISTORY),
-    ("shop/audit/history", "shop/audit/history/deeds", HISTORY),
-    ("shop/audit/history", "shop/audit/history/moments", HISTORY),
-    ("shop/audit/history", "shop/audit/history/report", HISTORY),
 ];
-const HISTORY: &str = "`check` and the types that its rules read are in one file";
-
 /// A module's path below `src/shop`: `["engine", "queue"]`.
 type Module = Vec<String>;
 

@@ -7,10 +7,22 @@
 //! an order: a statement may take its number before another one that commits first. It only orders
 //! entries of the same version (forks). The opening entry has version 0.
 
+use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row as _};
+use utoipa::ToSchema;
 
 use super::super::Error;
-use super::Check;
+
+/// One check and what it found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Check {
+    /// Its name.
+    pub name: String,
+    /// Whether it holds.
+    pub ok: bool,
+    /// The figures when it holds, the first culprits when not.
+    pub detail: String,
+}
 
 /// How many culprits are named.
 const NAMED: usize = 5;
@@ -330,6 +342,11 @@ const KEY_RECORDS: Rule = Rule {
          where i.key is null or o.id is null or i.order_id is distinct from o.id
             or i.body is not null
                and position(convert_to('\"id\":\"' || o.id || '\"', 'UTF8') in i.body) = 0
+         union all
+        select format('key %s of user %s: its record has another key''s id', key, user_id)
+          from idempotency
+         where id <> encode(substring(sha256(convert_to(concat_ws(' ', user_id, method, path, key),
+                                                        'UTF8')) for 16), 'hex')::uuid
          order by 1",
 };
 

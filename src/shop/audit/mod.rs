@@ -19,19 +19,9 @@ use super::{Error, Sku};
 use crate::db::Pool;
 use crate::lock::Locks;
 
+pub use checks::Check;
 pub use conservation::{Conservation, conservation};
 pub use item::{Fork, ItemAudit};
-
-/// One check and what it found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Check {
-    /// Its name.
-    pub name: String,
-    /// Whether it holds.
-    pub ok: bool,
-    /// The figures when it holds, the first culprits when not.
-    pub detail: String,
-}
 
 /// Every check.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

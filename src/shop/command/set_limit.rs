@@ -41,8 +41,7 @@ impl SetLimit {
         check_limit(limit)?;
         let fingerprint = Sha256::digest(format!("{limit:?}")).into();
         let path = format!("/api/items/{}/limit", item.sku);
-        let idempotency = IdempotencyRequest::post(admin, path, key, fingerprint);
-        let idempotency = IdempotencyRequest { method: "PUT", ..idempotency };
+        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, fingerprint);
         Ok(Self { idempotency, item, limit })
     }
 }

@@ -1,20 +1,22 @@
 //! Executes one command or one batch under its locks: read, decide, write; again where that helps.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::batch::{Entry, EntryResult, LockState, Pending, Stop, collect, end_failed};
-use super::decision::decide;
+use super::batch::{Decided, Entry, EntryResult, LockState, Stop, collect, end_failed};
 use super::locks::AcquiredLocks;
-use super::resolve::resolve;
+use super::resolve::resolve_outcome;
 use super::session::{Connection, Session};
-use super::write::{pass, write};
+use super::write::{pass, purchases, write};
+use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::command::Reads;
-use crate::shop::failure::{Error, Executed, Failure};
+use crate::shop::command::state::{BalanceSnapshot, State};
+use crate::shop::failure::{Error, Executed};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records;
 use crate::shop::store::read::{self, ReadRequest, Snapshot};
@@ -22,16 +24,25 @@ use crate::shop::store::reserve::reserve;
 use crate::shop::strategy::{Isolation, Read, Strategy, advisory};
 use crate::shop::{Shop, UserId};
 
-/// Executes the commands, which share `locks`; each gets its own result.
+/// A session, and what was read on it.
+pub(super) type Begun = Result<(Session, Snapshot), Stop>;
+
+/// Executes the commands, which share `locks`; each gets its own result. The first attempt goes on
+/// with `begun`, if it was begun before.
 pub(super) async fn execute_entries(
     shop: &Shop,
     strategy: &'static Strategy,
     locks: &mut AcquiredLocks,
     entries: &[Entry<'_>],
+    mut begun: Option<Begun>,
 ) -> (Vec<EntryResult>, LockState) {
     let mut attempts = 1;
     loop {
-        match attempt(shop, strategy, locks, entries).await {
+        let begun = match begun.take() {
+            Some(begun) => begun,
+            None => begin(shop, strategy, entries).await,
+        };
+        match attempt(shop, strategy, locks, entries, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(Stop::StaleFences(stale)) => {
                 metrics::counter!("holdfast_stale_writes_total").increment(1);
@@ -59,14 +70,15 @@ pub(super) async fn execute_entries(
             Err(Stop::Failed(error @ Error::Bug(_))) if entries.len() > 1 => {
                 tracing::warn!(%error, commands = entries.len(), "a batch failed; trying halves");
                 let (front, back) = entries.split_at(entries.len() / 2);
-                let front = execute_entries(shop, strategy, locks, front);
+                let front = execute_entries(shop, strategy, locks, front, None);
                 let (mut results, state) = Box::pin(front).await;
                 if !matches!(state, LockState::Held) {
                     let error = Error::Overloaded("the batch before it failed".to_owned());
                     results.extend(all(back, &error));
                     return (results, state);
                 }
-                let (more, state) = Box::pin(execute_entries(shop, strategy, locks, back)).await;
+                let back = execute_entries(shop, strategy, locks, back, None);
+                let (more, state) = Box::pin(back).await;
                 results.extend(more);
                 return (results, state);
             }
@@ -85,67 +97,35 @@ fn all(entries: &[Entry<'_>], error: &Error) -> Vec<EntryResult> {
     entries.iter().map(|_| Err(error.clone().into())).collect()
 }
 
-/// Finds out what became of a write. Who was rejected for want of what the others took was rejected
-/// rightly if they have it, and otherwise gets the error.
-async fn resolve_outcome(
-    shop: &Shop,
-    entries: &[Entry<'_>],
-    error: Error,
-    mut pending: Pending,
-) -> (Vec<EntryResult>, LockState) {
-    tracing::warn!(%error, commands = pending.written.len(), "the outcome of a write is unknown");
-    let keys: Vec<&IdempotencyRequest> =
-        pending.written.iter().map(|at| entries[*at].command.idempotency()).collect();
-    let resolved = match &pending.row {
-        Some(row) => resolve(shop, row, &keys).await,
-        None => Err(Error::Bug("a write changed no row".to_owned())),
-    };
-    let Ok(replays) = resolved else {
-        let cause = error.to_string();
-        let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
-        for result in &mut pending.results {
-            if !matches!(result, Ok(Executed { replayed: true, .. })) {
-                *result = Err(unknown.clone().into());
-            }
-        }
-        return (pending.results, LockState::MayStillWrite);
-    };
-    let written = replays.iter().all(Option::is_some);
-    for (at, replay) in pending.written.iter().zip(replays) {
-        pending.results[*at] = match replay {
-            Some(Ok(response)) => Ok(Executed::now(response)),
-            Some(Err(rejection)) => Err(rejection.into()),
-            None => Err(error.clone().into()),
-        };
-    }
-    for result in &mut pending.results {
-        if !written && matches!(result, Err(Failure::Rejected(_))) {
-            *result = Err(error.clone().into());
-        }
-    }
-    (pending.results, LockState::Held)
-}
-
 async fn attempt(
     shop: &Shop,
     strategy: &'static Strategy,
     locks: &mut AcquiredLocks,
     entries: &[Entry<'_>],
+    begun: Begun,
 ) -> Result<Vec<EntryResult>, Stop> {
-    let deadline = entries.iter().map(|entry| entry.options.deadline).max();
-    let deadline = deadline.unwrap_or_else(Instant::now);
-    let before_write = async {
-        let (mut session, snapshot) = open_and_read(shop, strategy, entries).await?;
+    let deadline = deadline(entries);
+    let (mut session, snapshot) = begun?;
+    let deciding = async {
         let mut results = replay_known(&mut session, entries, &snapshot).await?;
         let decided = decide(&mut session, strategy, locks, entries, snapshot.state, &mut results);
         let decided = decided.await?;
         let all = entries.iter().copied().enumerate();
         pass(all, Point::Read, locks, |at, key| decided.value_before(at, key)).await;
-        Ok::<_, Stop>((session, decided, results))
+        Ok::<_, Stop>((decided, results))
     };
-    let late = || Stop::Failed(Error::deadline_passed());
-    let (session, decided, results) =
-        timeout_at(deadline, before_write).await.unwrap_or_else(|_| Err(late()))?;
+    let (decided, results) = match timeout_at(deadline, deciding).await {
+        Ok(Ok(decided)) => decided,
+        Ok(Err(Stop::Failed(error))) => {
+            end_failed(session, &error).await;
+            return Err(error.into());
+        }
+        Ok(Err(stop)) => {
+            session.abandon().await;
+            return Err(stop);
+        }
+        Err(_) => return Err(late()),
+    };
     if decided.changes.is_empty() {
         session.abandon().await;
         return collect(results);
@@ -153,12 +133,26 @@ async fn attempt(
     write(session, strategy, locks, entries, (decided, results), deadline, shop).await
 }
 
-/// Opens the session and reads, on the first connection that works.
-async fn open_and_read(
+fn deadline(entries: &[Entry<'_>]) -> Instant {
+    entries.iter().map(|entry| entry.options.deadline).max().unwrap_or_else(Instant::now)
+}
+
+fn late() -> Stop {
+    Stop::Failed(Error::deadline_passed())
+}
+
+/// Begins an attempt: opens the session and reads.
+pub(super) async fn begin(
     shop: &Shop,
     strategy: &'static Strategy,
     entries: &[Entry<'_>],
-) -> Result<(Session, Snapshot), Stop> {
+) -> Begun {
+    let reading = open_and_read(shop, strategy, entries);
+    timeout_at(deadline(entries), reading).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Opens the session and reads, on the first connection that works.
+async fn open_and_read(shop: &Shop, strategy: &'static Strategy, entries: &[Entry<'_>]) -> Begun {
     let mut request = read_request(strategy, entries);
     if strategy.transaction == Isolation::Autocommit {
         let (snapshot, connection) = shop
@@ -172,9 +166,10 @@ async fn open_and_read(
     }
     let mut known_keys = Vec::new();
     if strategy.transaction == Isolation::Serializable {
-        let keys = std::mem::take(&mut request.keys);
+        request.keys.clear();
         let mut connection = shop.connection().await?;
-        let asked: Vec<&IdempotencyRequest> = keys.iter().collect();
+        let asked: Vec<&IdempotencyRequest> =
+            entries.iter().map(|entry| entry.command.idempotency()).collect();
         let found = key_records::look_up(&mut connection, &asked).await?;
         let found = found.iter().enumerate().filter(|(_, found)| found.is_some());
         known_keys.extend(found.map(|(at, _)| at));
@@ -247,7 +242,7 @@ fn read_request(strategy: &'static Strategy, entries: &[Entry<'_>]) -> ReadReque
     ReadRequest {
         reads,
         buyers,
-        keys: entries.iter().map(|entry| entry.command.idempotency().clone()).collect(),
+        keys: entries.iter().map(|entry| entry.command.idempotency().id).collect(),
         lock_orders: strategy.transaction != Isolation::Autocommit,
         lock_values,
     }
@@ -268,4 +263,76 @@ async fn replay_known(
         results[*at] = Some(key_records::replayed(replay.ok_or_else(purged)?));
     }
     Ok(results)
+}
+
+/// Lets each command decide on what the ones before it left.
+async fn decide(
+    session: &mut Session,
+    strategy: &'static Strategy,
+    locks: &AcquiredLocks,
+    entries: &[Entry<'_>],
+    mut before: State,
+    results: &mut [Option<EntryResult>],
+) -> Result<Decided, Stop> {
+    check_fences(strategy, locks, &before)?;
+    if strategy.locks_row_at_read() && !strategy.counts_with_read() {
+        before.purchased = purchases(session, entries, &before).await?;
+    }
+    if let (Some(next), Some(entry)) = (&mut before.next_entry, entries.first()) {
+        let mut keys = entry.command.reads().lock_keys().into_iter();
+        next.fence = keys.find_map(|key| strategy.exclusion(&locks.guards).fence(&key));
+        next.request_id = entry.options.request_id;
+    }
+    let mut after = before.clone();
+    let mut changes = HashMap::new();
+    for (at, entry) in entries.iter().enumerate() {
+        if results[at].is_some() {
+            continue;
+        }
+        match entry.command.decide(&mut after) {
+            Ok(decided) => {
+                let response = decided.response.stored()?;
+                if decided.is_empty() {
+                    results[at] = Some(Ok(Executed::now(response)));
+                } else {
+                    changes.insert(at, (decided, response));
+                }
+            }
+            Err(rejection) => results[at] = Some(Err(rejection.into())),
+        }
+    }
+    let reserves = strategy.read == Read::Reserve
+        && entries.first().is_some_and(|entry| entry.command.reservation().is_some());
+    if reserves && !changes.is_empty() && !all_reserved(&before, &after) {
+        // There was too little, and by the decision there is enough.
+        return Err(Error::Conflict("the row moved since the reservation".to_owned()).into());
+    }
+    Ok(Decided { before, after, changes })
+}
+
+/// Whether each row that changes was reserved.
+fn all_reserved(before: &State, after: &State) -> bool {
+    let mut items = after.items.iter();
+    let mut accounts = after.accounts.iter();
+    items.all(|(sku, now)| {
+        before.items.get(sku).is_none_or(|was| was.reserved || was.stock == now.stock)
+    }) && accounts.all(|(user, now)| {
+        let same = |was: &BalanceSnapshot| was.balance_cents == now.balance_cents;
+        before.accounts.get(user).is_none_or(|was| was.reserved || same(was))
+    })
+}
+
+/// Rows that a holder with a higher fence has written: ours are stale, or Redis lost its counters.
+fn check_fences(
+    strategy: &'static Strategy,
+    locks: &AcquiredLocks,
+    state: &State,
+) -> Result<(), Stop> {
+    let exclusion = strategy.exclusion(&locks.guards);
+    let items = state.items.iter().map(|(sku, item)| (sku.lock_key(), item.fence));
+    let accounts = state.accounts.iter().map(|(user, account)| (user.lock_key(), account.fence));
+    let is_stale =
+        |(key, floor): &(LockKey, i64)| exclusion.fence(key).is_some_and(|fence| fence < *floor);
+    let stale: Vec<(LockKey, i64)> = items.chain(accounts).filter(is_stale).collect();
+    if stale.is_empty() { Ok(()) } else { Err(Stop::StaleFences(stale)) }
 }

@@ -1,10 +1,14 @@
 //! The parts of a batch: its commands, their results, and how an attempt at it can end.
 
+use std::collections::HashMap;
+
 use super::session::Session;
 use crate::lock::LockKey;
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
-use crate::shop::failure::{Error, Executed, Failure};
+use crate::shop::command::changes::Changes;
+use crate::shop::command::state::State;
+use crate::shop::failure::{Error, Executed, Failure, StoredResponse};
 use crate::shop::store::guard::GuardedRow;
 
 /// One command of a batch, and how it is to be executed.
@@ -67,4 +71,49 @@ pub(super) async fn end_failed(session: Session, error: &Error) {
         Error::Unavailable { .. } => drop(session),
         _ => session.abandon().await,
     }
+}
+
+/// What a batch will write.
+pub(super) struct Decided {
+    pub before: State,
+    pub after: State,
+    /// By the position of the command.
+    pub changes: HashMap<usize, (Changes, StoredResponse)>,
+}
+
+impl Decided {
+    pub fn value_before(&self, at: usize, key: &LockKey) -> Option<i64> {
+        match self.changes.get(&at) {
+            Some((changes, _)) => values(changes, key).map(|(before, _)| before),
+            None => self.value_read(key),
+        }
+    }
+
+    pub fn value_after(&self, at: usize, key: &LockKey) -> Option<i64> {
+        values(&self.changes.get(&at)?.0, key).map(|(_, after)| after)
+    }
+
+    fn value_read(&self, key: &LockKey) -> Option<i64> {
+        let mut items = self.before.items.iter();
+        let item = items.find(|(sku, _)| sku.lock_key() == *key).map(|(_, item)| item.stock);
+        let mut accounts = self.before.accounts.iter();
+        let mut account = || accounts.find(|(user, _)| user.lock_key() == *key);
+        item.or_else(|| account().map(|(_, account)| account.balance_cents))
+    }
+
+    /// The positions of the commands that are written, in order.
+    pub fn written(&self) -> Vec<usize> {
+        let mut written: Vec<usize> = self.changes.keys().copied().collect();
+        written.sort_unstable();
+        written
+    }
+}
+
+/// The first value and the last one of a command's changes of `key`.
+fn values(changes: &Changes, key: &LockKey) -> Option<(i64, i64)> {
+    let stock = changes.stock.iter().filter(|change| change.sku.lock_key() == *key);
+    let stock = stock.map(|change| (change.before, change.before + change.delta));
+    let balance = changes.balance.iter().filter(|change| change.user.lock_key() == *key);
+    let balance = balance.map(|change| (change.before, change.before + change.delta));
+    stock.chain(balance).reduce(|(first, _), (_, last)| (first, last))
 }

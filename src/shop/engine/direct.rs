@@ -109,8 +109,8 @@ async fn run(
 ) -> Result<Executed, Failure> {
     let Prepared { mut locks, mut key_locks, _in_flight } = prepared;
     let entry = Entry { command, options };
-    let (results, state) =
-        execute_entries(shop, options.strategy, &mut locks, std::slice::from_ref(&entry)).await;
+    let entries = std::slice::from_ref(&entry);
+    let (results, state) = execute_entries(shop, options.strategy, &mut locks, entries, None).await;
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
     let result = results.into_iter().next().unwrap_or_else(missing);
     match state {

@@ -3,42 +3,43 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use uuid::Uuid;
+
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 
 /// Cheap to clone; clones share one map.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InFlightKeys(Arc<Mutex<HashMap<String, [u8; 32]>>>);
+pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 
 /// A key in flight, until this is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
     keys: InFlightKeys,
-    name: String,
+    id: Uuid,
 }
 
 impl InFlightKeys {
     /// Registers a command; rejects a second one with its key.
     pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlight, Rejection> {
-        let name = request.lock_name();
         let mut all = self.all();
-        match all.get(&name) {
+        match all.get(&request.id) {
             None => {
-                all.insert(name.clone(), request.fingerprint);
-                Ok(InFlight { keys: self.clone(), name })
+                all.insert(request.id, request.fingerprint);
+                Ok(InFlight { keys: self.clone(), id: request.id })
             }
             Some(fingerprint) if *fingerprint == request.fingerprint => Err(Rejection::KeyInFlight),
             Some(_) => Err(Rejection::KeyMismatch),
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, [u8; 32]>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Uuid, [u8; 32]>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.keys.all().remove(&self.name);
+        self.keys.all().remove(&self.id);
     }
 }

@@ -20,11 +20,11 @@ use futures_util::future::{Either, MaybeDone, join, maybe_done, select};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::attempt::execute_entries;
+use super::attempt::{begin, execute_entries};
 use super::batch::{Entry, EntryResult, LockState};
 use super::direct::{REPLAY_AFTER, keeps_key_lock};
 use super::locks::AcquiredLocks;
-use super::queue::{BatchEntry, Joined, Queues, TakenEntries};
+use super::queue::{BatchEntry, CloseOnPanic, Joined, Queues, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::{self, LOOKUP_TIMEOUT};
 use super::write::pass;
@@ -95,21 +95,6 @@ pub(super) async fn enqueue(
     })
 }
 
-/// Closes the queue when its leader panics: its entries are dropped, and the next command starts a
-/// new leader.
-struct CloseOnPanic {
-    queues: Queues,
-    key: LockKey,
-}
-
-impl Drop for CloseOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.queues.close(&self.key);
-        }
-    }
-}
-
 /// The lock, while the leader holds it.
 struct HeldLock {
     locks: AcquiredLocks,
@@ -120,7 +105,7 @@ struct HeldLock {
 /// Serves a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
-    let _closing = CloseOnPanic { queues: queues.clone(), key: key.clone() };
+    let _closing = CloseOnPanic::of(&queues, &key);
     let key_locks = shop.locks.key_locks();
     let mut leader = BatchLeader { shop, queues, key, key_locks, crowded: false };
     let mut held: Option<HeldLock> = None;
@@ -135,18 +120,16 @@ async fn run(shop: Shop, key: LockKey) {
             continue;
         };
         let batch = leader.take().await;
-        let batch = leader.lock_keys(batch).await;
         if batch.is_empty() {
             lock.locks.release_batch().await;
             continue;
         }
-        metrics::histogram!("holdfast_batch_requests").record(batch.len() as f64);
-        let (results, state) = leader.execute(&mut lock.locks, &batch).await;
+        let (done, state) = leader.execute(&mut lock.locks, batch).await;
+        metrics::histogram!("holdfast_batch_requests").record(done.len() as f64);
         lock.batches += 1;
-        leader.queues.executed(&leader.key, batch.len(), last.elapsed());
+        leader.queues.executed(&leader.key, done.len(), last.elapsed());
         last = Instant::now();
-        leader.crowded = batch.len() + leader.queues.waiting(&leader.key) > 1;
-        let done = batch.into_iter().zip(results).collect();
+        leader.crowded = done.len() + leader.queues.waiting(&leader.key) > 1;
         match state {
             LockState::Held if leader.keeps(&lock) => {
                 leader.respond(done).await;
@@ -193,18 +176,37 @@ impl BatchLeader {
         }
     }
 
+    /// Executes the commands whose keys' locks can be acquired, and returns their results.
     async fn execute(
-        &self,
+        &mut self,
         locks: &mut AcquiredLocks,
-        batch: &[BatchEntry],
-    ) -> (Vec<EntryResult>, LockState) {
+        batch: Vec<BatchEntry>,
+    ) -> (Vec<(BatchEntry, EntryResult)>, LockState) {
+        let (shop, strategy) = (self.shop.clone(), &batched::STRATEGY);
+        let reading = async {
+            let entries: Vec<Entry<'_>> = batch.iter().map(BatchEntry::entry).collect();
+            pass(entries.iter().copied().enumerate(), Point::Held, locks, |_, _| None).await;
+            begin(&shop, strategy, &entries).await
+        };
+        // At once, because the item is locked meanwhile. The key locks only detect duplicates
+        // early; of two that both read that their key is unused, one fails to insert its record.
+        let (acquired, begun) = join(self.acquire_keys(&batch), reading).await;
+        let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
+        let batch = self.retain_locked(batch, acquired);
+        if batch.is_empty() {
+            if let Ok((session, _)) = begun {
+                session.abandon().await;
+            }
+            return (Vec::new(), LockState::Held);
+        }
+        let begun = begun.map(|(session, mut snapshot)| {
+            snapshot.retain_keys(&retained);
+            (session, snapshot)
+        });
         let entries: Vec<Entry<'_>> = batch.iter().map(BatchEntry::entry).collect();
-        let all = || entries.iter().copied().enumerate();
-        pass(all(), Point::Held, locks, |_, _| None).await;
-        let (results, state) =
-            execute_entries(&self.shop, &batched::STRATEGY, locks, &entries).await;
-        pass(all(), Point::Release, locks, |_, _| None).await;
-        (results, state)
+        let (results, state) = execute_entries(&shop, strategy, locks, &entries, Some(begun)).await;
+        pass(entries.iter().copied().enumerate(), Point::Release, locks, |_, _| None).await;
+        (batch.into_iter().zip(results).collect(), state)
     }
 
     /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
@@ -334,7 +336,8 @@ impl BatchLeader {
         self.reject_late(dead).await;
         let (known, fresh): (Vec<_>, Vec<_>) =
             alive.into_iter().partition(|entry| entry.has_key_lock);
-        let fresh = self.lock_keys(fresh).await;
+        let acquired = self.acquire_keys(&fresh).await;
+        let fresh = self.retain_locked(fresh, acquired);
         let fresh = self.replay(fresh).await;
         self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
     }
@@ -356,33 +359,43 @@ impl BatchLeader {
         rest
     }
 
-    /// Acquires the locks of the keys that have none yet, in one round trip. Returns the entries
-    /// that may be executed.
-    async fn lock_keys(&mut self, entries: Vec<BatchEntry>) -> Vec<BatchEntry> {
-        let (mut ours, fresh): (Vec<_>, Vec<_>) =
-            entries.into_iter().partition(|entry| entry.has_key_lock);
-        if fresh.is_empty() {
-            return ours;
-        }
-        let requests = fresh.iter().map(|entry| entry.command.idempotency());
+    /// Acquires the locks of the keys that have none yet, in one round trip. Returns one result per
+    /// entry.
+    async fn acquire_keys(&mut self, entries: &[BatchEntry]) -> Vec<Result<(), Failure>> {
+        let fresh = entries.iter().filter(|entry| !entry.has_key_lock);
+        let requests = fresh.map(|entry| entry.command.idempotency());
         let wanted: Vec<(String, String)> =
             requests.map(|asked| (asked.lock_name(), asked.fingerprint_hex())).collect();
-        let acquired = match self.key_locks.acquire(&wanted).await {
-            Ok(acquired) => acquired,
-            Err(error) => {
-                self.reject(fresh, &Error::from(error).into()).await;
-                return ours;
-            }
+        if wanted.is_empty() {
+            return vec![Ok(()); entries.len()];
+        }
+        let mut acquired = self.key_locks.acquire(&wanted).await.map(Vec::into_iter);
+        let of = |entry: &BatchEntry| match &mut acquired {
+            _ if entry.has_key_lock => Ok(()),
+            Ok(locks) => match locks.next() {
+                Some(KeyLock::Acquired) => Ok(()),
+                Some(KeyLock::Mismatch) => Err(Rejection::KeyMismatch.into()),
+                Some(KeyLock::InFlight) | None => Err(Rejection::KeyInFlight.into()),
+            },
+            Err(error) => Err(Error::from(error.clone()).into()),
         };
-        let mut theirs = Vec::new();
-        for (mut entry, acquired) in fresh.into_iter().zip(acquired) {
+        entries.iter().map(of).collect()
+    }
+
+    /// Returns the entries that hold their keys' locks, and responds to the others.
+    fn retain_locked(
+        &self,
+        entries: Vec<BatchEntry>,
+        acquired: Vec<Result<(), Failure>>,
+    ) -> Vec<BatchEntry> {
+        let (mut ours, mut theirs) = (Vec::with_capacity(entries.len()), Vec::new());
+        for (mut entry, acquired) in entries.into_iter().zip(acquired) {
             match acquired {
-                KeyLock::Acquired => {
+                Ok(()) => {
                     entry.has_key_lock = true;
                     ours.push(entry);
                 }
-                KeyLock::InFlight => theirs.push((entry, Rejection::KeyInFlight)),
-                KeyLock::Mismatch => theirs.push((entry, Rejection::KeyMismatch)),
+                Err(failure) => theirs.push((entry, failure)),
             }
         }
         if !theirs.is_empty() {
@@ -390,7 +403,7 @@ impl BatchLeader {
             let (there, runtime) = (self.shop.clone(), self.shop.runtime.clone());
             self.shop
                 .running
-                .spawn_on(async move { respond_taken(&there, theirs).await }, &runtime);
+                .spawn_on(async move { respond_unlocked(&there, theirs).await }, &runtime);
         }
         ours
     }
@@ -405,23 +418,15 @@ impl BatchLeader {
     }
 }
 
-/// The lock of their key is taken: replays what was done with it by now, or rejects.
-async fn respond_taken(shop: &Shop, theirs: Vec<(BatchEntry, Rejection)>) {
+/// The locks of their keys were not acquired: replays what was done with them by now, or rejects.
+async fn respond_unlocked(shop: &Shop, entries: Vec<(BatchEntry, Failure)>) {
     let asked: Vec<&IdempotencyRequest> =
-        theirs.iter().map(|(entry, _)| entry.command.idempotency()).collect();
-    match replay::look_up(shop, &asked).await {
-        Ok(found) => {
-            for ((entry, rejection), replay) in theirs.into_iter().zip(found) {
-                entry.respond(match replay {
-                    Some(replay) => key_records::replayed(replay),
-                    None => Err(rejection.into()),
-                });
-            }
-        }
-        Err(error) => {
-            for (entry, _) in theirs {
-                entry.respond(Err(error.clone().into()));
-            }
-        }
+        entries.iter().map(|(entry, _)| entry.command.idempotency()).collect();
+    let found = replay::look_up(shop, &asked).await.unwrap_or_else(|_| vec![None; asked.len()]);
+    for ((entry, failure), replay) in entries.into_iter().zip(found) {
+        entry.respond(match replay {
+            Some(replay) => key_records::replayed(replay),
+            None => Err(failure),
+        });
     }
 }

@@ -17,7 +17,6 @@
 mod attempt;
 mod batch;
 mod coalesce;
-mod decision;
 mod direct;
 mod in_flight;
 mod leader;
@@ -31,11 +30,6 @@ mod session;
 mod sold_out;
 mod write;
 
-use std::sync::Arc;
-
-use super::command::Command;
-use super::failure::{Executed, Failure};
-use super::{RequestOptions, Shop};
 use in_flight::InFlightKeys;
 pub use prepare::{
     cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
@@ -53,24 +47,4 @@ pub struct Engine {
     /// Stored responses, looked up for many commands at once.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
-}
-
-/// Executes a command, at most once per idempotency key.
-///
-/// # Errors
-/// [`Failure`]; nothing was changed, unless the error says that the outcome is unknown.
-///
-/// # Cancel safety
-/// Dropping the future before the command has begun leaves nothing behind. Afterwards it runs to
-/// its end, and its response can be had with the same key.
-async fn execute(
-    shop: &Shop,
-    options: &RequestOptions,
-    command: Arc<dyn Command>,
-) -> Result<Executed, Failure> {
-    let key = command.batch_key().filter(|_| options.allows_batch());
-    match key {
-        Some(key) => leader::enqueue(shop, options, command, key).await,
-        None => direct::execute(shop, options, command).await,
-    }
 }

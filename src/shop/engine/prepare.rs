@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
-use super::execute;
 use super::replay::LOOKUP_TIMEOUT;
+use super::{direct, leader};
 use crate::shop::command::Command;
 use crate::shop::command::cancel_order::CancelOrder;
 use crate::shop::command::expire_orders::ExpireOrders;
@@ -235,4 +235,24 @@ async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<()
         ),
     };
     Err(Rejection::Forbidden(why).into())
+}
+
+/// Executes a command, at most once per idempotency key.
+///
+/// # Errors
+/// [`Failure`]; nothing was changed, unless the error says that the outcome is unknown.
+///
+/// # Cancel safety
+/// Dropping the future before the command has begun leaves nothing behind. Afterwards it runs to
+/// its end, and its response can be had with the same key.
+async fn execute(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Executed, Failure> {
+    let key = command.batch_key().filter(|_| options.allows_batch());
+    match key {
+        Some(key) => leader::enqueue(shop, options, command, key).await,
+        None => direct::execute(shop, options, command).await,
+    }
 }

@@ -144,7 +144,7 @@ impl Queues {
     }
 
     /// Drops the queue and all entries in it.
-    pub fn close(&self, key: &LockKey) {
+    fn close(&self, key: &LockKey) {
         self.all().remove(key);
     }
 
@@ -156,6 +156,27 @@ impl Queues {
             queues.remove(key);
         }
         empty
+    }
+}
+
+/// Closes the queue when its leader panics: its entries are dropped, and the next command starts a
+/// new leader.
+pub(super) struct CloseOnPanic {
+    queues: Queues,
+    key: LockKey,
+}
+
+impl CloseOnPanic {
+    pub fn of(queues: &Queues, key: &LockKey) -> Self {
+        Self { queues: queues.clone(), key: key.clone() }
+    }
+}
+
+impl Drop for CloseOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.queues.close(&self.key);
+        }
     }
 }
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::batch::{Entry, EntryResult, LockState, Pending};
 use crate::shop::Shop;
-use crate::shop::failure::Error;
+use crate::shop::failure::{Error, Executed, Failure};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::guard::GuardedRow;
 use crate::shop::store::key_records::{self, Replay};
@@ -25,7 +26,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// Postgres did not respond: the outcome stays unknown.
-pub(super) async fn resolve(
+async fn resolve(
     shop: &Shop,
     row: &GuardedRow,
     keys: &[&IdempotencyRequest],
@@ -42,4 +43,45 @@ pub(super) async fn resolve(
             Err(Error::silent_postgres())
         }
     }
+}
+
+/// Finds out what became of a write. Who was rejected for want of what the others took was rejected
+/// rightly if they have it, and otherwise gets the error.
+pub(super) async fn resolve_outcome(
+    shop: &Shop,
+    entries: &[Entry<'_>],
+    error: Error,
+    mut pending: Pending,
+) -> (Vec<EntryResult>, LockState) {
+    tracing::warn!(%error, commands = pending.written.len(), "the outcome of a write is unknown");
+    let keys: Vec<&IdempotencyRequest> =
+        pending.written.iter().map(|at| entries[*at].command.idempotency()).collect();
+    let resolved = match &pending.row {
+        Some(row) => resolve(shop, row, &keys).await,
+        None => Err(Error::Bug("a write changed no row".to_owned())),
+    };
+    let Ok(replays) = resolved else {
+        let cause = error.to_string();
+        let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
+        for result in &mut pending.results {
+            if !matches!(result, Ok(Executed { replayed: true, .. })) {
+                *result = Err(unknown.clone().into());
+            }
+        }
+        return (pending.results, LockState::MayStillWrite);
+    };
+    let written = replays.iter().all(Option::is_some);
+    for (at, replay) in pending.written.iter().zip(replays) {
+        pending.results[*at] = match replay {
+            Some(Ok(response)) => Ok(Executed::now(response)),
+            Some(Err(rejection)) => Err(rejection.into()),
+            None => Err(error.clone().into()),
+        };
+    }
+    for result in &mut pending.results {
+        if !written && matches!(result, Err(Failure::Rejected(_))) {
+            *result = Err(error.clone().into());
+        }
+    }
+    (pending.results, LockState::Held)
 }

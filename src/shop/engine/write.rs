@@ -1,24 +1,25 @@
 //! The write of one batch: sent as one statement, committed, and reported.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::batch::{Entry, EntryResult, Pending, Stop, collect, end_failed};
-use super::decision::{Decided, over_limit};
+use super::batch::{Decided, Entry, EntryResult, Pending, Stop, collect, end_failed};
 use super::locks::AcquiredLocks;
 use super::session::{COMMIT_TIMEOUT, Session};
 use crate::lock::LockKey;
 use crate::probe::{Point, Probe, Seen};
 use crate::shop::command::changes::NewOrder;
+use crate::shop::command::state::State;
 use crate::shop::failure::{Error, Executed, Failure};
 use crate::shop::store::guard::{GuardedRow, Protection};
 use crate::shop::store::place::place;
 use crate::shop::store::transition::transition;
-use crate::shop::store::{Write, Written};
+use crate::shop::store::{Write, Written, read};
 use crate::shop::strategy::{Release, Strategy};
-use crate::shop::{OrderId, Shop};
+use crate::shop::{OrderId, Shop, Sku, UserId};
 
 /// How long the write may take before its outcome counts as unknown. More than the sessions'
 /// `lock_timeout`: a write that waits for a row in vain is known not to be done.
@@ -214,4 +215,45 @@ pub(super) async fn pass<'e>(
         async move { entry.options.probe.at(point, seen).await }
     });
     join_all(passes).await;
+}
+
+/// What each buyer has of the limited items, counted now.
+pub(super) async fn purchases(
+    session: &mut Session,
+    entries: &[Entry<'_>],
+    state: &State,
+) -> Result<HashMap<(Sku, UserId), i64>, Error> {
+    let limited = state.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
+    let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
+    let buyers = entries.iter().filter_map(|entry| entry.command.reads().buyer);
+    let asked: Vec<(Sku, UserId)> =
+        buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
+    if asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    Ok(read::count_purchases(session, &asked).await?)
+}
+
+/// Decides again, with what each buyer has: the rows are written, and so locked, by now. What was
+/// just written is counted already.
+async fn over_limit(
+    session: &mut Session,
+    entries: &[Entry<'_>],
+    decided: &Decided,
+) -> Result<Option<Failure>, Error> {
+    let mut purchased = purchases(session, entries, &decided.before).await?;
+    if purchased.is_empty() {
+        return Ok(None);
+    }
+    for (changes, _) in decided.changes.values() {
+        let Some(order) = &changes.order else { continue };
+        for line in &order.lines {
+            if let Some(count) = purchased.get_mut(&(line.sku.clone(), order.user)) {
+                *count -= line.quantity;
+            }
+        }
+    }
+    let mut state = State { purchased, ..decided.before.clone() };
+    let mut again = entries.iter().map(|entry| entry.command.decide(&mut state));
+    Ok(again.find_map(Result::err).map(Failure::from))
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::db;
 use crate::shop::failure::{Error, Executed, Failure, Rejection, StoredResponse};
-use crate::shop::idempotency::{IdempotencyRequest, KEPT_HOURS};
+use crate::shop::idempotency::{IdempotencyRequest, KEPT_HOURS, ORDERS_PATH, record_id};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
 /// What a key record says about a command with its key: the stored response, or why it is not sent.
@@ -28,6 +28,7 @@ pub fn replayed(replay: Replay) -> Result<Executed, Failure> {
 /// Idempotency requests, column by column.
 #[derive(Debug, Default)]
 pub(super) struct KeyColumns<'a> {
+    pub ids: Vec<Uuid>,
     pub users: Vec<Uuid>,
     pub methods: Vec<&'a str>,
     pub paths: Vec<&'a str>,
@@ -41,6 +42,7 @@ impl<'a> KeyColumns<'a> {
     pub fn of(requests: impl IntoIterator<Item = &'a IdempotencyRequest>) -> Self {
         let mut columns = Self::default();
         for request in requests {
+            columns.ids.push(request.id);
             columns.users.push(request.user.0);
             columns.methods.push(request.method);
             columns.paths.push(&request.path);
@@ -77,20 +79,14 @@ pub async fn look_up(
     if requests.is_empty() {
         return Ok(Vec::new());
     }
-    let columns = KeyColumns::of(requests.iter().copied());
+    let ids: Vec<Uuid> = requests.iter().map(|request| request.id).collect();
     let rows = sqlx::query!(
         r#"select asked.place as "place!", found.fingerprint as "fingerprint!", found.status,
                   found.body, found.order_id,
-                  found.created_at < clock_timestamp() - make_interval(hours => $5) as "old!"
-             from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) with ordinality
-                  as asked (user_id, method, path, key, place),
-                  lateral (select * from idempotency
-                            where user_id = asked.user_id and key = asked.key
-                              and path = asked.path and method = asked.method limit 1) as found"#,
-        &columns.users,
-        &columns.methods as &[&str],
-        &columns.paths as &[&str],
-        &columns.keys as &[&str],
+                  found.created_at < clock_timestamp() - make_interval(hours => $2) as "old!"
+             from unnest($1::uuid[]) with ordinality as asked (id, place),
+                  lateral (select * from idempotency where id = asked.id limit 1) as found"#,
+        &ids,
         i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
     )
     .fetch_all(db)
@@ -125,11 +121,8 @@ pub async fn order_placed_with(
     key: &IdempotencyKey,
 ) -> Result<Option<OrderId>, Error> {
     let id = sqlx::query_scalar!(
-        "select order_id from idempotency
-          where user_id = $1 and key = $2 and path = $3 and method = 'POST'",
-        user.0,
-        key.as_str(),
-        crate::shop::idempotency::ORDERS_PATH,
+        "select order_id from idempotency where id = $1",
+        record_id(user, "POST", ORDERS_PATH, key),
     )
     .fetch_optional(db)
     .await?;

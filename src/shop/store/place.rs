@@ -22,6 +22,7 @@ struct Orders<'a> {
     expiries: Vec<OffsetDateTime>,
     fingerprints: Vec<&'a [u8]>,
     bodies: Vec<&'a [u8]>,
+    records: Vec<Uuid>,
 }
 
 /// Columns of their lines, one row each; a line is one ledger entry.
@@ -83,8 +84,9 @@ pub async fn place(
          new_orders as (
              select o.* from guard,
                     unnest($6::uuid[], $7::uuid[], $8::bigint[], $9::text[], $10::timestamptz[],
-                           $11::bytea[], $12::bytea[])
-                    as o (id, user_id, total_cents, token, expires_at, fingerprint, body)
+                           $11::bytea[], $12::bytea[], $25::uuid[])
+                    as o (id, user_id, total_cents, token, expires_at, fingerprint, body,
+                          record_id)
               where guard.holds),
          placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
@@ -109,9 +111,9 @@ pub async fn place(
                from new_lines),
          recorded as (
              insert into idempotency
-                 (user_id, method, path, key, fingerprint, status, body, order_id)
-             select user_id, 'POST', $24, token, fingerprint, 201, body, id
-               from new_orders order by user_id, token collate "C")
+                 (id, user_id, method, path, key, fingerprint, status, body, order_id)
+             select record_id, user_id, 'POST', $24, token, fingerprint, 201, body, id
+               from new_orders order by record_id)
          select holds as "holds!" from guard"#,
         &rows.keys,
         &rows.versions as &[Option<i64>],
@@ -137,6 +139,7 @@ pub async fn place(
         &lines.fences as &[Option<i64>],
         &lines.requests,
         ORDERS_PATH,
+        &orders.records,
     )
     .fetch_one(db)
     .await
@@ -153,6 +156,7 @@ impl<'a> Orders<'a> {
         self.expiries.push(order.expires_at);
         self.fingerprints.push(&write.idempotency.fingerprint);
         self.bodies.push(&write.response.body);
+        self.records.push(write.idempotency.id);
     }
 }
 

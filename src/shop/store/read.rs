@@ -11,12 +11,10 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::key_records::KeyColumns;
 use crate::shop::command::Reads;
 use crate::shop::command::state::{
     BalanceSnapshot, Ledger, NextEntry, OrderSnapshot, State, StockSnapshot,
 };
-use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::OrderStatus;
 use crate::shop::{OrderId, Sku, UserId};
 
@@ -27,8 +25,8 @@ pub struct ReadRequest {
     pub reads: Reads,
     /// The customers whose purchases of limited items are counted with the read.
     pub buyers: Vec<UserId>,
-    /// The idempotency keys.
-    pub keys: Vec<IdempotencyRequest>,
+    /// The ids of key records.
+    pub keys: Vec<Uuid>,
     /// Whether orders' rows are locked.
     pub lock_orders: bool,
     /// Whether the rows of items and accounts are locked.
@@ -73,6 +71,17 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
         part.add_to(&mut state, &mut known_keys);
     }
     Ok(Snapshot { state, known_keys })
+}
+
+impl Snapshot {
+    /// Leaves out the keys of commands that are not executed, so that positions are those of the
+    /// others.
+    pub fn retain_keys(&mut self, retained: &[bool]) {
+        self.known_keys.retain(|at| retained[*at]);
+        for at in &mut self.known_keys {
+            *at = retained[..*at].iter().filter(|retained| **retained).count();
+        }
+    }
 }
 
 impl Part {
@@ -148,34 +157,27 @@ async fn items(
         );
         lock.execute(&mut *db).await?;
     }
-    let keys = KeyColumns::of(&request.keys);
     let buyers: Vec<Uuid> = request.buyers.iter().map(|user| user.0).collect();
     let rows = sqlx::query_as!(
         ItemRow,
         r#"select clock_timestamp() as "now!", m.known as "known!",
-                  case when $7 then nextval('stock_ledger_seq_seq') end as seq,
+                  case when $4 then nextval('stock_ledger_seq_seq') end as seq,
                   i.sku as "sku?", i.price_cents as "price_cents?", i.stock as "stock?",
                   i.limit_per_user as "limit_per_user?", i.version as "version?",
                   i.fence as "fence?",
                   case when i.limit_per_user is not null then array(
                       select (select coalesce(sum(quantity), 0)::bigint from order_lines
                                where sku = i.sku and counts_for = b.user_id)
-                        from unnest($6::uuid[]) with ordinality as b (user_id, place)
+                        from unnest($3::uuid[]) with ordinality as b (user_id, place)
                        order by place) end as purchased
              from (select array(
                        select k.place
-                         from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
-                              with ordinality as k (user_id, method, path, key, place),
-                              lateral (select from idempotency
-                                        where user_id = k.user_id and key = k.key
-                                          and path = k.path and method = k.method limit 1) as r
+                         from unnest($2::uuid[]) with ordinality as k (id, place),
+                              lateral (select from idempotency where id = k.id limit 1) as r
                    ) as known) as m
              left join lateral (select * from items where sku = any($1) order by sku) as i on true"#,
         &skus as &[&str],
-        &keys.users,
-        &keys.methods as &[&str],
-        &keys.paths as &[&str],
-        &keys.keys as &[&str],
+        &request.keys,
         &buyers,
         request.reads.entry_in == Some(Ledger::Stock),
     )
@@ -207,7 +209,7 @@ async fn items(
 async fn account(
     db: &mut PgConnection,
     user: UserId,
-    keys: &[IdempotencyRequest],
+    keys: &[Uuid],
     request: &ReadRequest,
     state: &mut State,
 ) -> sqlx::Result<Part> {
@@ -216,25 +218,18 @@ async fn account(
             sqlx::query!("select from accounts where user_id = $1 for no key update", user.0,);
         lock.execute(&mut *db).await?;
     }
-    let keys = KeyColumns::of(keys);
     let row = sqlx::query!(
         r#"select clock_timestamp() as "now!",
                   array(
                       select k.place
-                        from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
-                             with ordinality as k (user_id, method, path, key, place),
-                             lateral (select from idempotency
-                                       where user_id = k.user_id and key = k.key
-                                         and path = k.path and method = k.method limit 1) as r
+                        from unnest($2::uuid[]) with ordinality as k (id, place),
+                             lateral (select from idempotency where id = k.id limit 1) as r
                   ) as "known!: Vec<i64>",
-                  case when $6 then nextval('balance_ledger_seq_seq') end as seq,
+                  case when $3 then nextval('balance_ledger_seq_seq') end as seq,
                   a.balance_cents as "balance_cents?", a.version as "version?", a.fence as "fence?"
              from (select) as m left join accounts a on a.user_id = $1"#,
         user.0,
-        &keys.users,
-        &keys.methods as &[&str],
-        &keys.paths as &[&str],
-        &keys.keys as &[&str],
+        keys,
         request.reads.entry_in == Some(Ledger::Balance),
     )
     .fetch_one(db)

@@ -238,12 +238,12 @@ pub async fn transition(
              select $36::uuid, $37::uuid, $38::text, $39::bigint from guard
               where guard.holds and $37 is not null),
          recorded as (
-             insert into idempotency (user_id, method, path, key, fingerprint, status, body)
+             insert into idempotency (id, user_id, method, path, key, fingerprint, status, body)
              select k.* from guard,
-                    unnest($40::uuid[], $41::text[], $42::text[], $43::text[], $44::bytea[],
-                           $45::smallint[], $46::bytea[])
-                    as k (user_id, method, path, key, fingerprint, status, body)
-              where guard.holds order by k.user_id, k.key collate "C", k.path collate "C")
+                    unnest($40::uuid[], $41::uuid[], $42::text[], $43::text[], $44::text[],
+                           $45::bytea[], $46::smallint[], $47::bytea[])
+                    as k (id, user_id, method, path, key, fingerprint, status, body)
+              where guard.holds order by k.id)
          select holds as "holds!" from guard"#,
         &transitions.orders,
         &transitions.from as &[&str],
@@ -284,6 +284,7 @@ pub async fn transition(
         payer,
         token,
         cents,
+        &keys.ids,
         &keys.users,
         &keys.methods as &[&str],
         &keys.paths as &[&str],

@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::chain::{Chain, Window};
 use super::report::{Findings, Rule, named};
-use super::{Entry, Ledger, Observation, OrderId};
+use super::{Entry, Ledger, Observation};
+use crate::shop::OrderId;
 
 /// A ledger, its entries' windows, and its chains.
 pub(super) type Part<'a, 'b> = (&'a Ledger, &'b [Window], &'b mut [Chain<'a>]);

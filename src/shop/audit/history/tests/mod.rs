@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::*;
+use crate::shop::{OrderId, UserId};
 
 /// A shop that does one thing after the other, in the order in which it is told to, whatever time
 /// its clients see.
