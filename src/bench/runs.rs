@@ -120,8 +120,8 @@ impl Used {
         Used { redis_reads, writes: (self.writes - before.writes).max(0.0) }
     }
 
-    pub(super) fn per(self, of: f64) -> Used {
-        Used { redis_reads: self.redis_reads / of, writes: self.writes / of }
+    pub(super) fn times(self, factor: f64) -> Used {
+        Used { redis_reads: self.redis_reads * factor, writes: self.writes * factor }
     }
 }
 
@@ -177,7 +177,7 @@ impl Round {
     pub(super) fn new(report: &Report, task: Task, used: Used, audit: Verdict) -> Self {
         let wanted = task.wanted();
         let refused = report.statuses.iter().filter(|(status, _)| !wanted(**status));
-        let used = used.per(report.wanted_in_all.max(1) as f64);
+        let used = used.times(1.0 / report.wanted_in_all.max(1) as f64);
         Self {
             per_second: report.per_second(),
             p50_ms: report.latency_ms(0.5),

@@ -83,7 +83,7 @@ impl Stand {
         stand.empty().await?;
         let before = stand.used().await?;
         sleep(IDLE).await;
-        stand.idle = stand.used().await?.since(before).per(IDLE.as_secs_f64());
+        stand.idle = stand.used().await?.since(before).times(1.0 / IDLE.as_secs_f64());
         Ok(stand)
     }
 
@@ -129,7 +129,7 @@ impl Stand {
     async fn let_loose(&mut self, plan: Plan) -> anyhow::Result<(Report, Used)> {
         let (before, since) = (self.used().await?, Instant::now());
         let report = load::run(plan).await?;
-        let idle = self.idle.per(1.0 / since.elapsed().as_secs_f64());
+        let idle = self.idle.times(since.elapsed().as_secs_f64());
         Ok((report, self.used().await?.since(before).since(idle)))
     }
 
@@ -282,7 +282,7 @@ impl Stand {
 
     /// What was used so far.
     async fn used(&mut self) -> anyhow::Result<Used> {
-        // Each transaction that writes has taken one number.
+        // Each transaction that writes has taken one number, and a few others.
         let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         let next: i64 = sqlx::query_scalar(next).fetch_one(&mut *self.connection().await?).await?;
         Ok(Used { redis_reads: self.redis_reads().await?, writes: next as f64 })

@@ -275,8 +275,7 @@ pub struct Bench {
     /// Also draw them
     #[arg(long, value_name = "FILE", overrides_with = "svg")]
     pub svg: Option<PathBuf>,
-    /// Put the goals beside the figures, and count Postgres' commits, which takes half a minute
-    /// more
+    /// Put the goals beside the figures
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
     /// What `cargo bench --bench lock` wrote to HOLDFAST_BENCH_JSON, for the goals of the lock

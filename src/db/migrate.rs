@@ -7,6 +7,7 @@
 //! Fails when another session holds a lock for longer than all attempts together.
 //! Tests: `tests/it/migrate.rs`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -30,10 +31,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Applies the migrations that are missing.
 ///
 /// # Errors
-/// [`Error::Unreachable`] when Postgres does not answer; [`Error::Superseded`] or [`Error::Newer`]
-/// when the database has other migrations than this program; [`Error::MigrationBlocked`] when
-/// another session holds a lock; [`Error::Migrate`] when a migration fails. The migration that
-/// failed is rolled back; those before it stay applied.
+/// [`Error::Unreachable`] when Postgres does not answer; [`Error::Superseded`],
+/// [`Error::Changed`] or [`Error::Newer`] when the database has other migrations than this
+/// program; [`Error::MigrationBlocked`] when another session holds a lock; [`Error::Migrate`] when
+/// a migration fails. The migration that failed is rolled back; those before it stay applied.
 pub async fn migrate(url: &str) -> Result<(), Error> {
     let options = options(url)?.options([("lock_timeout", LOCK_TIMEOUT)]);
     let mut connection = PgConnection::connect_with(&options).await.map_err(Error::Unreachable)?;
@@ -70,6 +71,7 @@ fn classify(error: MigrateError) -> Error {
     match error {
         MigrateError::VersionMissing(version) if is_superseded(version) => Error::Superseded,
         MigrateError::VersionMissing(version) => Error::Newer(version),
+        MigrateError::VersionMismatch(version) => Error::Changed(version),
         error => Error::Migrate(error),
     }
 }
@@ -83,22 +85,29 @@ fn is_superseded(version: i64) -> bool {
 /// serves (`migrations/README.md`).
 ///
 /// # Errors
-/// [`Error::Superseded`] for a database of the first version; [`Error::Schema`] when a migration
-/// is missing.
+/// [`Error::Superseded`] for a database of the first version; [`Error::Changed`] when a migration
+/// had another text; [`Error::Schema`] when one is missing.
 pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), Error> {
-    let applied: Vec<i64> =
-        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
-            .fetch_all(connection)
-            .await
-            .map_err(|_| Error::Schema("the database has no tables of Holdfast".to_owned()))?;
-    if applied.iter().any(|version| is_superseded(*version)) {
+    let applied = "select version, checksum from _sqlx_migrations where success order by version";
+    let applied: Vec<(i64, Vec<u8>)> = sqlx::query_as(applied)
+        .fetch_all(connection)
+        .await
+        .map_err(|_| Error::Schema("the database has no tables of Holdfast".to_owned()))?;
+    let applied: BTreeMap<i64, Vec<u8>> = applied.into_iter().collect();
+    if applied.keys().any(|version| is_superseded(*version)) {
         return Err(Error::Superseded);
     }
-    if let Some(newer) = applied.iter().find(|version| !MIGRATIONS.version_exists(**version)) {
+    if let Some(newer) = applied.keys().find(|version| !MIGRATIONS.version_exists(**version)) {
         tracing::warn!("the database has migration {newer}, which is newer than this program");
     }
-    match MIGRATIONS.iter().find(|wanted| !applied.contains(&wanted.version)) {
-        Some(missing) => Err(Error::Schema(format!("migration {} is missing", missing.version))),
-        None => Ok(()),
+    for wanted in MIGRATIONS.iter() {
+        match applied.get(&wanted.version) {
+            None => return Err(Error::Schema(format!("migration {} is missing", wanted.version))),
+            Some(checksum) if *checksum != *wanted.checksum => {
+                return Err(Error::Changed(wanted.version));
+            }
+            Some(_) => {}
+        }
     }
+    Ok(())
 }

@@ -79,6 +79,13 @@ pub enum Error {
          empty database, or with `holdfast up` another --data folder"
     )]
     Superseded,
+    /// A migration had another text when it was applied.
+    #[error(
+        "this database was made while this version of Holdfast was developed (migration {0} had \
+         another text) and cannot be upgraded: use an empty database, or with `holdfast up` \
+         another --data folder"
+    )]
+    Changed(i64),
     /// The database has a migration of a later version than this program.
     #[error(
         "this database has migration {0}, which this version of Holdfast does not know: use the \
@@ -349,8 +356,8 @@ pub async fn reach(url: &str) -> Result<(), Error> {
 /// Refuses a server that would lose commits or lacks our tables.
 ///
 /// # Errors
-/// [`Error::Unsafe`], [`Error::Schema`], [`Error::Superseded`] or [`Error::Unreachable`], each with
-/// what to do.
+/// [`Error::Unsafe`], [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`] or
+/// [`Error::Unreachable`], each with what to do.
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| Error::Unreachable(error))?;
     let settings: Vec<(String, String)> = sqlx::query_as(

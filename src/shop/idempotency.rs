@@ -44,7 +44,8 @@ pub struct IdempotencyRequest {
 pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &IdempotencyKey) -> Uuid {
     let text = format!("{} {method} {path} {}", user.0, key.as_str());
     let digest: [u8; 32] = Sha256::digest(text).into();
-    Uuid::from_slice(&digest[..16]).unwrap_or_default()
+    let [start @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = digest;
+    Uuid::from_bytes(start)
 }
 
 impl IdempotencyRequest {

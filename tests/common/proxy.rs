@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 /// A proxy to one socket.
 pub struct Proxy {
@@ -76,7 +78,8 @@ impl Proxy {
     /// may have gone.
     pub async fn deliver(&self) {
         self.switches.deliver.notify_one();
-        self.switches.delivered.notified().await;
+        let delivered = self.switches.delivered.notified();
+        timeout(Duration::from_secs(10), delivered).await.expect("the server answers it");
     }
 }
 

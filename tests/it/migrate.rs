@@ -66,6 +66,24 @@ async fn first_version_is_refused_unchanged() {
 }
 
 #[tokio::test]
+async fn migration_with_another_text_is_refused() {
+    let shop = Shop::bare().await;
+    let version = MIGRATIONS.iter().next().unwrap().version;
+    sqlx::query("update _sqlx_migrations set checksum = '' where version = $1")
+        .bind(version)
+        .execute(&shop.pool)
+        .await
+        .unwrap();
+    let (success, stderr) = run_migrate(&shop).await;
+    assert!(!success);
+    assert_eq!(stderr.trim_end(), format!("holdfast: {}", Error::Changed(version)));
+
+    let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
+    let checked = holdfast::db::check_server(&pool).await;
+    assert!(matches!(checked, Err(Error::Changed(_))), "{checked:?}");
+}
+
+#[tokio::test]
 async fn newer_schema_is_served_but_not_migrated() {
     let shop = Shop::bare().await;
     let newer = MIGRATIONS.iter().last().unwrap().version + 1;

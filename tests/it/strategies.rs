@@ -141,7 +141,7 @@ async fn paused_it_comes_back_as_a_second_holder(strategy: &str) {
             .header("Holdfast-Lock", strategy)
             .header("Holdfast-Ttl-Ms", "500")
     };
-    let late = tokio::spawn(under_it(0).header("Holdfast-Work-Ms", "400").send());
+    let late = tokio::spawn(under_it(0).header("Holdfast-Work-Ms", "1500").send());
     shop.until_read().await;
     shop.replicas[0].pause();
     body(under_it(1).send().await.unwrap(), StatusCode::CREATED).await;

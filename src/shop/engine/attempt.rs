@@ -106,6 +106,11 @@ async fn attempt(
 ) -> Result<Vec<EntryResult>, Stop> {
     let deadline = deadline(entries);
     let (mut session, snapshot) = begun?;
+    if Instant::now() >= deadline {
+        // Something else took long since the read.
+        session.abandon().await;
+        return Err(late());
+    }
     let deciding = async {
         let mut results = replay_known(&mut session, entries, &snapshot).await?;
         let decided = decide(&mut session, strategy, locks, entries, snapshot.state, &mut results);

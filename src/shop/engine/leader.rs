@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::{begin, execute_entries};
-use super::batch::{Entry, EntryResult, LockState};
+use super::batch::{Entry, EntryResult, LockState, Stop};
 use super::direct::{REPLAY_AFTER, keeps_key_lock};
 use super::locks::AcquiredLocks;
 use super::queue::{BatchEntry, CloseOnPanic, Joined, Queues, TakenEntries};
@@ -125,7 +125,9 @@ async fn run(shop: Shop, key: LockKey) {
             continue;
         }
         let (done, state) = leader.execute(&mut lock.locks, batch).await;
-        metrics::histogram!("holdfast_batch_requests").record(done.len() as f64);
+        if !done.is_empty() {
+            metrics::histogram!("holdfast_batch_requests").record(done.len() as f64);
+        }
         lock.batches += 1;
         leader.queues.executed(&leader.key, done.len(), last.elapsed());
         last = Instant::now();
@@ -192,12 +194,21 @@ impl BatchLeader {
         // early; of two that both read that their key is unused, one fails to insert its record.
         let (acquired, begun) = join(self.acquire_keys(&batch), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
+        let dropped =
+            batch.iter().map(BatchEntry::entry).enumerate().filter(|(at, _)| !retained[*at]);
+        pass(dropped, Point::Release, locks, |_, _| None).await;
         let batch = self.retain_locked(batch, acquired);
         if batch.is_empty() {
-            if let Ok((session, _)) = begun {
-                session.abandon().await;
-            }
-            return (Vec::new(), LockState::Held);
+            return match begun {
+                Ok((session, _)) => {
+                    session.abandon().await;
+                    (Vec::new(), LockState::Held)
+                }
+                Err(Stop::Failed(error @ Error::Unavailable { .. })) => {
+                    (Vec::new(), LockState::Unavailable(error))
+                }
+                Err(_) => (Vec::new(), LockState::Held),
+            };
         }
         let begun = begun.map(|(session, mut snapshot)| {
             snapshot.retain_keys(&retained);
