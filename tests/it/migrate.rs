@@ -7,7 +7,7 @@ use holdfast::db::{Error, MIGRATIONS, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 use tokio::process::Command;
 
-use crate::common::Shop;
+use crate::common::{Shop, until};
 
 /// What is left of the first version's schema for this test: its list of migrations and one table.
 const FIRST_VERSION: &str = "
@@ -124,13 +124,15 @@ async fn blocked_migration_lets_requests_pass() {
     sqlx::raw_sql(write).execute(&mut blocker).await.unwrap();
 
     let url = shop.database_url();
-    let (began, until_queued) = (Instant::now(), Duration::from_millis(500));
     let traffic = async {
-        tokio::time::sleep(until_queued).await;
+        let waiting = "select count(*) from pg_stat_activity
+                        where datname = current_database() and wait_event_type = 'Lock'";
+        until("the migration waits", async || shop.number(waiting).await == 1).await;
+        let began = Instant::now();
         let replica = holdfast::db::pool(&url, 1).unwrap();
         let mut session = replica.acquire().await.unwrap();
         sqlx::raw_sql(write).execute(&mut *session).await.unwrap();
-        let waited = began.elapsed().checked_sub(until_queued).unwrap();
+        let waited = began.elapsed();
         assert!(waited > Duration::from_millis(500), "not queued behind the migration");
         for session in [&mut *session, &mut blocker] {
             sqlx::raw_sql("commit").execute(session).await.unwrap();

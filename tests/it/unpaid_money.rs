@@ -3,47 +3,54 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
+use tokio::task::JoinHandle;
 
-use crate::common::{Shop, body, problem, until};
+use crate::common::{Shop, User, body, problem, until};
 use crate::queue::fresh_key;
 use crate::unpaid::JOBS;
 
+/// Pays, and is held before the commit. Returns its response to come, and the name of the request.
+async fn held_payment(
+    shop: &Shop,
+    user: &User,
+    order: &str,
+) -> (JoinHandle<reqwest::Result<Response>>, String) {
+    let path = format!("/api/orders/{order}/pay");
+    let pay = shop
+        .request(user, Method::POST, 0, &path)
+        .header("Idempotency-Key", fresh_key())
+        .header("Holdfast-Pause", "commit");
+    let pay = tokio::spawn(pay.send());
+    (pay, shop.worker_held(0, "commit").await)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_in_its_transaction_wins_over_expiry() {
-    {
-        let strategy = "row-lock";
-        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
-        let alice = shop.sign_in("alice").await;
-        let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
-        let path = format!("/api/orders/{order}/pay");
-        let pay = shop
-            .request(&alice, Method::POST, 0, &path)
-            .header("Idempotency-Key", fresh_key())
-            .header("Holdfast-Pause", "commit");
-        let pay = tokio::spawn(pay.send());
-        let paying = shop.worker_held(0, "commit").await;
-        until("its time is over", async || {
-            shop.number("select count(*) from orders where expires_at < now()").await == 1
-        })
-        .await;
-        // Others go back past it: the worker does not stand and wait for a row.
-        shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        until("another order has gone back", async || shop.given_back().await == 1).await;
-        shop.lets_go(0, &paying).await;
-        body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
-        shop.tell_worker(0, json!({ "pause": "claimed" })).await;
-        shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        let round = shop.worker_held(0, "claimed").await;
-        shop.lets_go(0, &round).await;
-        shop.until_none_is_unpaid().await;
-        let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
-        assert_eq!(status["status"], "paid", "{strategy}");
-        assert_eq!(shop.stock(&alice, "deadbolt").await, 39, "{strategy}");
-        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 95_100, "{strategy}");
-        shop.assert_sound().await;
-    }
+    let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", "row-lock")]).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
+    let (pay, paying) = held_payment(&shop, &alice, &order).await;
+    until("its time is over", async || {
+        shop.number("select count(*) from orders where expires_at < now()").await == 1
+    })
+    .await;
+    // Others go back past it: the worker does not stand and wait for a row.
+    shop.placed_for(&alice, 0, "deadbolt", 1).await;
+    until("another order has gone back", async || shop.given_back().await == 1).await;
+    shop.lets_go(0, &paying).await;
+    body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
+    shop.tell_worker(0, json!({ "pause": "claimed" })).await;
+    shop.placed_for(&alice, 0, "deadbolt", 1).await;
+    let round = shop.worker_held(0, "claimed").await;
+    shop.lets_go(0, &round).await;
+    shop.until_none_is_unpaid().await;
+    let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
+    assert_eq!(status["status"], "paid");
+    assert_eq!(shop.stock(&alice, "deadbolt").await, 39);
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 95_100);
+    shop.assert_sound().await;
 }
 
 /// Without a transaction a payment locks nothing before its write: the order expires past it.
@@ -53,13 +60,7 @@ async fn payment_before_its_write_loses_to_expiry() {
         let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.sign_in("alice").await;
         let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
-        let path = format!("/api/orders/{order}/pay");
-        let pay = shop
-            .request(&alice, Method::POST, 0, &path)
-            .header("Idempotency-Key", fresh_key())
-            .header("Holdfast-Pause", "commit");
-        let pay = tokio::spawn(pay.send());
-        let paying = shop.worker_held(0, "commit").await;
+        let (pay, paying) = held_payment(&shop, &alice, &order).await;
         until("the order has expired", async || shop.given_back().await == 1).await;
         shop.lets_go(0, &paying).await;
         assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");

@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::lock::LockKey;
 use crate::shop::command::state::State;
 use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;
@@ -49,8 +50,11 @@ struct Row {
 }
 
 impl<K> Rows<K> {
-    fn push(&mut self, key: K, row: &Row, guard: Guard, fence: Option<i64>) -> Result<(), Error> {
-        let fence = match (guard, fence) {
+    /// Fails if the locks do not cover the row.
+    fn push(&mut self, key: K, lock: &LockKey, row: &Row, by: Protection<'_>) -> Result<(), Error> {
+        by.exclusion.check(lock)?;
+        let guard = by.guard;
+        let fence = match (guard, by.exclusion.fence(lock)) {
             (Guard::VersionAndFence, None) => {
                 return Err(Error::Bug("a fenced write has no fence".to_owned()));
             }
@@ -77,15 +81,13 @@ pub(super) fn items(
         let Some(was) = before.items.get(sku).filter(|was| was.version != now.version) else {
             continue;
         };
-        let key = sku.lock_key();
-        by.exclusion.check(&key)?;
         let row = Row {
             version: was.version,
             reserved: was.reserved,
             value: now.stock,
             next_version: now.version,
         };
-        rows.push(sku.to_string(), &row, by.guard, by.exclusion.fence(&key))?;
+        rows.push(sku.to_string(), &sku.lock_key(), &row, by)?;
     }
     Ok(rows)
 }
@@ -101,15 +103,13 @@ pub(super) fn accounts(
         let Some(was) = before.accounts.get(user).filter(|was| was.version != now.version) else {
             continue;
         };
-        let key = user.lock_key();
-        by.exclusion.check(&key)?;
         let row = Row {
             version: was.version,
             reserved: was.reserved,
             value: now.balance_cents,
             next_version: now.version,
         };
-        rows.push(user.0, &row, by.guard, by.exclusion.fence(&key))?;
+        rows.push(user.0, &user.lock_key(), &row, by)?;
     }
     Ok(rows)
 }
