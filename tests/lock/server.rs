@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use holdfast::lock::fenced::Times;
 use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
 use rustix::process::Signal;
+use tokio::time::timeout;
 
 use crate::topology::{self, Running, Topology};
 
@@ -313,5 +314,7 @@ pub async fn in_line(
 pub async fn wanted(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
     let guard = held.guard(&key).unwrap().as_fenced().unwrap();
-    until("the holder hears that somebody waits", async || guard.is_wanted()).await;
+    let wanted = timeout(Duration::from_secs(10), guard.wanted()).await;
+    wanted.expect("the holder hears that somebody waits");
+    assert!(guard.is_wanted());
 }

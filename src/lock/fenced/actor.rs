@@ -5,7 +5,7 @@
 //! protocol. What is granted to somebody who has gone goes to the next one, or back.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -73,7 +73,10 @@ impl Line {
             self.figures.contended(rivals);
             if let Ours::Held(tenure) = &self.ours {
                 let wanted = rivals || !self.waiters.is_empty();
-                tenure.lease.wanted.store(wanted, Ordering::Relaxed);
+                tenure
+                    .lease
+                    .wanted
+                    .send_if_modified(|was| std::mem::replace(was, wanted) != wanted);
             }
             match &self.ours {
                 Ours::Nothing if self.waiters.is_empty() => {
@@ -230,7 +233,7 @@ impl Line {
             owner,
             deadline_us: AtomicU64::new(deadline_us(sent_us, ttl)),
             lost: watch::Sender::new(false),
-            wanted: AtomicBool::new(false),
+            wanted: watch::Sender::new(false),
         };
         self.ours = Ours::Held(Tenure {
             lease: Arc::new(lease),

@@ -40,7 +40,7 @@ mod talk;
 mod tenure;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -215,7 +215,7 @@ struct Lease {
     deadline_us: AtomicU64,
     lost: watch::Sender<bool>,
     /// Whether somebody waits for it, here or in another process.
-    wanted: AtomicBool,
+    wanted: watch::Sender<bool>,
 }
 
 impl Lease {
@@ -255,7 +255,15 @@ impl FencedGuard {
     /// for a holder that could go on or let others have their turn.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.lease.wanted.load(Ordering::Relaxed)
+        *self.lease.wanted.borrow()
+    }
+
+    /// Returns when [`FencedGuard::is_wanted`].
+    ///
+    /// # Cancel safety
+    /// Safe: it only listens.
+    pub async fn wanted(&self) {
+        let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
     /// [`FencedGuard::is_held`], for `?`: asked before a step that can't be undone and can't show

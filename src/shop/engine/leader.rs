@@ -23,12 +23,12 @@ use tokio::time::{Instant, timeout};
 use super::attempt::{begin, execute_entries};
 use super::batch::{Entry, EntryResult, LockState, Stop};
 use super::direct::{REPLAY_AFTER, keeps_key_lock};
-use super::locks::AcquiredLocks;
+use super::locks::{AcquiredLocks, BatchLock};
 use super::queue::{BatchEntry, CloseOnPanic, Joined, Queues, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::{self, LOOKUP_TIMEOUT};
 use super::write::pass;
-use crate::lock::{self, Ask, Guards, KeyLock, KeyLocks, Kind, LockKey, Wait};
+use crate::lock::{self, Ask, KeyLock, KeyLocks, Kind, LockKey, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Executed, Failure, Rejection};
@@ -38,10 +38,8 @@ use crate::shop::store::key_records;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// How many batches the lock is kept for while others wait for it.
-const MAX_BATCHES_PER_LEASE: u32 = 4;
-/// How long it is kept at most, though no other process is known to wait.
-const MAX_HOLD: Duration = Duration::from_secs(1);
+/// How long the lock is kept with an empty queue.
+const LINGER: Duration = Duration::from_millis(1);
 /// A rejection for want of room is to be immediate, so its look-up gets this much.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -95,20 +93,13 @@ pub(super) async fn enqueue(
     })
 }
 
-/// The lock, while the leader holds it.
-struct HeldLock {
-    locks: AcquiredLocks,
-    since: Instant,
-    batches: u32,
-}
-
 /// Serves a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
     let _closing = CloseOnPanic::of(&queues, &key);
     let key_locks = shop.locks.key_locks();
     let mut leader = BatchLeader { shop, queues, key, key_locks, crowded: false };
-    let mut held: Option<HeldLock> = None;
+    let mut held: Option<BatchLock> = None;
     let mut last = Instant::now();
     loop {
         let Some(mut lock) = held.take() else {
@@ -121,7 +112,10 @@ async fn run(shop: Shop, key: LockKey) {
         };
         let batch = leader.take().await;
         if batch.is_empty() {
-            lock.locks.release_batch().await;
+            match leader.arrived_soon(&lock).await {
+                true => held = Some(lock),
+                false => lock.release().await,
+            }
             continue;
         }
         let (done, state) = leader.execute(&mut lock.locks, batch).await;
@@ -133,7 +127,7 @@ async fn run(shop: Shop, key: LockKey) {
         last = Instant::now();
         leader.crowded = done.len() + leader.queues.waiting(&leader.key) > 1;
         match state {
-            LockState::Held if leader.keeps(&lock) => {
+            LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
                 leader.respond(done).await;
                 held = Some(lock);
             }
@@ -143,11 +137,11 @@ async fn run(shop: Shop, key: LockKey) {
                 leader.respond(done).await;
             }
             LockState::MayStillWrite => {
-                lock.locks.leave_batch_to_expire();
+                lock.leave_to_expire();
                 leader.respond(done).await;
             }
             LockState::Unavailable(error) => {
-                join(lock.locks.release_batch(), leader.respond(done)).await;
+                join(lock.release(), leader.respond(done)).await;
                 leader.turn_away(&error.into(), Instant::now()).await;
             }
         }
@@ -220,14 +214,14 @@ impl BatchLeader {
         (batch.into_iter().zip(results).collect(), state)
     }
 
-    /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
-    /// that is not full yet is the better for being collected while they have the lock.
-    fn keeps(&self, held: &HeldLock) -> bool {
-        let guard = held.locks.guards.guard(&self.key).and_then(lock::Guard::as_fenced);
-        let wanted = guard.is_none_or(lock::fenced::FencedGuard::is_wanted);
-        let full = self.queues.waiting(&self.key) >= MAX_BATCH_SIZE;
-        let may_go_on = full && held.batches < MAX_BATCHES_PER_LEASE;
-        (may_go_on || !wanted) && held.since.elapsed() < MAX_HOLD
+    /// Keeps the lock for a moment after a batch, unless others want it: a client that sends one
+    /// command after the other finds it held. Returns whether a command arrived.
+    async fn arrived_soon(&self, lock: &BatchLock) -> bool {
+        if lock.batches == 0 || !lock.may_continue(0) {
+            return false;
+        }
+        let (arrived, wanted) = (pin!(self.queues.arrived(&self.key)), pin!(lock.wanted()));
+        matches!(timeout(LINGER, select(arrived, wanted)).await, Ok(Either::Left(_)))
     }
 
     /// Asks for the lock again and releases it, in this order, so that both are one call. In a
@@ -237,15 +231,15 @@ impl BatchLeader {
     /// them.
     async fn yield_lock(
         &mut self,
-        held: HeldLock,
+        lock: BatchLock,
         done: Vec<(BatchEntry, EntryResult)>,
-    ) -> Option<HeldLock> {
+    ) -> Option<BatchLock> {
         let mut again = self.crowded.then(|| self.acquire());
         if let Some(again) = &mut again {
             // Enqueued once it was polled; it is not granted before ours is released.
             let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
         }
-        held.locks.release_batch().await;
+        lock.release().await;
         self.respond(done).await;
         match again {
             Some(again) => self.wait_for(again).await,
@@ -298,7 +292,7 @@ impl BatchLeader {
     }
 
     /// Waits for the lock. If it can't be acquired, those who waited for it are turned away.
-    async fn wait_for(&mut self, mut acquiring: Acquiring) -> Option<HeldLock> {
+    async fn wait_for(&mut self, mut acquiring: Acquiring) -> Option<BatchLock> {
         let began = Instant::now();
         let waiting = Waiting::begin(&batched::STRATEGY);
         while timeout(REPLAY_AFTER, &mut acquiring).await.is_err() {
@@ -316,7 +310,7 @@ impl BatchLeader {
         let outcome = acquiring.as_mut().take_output()?;
         waiting.answered();
         match outcome {
-            Ok(lock::Outcome::Acquired(guards)) => Some(self.held(guards)),
+            Ok(lock::Outcome::Acquired(guards)) => Some(BatchLock::new(guards, self.key.clone())),
             Ok(lock::Outcome::Busy(holder)) => {
                 self.turn_away(&Rejection::LockBusy(holder).into(), Instant::now()).await;
                 None
@@ -331,11 +325,6 @@ impl BatchLeader {
                 None
             }
         }
-    }
-
-    fn held(&self, guards: Guards) -> HeldLock {
-        let locks = AcquiredLocks::of_batch(guards, self.key.clone(), &batched::STRATEGY);
-        HeldLock { locks, since: Instant::now(), batches: 0 }
     }
 
     /// While the lock is waited for: acquires the key locks of those in the queue and looks their

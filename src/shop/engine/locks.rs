@@ -1,16 +1,26 @@
 //! The locks of one command or one batch: acquired before the read, released after the write; or,
 //! where a strategy shows what becomes of that, on something else and too early.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::queue_limit::MAX_BATCH_SIZE;
+use crate::lock::fenced::FencedGuard;
 use crate::lock::{self, Ask, Guards, LockKey, Manner, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
 use crate::shop::metrics::{Holding, Waiting};
-use crate::shop::strategy::Strategy;
+use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
 /// How often fences are raised for one command or batch.
 const MAX_RAISES: u32 = 3;
+/// How many batches the lock is kept for while others wait for it.
+const MAX_BATCHES_PER_LEASE: u32 = 4;
+/// How long it is kept at most, though no other process is known to wait.
+const MAX_HOLD: Duration = Duration::from_secs(1);
 
 /// Locks that are held.
 #[derive(Debug)]
@@ -26,12 +36,6 @@ pub(super) struct AcquiredLocks {
 }
 
 impl AcquiredLocks {
-    /// The lock of a batch.
-    pub(super) fn of_batch(guards: Guards, key: LockKey, strategy: &Strategy) -> Self {
-        let holding = Some(Holding::begin(strategy));
-        Self { guards, keys: vec![key], holding, released: false, raises: 0 }
-    }
-
     /// Acquires what the strategy locks for the command.
     ///
     /// # Errors
@@ -97,18 +101,6 @@ impl AcquiredLocks {
         self.pass_release(options, seen).await;
     }
 
-    /// Releases the lock of a batch. Its commands have passed the probe point.
-    pub(super) async fn release_batch(self) {
-        let Self { guards, holding, .. } = self;
-        guards.release().await;
-        drop(holding);
-    }
-
-    /// Leaves the lock of a batch to expire: the write may still arrive.
-    pub(super) fn leave_batch_to_expire(self) {
-        self.guards.leave_to_expire();
-    }
-
     /// Releases them between write and commit.
     pub(super) async fn release_early(&mut self, options: &RequestOptions) {
         let seen = self.recorded(options);
@@ -134,5 +126,53 @@ impl AcquiredLocks {
         if !std::mem::replace(&mut self.released, true) {
             options.probe.at(Point::Release, seen).await;
         }
+    }
+}
+
+/// The lock of a leader, under which it executes one or several batches.
+#[derive(Debug)]
+pub(super) struct BatchLock {
+    pub(super) locks: AcquiredLocks,
+    since: Instant,
+    /// How many it has executed.
+    pub(super) batches: u32,
+}
+
+impl BatchLock {
+    pub(super) fn new(guards: Guards, key: LockKey) -> Self {
+        let holding = Some(Holding::begin(&batched::STRATEGY));
+        let locks = AcquiredLocks { guards, keys: vec![key], holding, released: false, raises: 0 };
+        Self { locks, since: Instant::now(), batches: 0 }
+    }
+
+    fn guard(&self) -> Option<&FencedGuard> {
+        self.locks.guards.guard(self.locks.keys.first()?).and_then(lock::Guard::as_fenced)
+    }
+
+    /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
+    /// that is not full yet is the better for being collected while they have the lock.
+    pub(super) fn may_continue(&self, waiting: usize) -> bool {
+        let wanted = self.guard().is_none_or(FencedGuard::is_wanted);
+        let full = waiting >= MAX_BATCH_SIZE && self.batches < MAX_BATCHES_PER_LEASE;
+        (full || !wanted) && self.since.elapsed() < MAX_HOLD
+    }
+
+    /// Returns when others want the lock.
+    pub(super) async fn wanted(&self) {
+        if let Some(guard) = self.guard() {
+            guard.wanted().await;
+        }
+    }
+
+    /// Releases it. The commands have passed the probe point.
+    pub(super) async fn release(self) {
+        let AcquiredLocks { guards, holding, .. } = self.locks;
+        guards.release().await;
+        drop(holding);
+    }
+
+    /// Leaves it to expire: the write may still arrive.
+    pub(super) fn leave_to_expire(self) {
+        self.locks.guards.leave_to_expire();
     }
 }

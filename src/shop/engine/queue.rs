@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::batch::{Entry, EntryResult};
@@ -53,6 +53,8 @@ struct Queue {
     /// Entries that were borrowed and will be put back. They wait too.
     borrowed: usize,
     limit: AdaptiveQueueLimit,
+    /// Notified of each entry but the first.
+    arrived: Arc<Notify>,
 }
 
 impl Queue {
@@ -90,6 +92,7 @@ impl Queues {
             Some(queue) if queue.waiting() >= queue.limit.max_length() => Joined::Full,
             Some(queue) => {
                 queue.entries.push_back(entry);
+                queue.arrived.notify_one();
                 Joined::Behind
             }
             None => {
@@ -143,6 +146,15 @@ impl Queues {
         self.all().get(key).map_or(0, Queue::waiting)
     }
 
+    /// Returns when an entry is in the queue.
+    pub async fn arrived(&self, key: &LockKey) {
+        let arrived = self.all().get(key).map(|queue| queue.arrived.clone());
+        let Some(arrived) = arrived else { return };
+        while self.waiting(key) == 0 {
+            arrived.notified().await;
+        }
+    }
+
     /// Drops the queue and all entries in it.
     fn close(&self, key: &LockKey) {
         self.all().remove(key);
@@ -182,6 +194,9 @@ impl Drop for CloseOnPanic {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt as _;
     use uuid::Uuid;
 
     use super::super::in_flight::InFlightKeys;
@@ -271,6 +286,21 @@ mod tests {
         assert!(matches!(join(), Joined::Full));
         queues.take(&key(), 1);
         assert!(matches!(join(), Joined::Behind));
+    }
+
+    #[test]
+    fn arrival_is_seen_when_the_queue_has_an_entry() {
+        let queues = Queues::default();
+        let mut responses = Vec::new();
+        join(&queues, &mut responses, 1);
+        join(&queues, &mut responses, 2);
+        assert_eq!(taken(&queues), [1, 2]);
+        let key = key();
+        let mut arrived = pin!(queues.arrived(&key));
+        assert!(arrived.as_mut().now_or_never().is_none(), "the second was taken since");
+        join(&queues, &mut responses, 3);
+        assert!(arrived.now_or_never().is_some());
+        assert!(queues.arrived(&key).now_or_never().is_some());
     }
 
     #[test]
