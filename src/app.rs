@@ -56,9 +56,6 @@ pub struct Replica {
 
 impl Replica {
     /// Binds the address and checks that Postgres and Redis are there and safe to use.
-    ///
-    /// # Errors
-    /// What is wrong, and what to do about it.
     pub async fn build(options: &Serve) -> anyhow::Result<Self> {
         raise_open_files();
         let listener = listen(options.listen).with_context(|| {
@@ -102,17 +99,11 @@ impl Replica {
     }
 
     /// The port it listens on.
-    ///
-    /// # Errors
-    /// When the socket is gone.
     pub fn port(&self) -> std::io::Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
 
     /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
-    ///
-    /// # Errors
-    /// When the server can't run.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
         let site = self.site;
         let running = site.shop.running.clone();
@@ -273,18 +264,12 @@ pub fn main_threads() -> usize {
 }
 
 /// The strategy of that name.
-///
-/// # Errors
-/// There is none; the names there are.
 pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
     Strategy::named(name)
         .with_context(|| format!("there is no lock “{name}”; there are {}", Strategy::names()))
 }
 
 /// The locks of that Redis, to look at. Must be called on the main runtime.
-///
-/// # Errors
-/// An address that can't be read.
 pub fn locks(redis_url: &str) -> anyhow::Result<Locks> {
     Ok(Locks::new(redis(redis_url)?, Settings::default()))
 }

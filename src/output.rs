@@ -4,9 +4,6 @@ use std::io::{self, Write as _};
 
 /// Prints it, and at once. Whoever closed the pipe (`| head`) has read enough: that is no error,
 /// and what is at work goes on to its end, with its own exit code.
-///
-/// # Errors
-/// Any other reason why it can't be written, e.g. a full disk.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -9,9 +9,6 @@
 use crate::db::Pool;
 
 /// Takes a second or two, and a gigabyte of the disk as Postgres is set when nobody sets it.
-///
-/// # Errors
-/// Postgres's.
 pub(super) async fn make_ahead(pool: &Pool) -> anyhow::Result<()> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let (most, files): (String, i64) = sqlx::query_as(

@@ -84,10 +84,7 @@ pub struct Options {
     pub program: PathBuf,
 }
 
-/// Measures, prints the table on stdout, writes the files.
-///
-/// # Errors
-/// What kept it from measuring. What it had started has been stopped by then.
+/// Measures, prints the table, writes the files. Stops what it has started, also after an error.
 pub async fn bench(options: &Options) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;

@@ -15,9 +15,6 @@ use super::{Serve, Switch, Up};
 impl Up {
     /// What its replicas will find set in the environment, read as they will read it: so that
     /// nothing is started that they would refuse.
-    ///
-    /// # Errors
-    /// What can't be used: the variable, what it is set to, and what would be right.
     pub fn settings_of_replicas(&self) -> Result<Serve, String> {
         // What `up` itself tells them is not looked up.
         let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];

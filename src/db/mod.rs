@@ -123,9 +123,6 @@ impl Pool {
     /// A connection that works: it was asked. Time running out means *unavailable* where Postgres
     /// does not let us in or does not answer, and *overloaded* where all connections are at work.
     ///
-    /// # Errors
-    /// What kept it from us, and how it is called.
-    ///
     /// # Cancel safety
     /// Safe: a connection that nobody waits for any more goes back.
     pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
@@ -136,9 +133,6 @@ impl Pool {
     /// A transaction on a connection of its own. That it begins is what shows that the connection
     /// works: asking beforehand would be one round trip more for whoever waits for its locks.
     ///
-    /// # Errors
-    /// As [`Pool::acquire`].
-    ///
     /// # Cancel safety
     /// Safe: a transaction that nobody waits for any more is closed.
     pub async fn begin(&self) -> Result<Transaction, (Trouble, sqlx::Error)> {
@@ -148,9 +142,6 @@ impl Pool {
     /// Asks what changes nothing, and gives the answer and the connection it came by. That it is
     /// answered is what shows that the connection works: asking for that beforehand would be one
     /// round trip more.
-    ///
-    /// # Errors
-    /// As [`Pool::acquire`], and the question's own.
     ///
     /// # Cancel safety
     /// Safe: a connection that nobody waits for any more goes back.
@@ -254,9 +245,6 @@ impl Transaction {
     }
 
     /// Commits. After an error it may have been committed or not.
-    ///
-    /// # Errors
-    /// Postgres's.
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         self.end("commit").await.map(drop)
     }
@@ -340,10 +328,7 @@ fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
     pool.into()
 }
 
-/// Connects once, to learn why when it can't: a pool only says that it waited in vain.
-///
-/// # Errors
-/// [`Error::Unreachable`], with the reason.
+/// Connects once, for the reason when it can't: a pool only reports that it waited in vain.
 pub async fn reach(url: &str) -> Result<(), Error> {
     let options = options(url)?;
     let connect = sqlx::PgConnection::connect_with(&options);

@@ -36,9 +36,6 @@ pub struct Spare {
 impl Spare {
     /// Starts one, empty, and waits until it answers. To be called from the main thread, whose end
     /// ends it.
-    ///
-    /// # Errors
-    /// There is no such program, or it does not start.
     pub async fn start() -> anyhow::Result<Self> {
         let program = programs::redis()?;
         let folder = sockets::make(None)?;
@@ -81,9 +78,6 @@ impl Spare {
     }
 
     /// Ends it without a word (SIGKILL), and waits until it has gone.
-    ///
-    /// # Errors
-    /// It can't be waited for.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }

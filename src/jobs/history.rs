@@ -77,9 +77,6 @@ impl Run {
 }
 
 /// The latest runs, the newest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<Run>, Error> {
     let runs = sqlx::query_as!(
         Run,
@@ -96,9 +93,6 @@ pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<Run>, Error> {
 
 /// Of each of these jobs the run that was begun last and the one that was done last, and of any job
 /// whatever is open; the newest first. And the time.
-///
-/// # Errors
-/// Postgres's.
 pub async fn standing(pool: &Pool, jobs: &[String]) -> Result<(OffsetDateTime, Vec<Run>), Error> {
     let mut connection = pool.acquire().await?;
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
@@ -126,9 +120,6 @@ pub async fn standing(pool: &Pool, jobs: &[String]) -> Result<(OffsetDateTime, V
 }
 
 /// The run of that job for that tick.
-///
-/// # Errors
-/// Postgres's.
 pub async fn of(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<Run>, Error> {
     let run = sqlx::query_as!(
         Run,

@@ -28,9 +28,6 @@ pub(super) const JOB: Job = Job {
 };
 
 /// Leaves a mark.
-///
-/// # Errors
-/// Postgres's.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     let seen = || Seen { key: format!("{{job:{NAME}}}"), value: None, fence: turn.fence };
     if turn.fence.is_some() {
@@ -61,9 +58,6 @@ pub struct Mark {
 }
 
 /// The marks of that tick, in the order in which they were made.
-///
-/// # Errors
-/// Postgres's.
 pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<Mark>, Error> {
     let marks = sqlx::query_as!(
         Mark,
@@ -74,9 +68,6 @@ pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<Mark>, Err
 }
 
 /// Forgets marks of yesterday; looks at so many of the oldest.
-///
-/// # Errors
-/// Postgres's.
 pub async fn forget(pool: &Pool, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
         "delete from lab_marks where id = any(array(

@@ -38,9 +38,6 @@ pub struct Found {
 }
 
 /// Audits everything.
-///
-/// # Errors
-/// Postgres's: then it is not known whether they are sound.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     let audit = audit::everything(&turn.shop.pool, Some(&turn.shop.locks)).await?;
     let checks = audit.checks.len();

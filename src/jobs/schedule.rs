@@ -62,9 +62,6 @@ pub struct Planned {
 impl Scheduler {
     /// The scheduler of the shop's jobs for the replica of that name. `on` says whether it will
     /// look by itself. It does nothing yet.
-    ///
-    /// # Errors
-    /// A timetable that can't be read.
     pub fn new(
         shop: &Shop,
         replica: &str,
@@ -75,9 +72,6 @@ impl Scheduler {
     }
 
     /// The same with other jobs.
-    ///
-    /// # Errors
-    /// A timetable that can't be read.
     pub fn of(
         shop: &Shop,
         replica: &str,
@@ -170,9 +164,6 @@ impl Scheduler {
 
     /// Takes a turn at that tick of that job now, whatever its timetable says: what the lab does
     /// at its replicas. `None` when there is no such job.
-    ///
-    /// # Errors
-    /// Redis or Postgres is away.
     ///
     /// # Cancel safety
     /// Safe: a turn that has begun goes on to its end by itself.

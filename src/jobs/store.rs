@@ -75,9 +75,6 @@ pub struct Book {
 }
 
 /// Looks.
-///
-/// # Errors
-/// Postgres's.
 pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
     let rows = sqlx::query!(
         r#"select asked.job as "job!", clock_timestamp() as "now!",
@@ -274,9 +271,6 @@ pub enum End {
 
 /// Writes down how an attempt ended; `false` when somebody else has followed meanwhile, and nothing
 /// was written.
-///
-/// # Errors
-/// Postgres's.
 pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Error> {
     let (state, result, trouble, pause, at, more) = match end {
         End::Done(result) => (State::Done, Some(result), None, None, None, 0),
@@ -313,9 +307,6 @@ pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Er
 
 /// Tries a parked run again, now, with as many attempts as a new one has; `false` when it is not
 /// parked.
-///
-/// # Errors
-/// Postgres's.
 pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
     let done = sqlx::query!(
         "update job_runs set state = 'failed', next_at = clock_timestamp(),
@@ -331,9 +322,6 @@ pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
 
 /// Forgets runs that were done so many days ago, but never a job's latest. Looks at so many of the
 /// oldest, of which few are a job's latest or are open: where none may go, there is none behind.
-///
-/// # Errors
-/// Postgres's.
 pub async fn forget(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
         "delete from job_runs where id = any(array(

@@ -45,9 +45,6 @@ impl fmt::Debug for Timetable {
 
 impl Timetable {
     /// Reads an expression of five fields.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn read(expression: &str) -> anyhow::Result<Self> {
         let cron = Cron::from_str(expression);
         Ok(Self(cron.map_err(|error| anyhow::anyhow!("{expression:?} is no timetable: {error}"))?))

@@ -56,9 +56,6 @@ pub struct JobStanding {
 }
 
 /// Looks how all jobs stand.
-///
-/// # Errors
-/// Postgres's.
 pub async fn standing(
     shop: &Shop,
     scheduler: &Scheduler,

@@ -27,9 +27,6 @@ pub enum Got {
 
 impl Got {
     /// The lock; that it was had is what the lesson relies on.
-    ///
-    /// # Errors
-    /// It was not.
     pub fn lock(self) -> anyhow::Result<Guards> {
         match self {
             Got::Lock(guards) => Ok(guards),
@@ -75,9 +72,6 @@ pub(super) async fn take(
 
 impl Stage {
     /// The locks of one more process over the shop's Redis, under names that are nobody else's.
-    ///
-    /// # Errors
-    /// The address can't be read.
     pub fn process(&self, prefix: &str, name: &str) -> anyhow::Result<Locks> {
         process(&self.house.redis_url, prefix, name).context("the shop's Redis")
     }

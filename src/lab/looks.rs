@@ -29,18 +29,12 @@ pub enum Expiry {
 
 impl Stage {
     /// A lesson about two replicas can't be played with one.
-    ///
-    /// # Errors
-    /// There are fewer than two.
     pub fn needs_two(&self) -> anyhow::Result<()> {
         ensure!(self.replicas() >= 2, "it needs two replicas: `holdfast up --replicas 2`");
         Ok(())
     }
 
     /// The Redis that the shop locks with.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
         self.house.redis().await
     }
@@ -52,18 +46,12 @@ impl Stage {
     }
 
     /// Who holds an item, as the lock's value says; `None` when nobody does.
-    ///
-    /// # Errors
-    /// Redis's.
     pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
         let mut redis = self.redis().await?;
         Ok(redis::cmd("GET").arg(lock(sku)).query_async(&mut redis).await?)
     }
 
     /// When the item's lock ends by itself.
-    ///
-    /// # Errors
-    /// Redis's.
     pub async fn expiry(&self, sku: &Sku) -> anyhow::Result<Expiry> {
         let mut redis = self.redis().await?;
         let left: i64 = redis::cmd("PTTL").arg(lock(sku)).query_async(&mut redis).await?;
@@ -75,18 +63,12 @@ impl Stage {
     }
 
     /// Deletes an item's lock by hand; whether there was one.
-    ///
-    /// # Errors
-    /// Redis's.
     pub async fn unlock_by_hand(&self, sku: &Sku) -> anyhow::Result<bool> {
         let mut redis = self.redis().await?;
         Ok(redis::cmd("DEL").arg(lock(sku)).query_async::<u32>(&mut redis).await? == 1)
     }
 
     /// Waits until nobody holds the item any more, by Redis's own word.
-    ///
-    /// # Errors
-    /// Somebody does for longer than any lease of a lesson.
     pub async fn until_free(&self, sku: &Sku) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         while self.holder(sku).await?.is_some() {
@@ -100,9 +82,6 @@ impl Stage {
 
     /// Waits until so many wait for the item inside the queue and outside, at the replica of that
     /// request.
-    ///
-    /// # Errors
-    /// They are not that many.
     pub async fn until_in_line(
         &self,
         beside: &Asking,
@@ -127,9 +106,6 @@ impl Stage {
     }
 
     /// An order of the lab's first buyer, as a replica reads it.
-    ///
-    /// # Errors
-    /// There is none.
     pub async fn order_as_read(&self, replica: usize, id: Uuid) -> anyhow::Result<Value> {
         let (buyer, path) = (&self.house.buyers[0], format!("/api/orders/{id}"));
         let (status, body) = self.ask(buyer, self.replica(replica), "GET", &path).await?;
@@ -139,9 +115,6 @@ impl Stage {
 
     /// Lets a held request go on as often as it comes to its point again, because it tries again,
     /// and waits for its answer.
-    ///
-    /// # Errors
-    /// It is not answered.
     pub async fn press_on(&self, asking: Asking) -> anyhow::Result<Answer> {
         while !asking.answer.is_finished() {
             // Not held, when it is between two attempts.
@@ -152,9 +125,6 @@ impl Stage {
     }
 
     /// Lets a held request go on, and waits for its answer.
-    ///
-    /// # Errors
-    /// It is not held, or not answered.
     pub async fn finish(&self, asking: Asking) -> anyhow::Result<Answer> {
         self.let_go(&asking).await?;
         self.answer(asking).await
@@ -171,9 +141,6 @@ struct QueueThere {
 
 impl Answer {
     /// What there was before the order; that it was placed is what the lesson relies on.
-    ///
-    /// # Errors
-    /// It was not placed.
     pub fn sold_from(&self) -> anyhow::Result<i64> {
         self.before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
     }

@@ -87,9 +87,6 @@ pub struct Asking {
 
 impl Asking {
     /// What came of it, for a request that nobody looks at.
-    ///
-    /// # Errors
-    /// When it was not answered.
     pub(super) async fn done(self) -> anyhow::Result<Answer> {
         let (status, body) = tokio::time::timeout(PATIENCE, self.answer).await???;
         let body = serde_json::from_slice(&body).unwrap_or_default();

@@ -240,9 +240,6 @@ impl Games {
     }
 
     /// Makes Redis forget who holds the item's lock.
-    ///
-    /// # Errors
-    /// Redis's.
     pub async fn forget(&self, game: &Game) -> Result<(), Error> {
         self.shop.locks.forget(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
@@ -255,9 +252,6 @@ impl Games {
     }
 
     /// What there is to see.
-    ///
-    /// # Errors
-    /// Postgres's.
     pub async fn view(&self, game: &Game) -> Result<View, Error> {
         let gone = || Error::Bug("the game's item has gone".to_owned());
         Ok(View {

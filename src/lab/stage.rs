@@ -150,9 +150,6 @@ impl Stage {
     }
 
     /// Waits for an answer, and notes the request's lane.
-    ///
-    /// # Errors
-    /// When there is no answer within the time that any request gets.
     pub async fn answer(&self, asking: Asking) -> anyhow::Result<Answer> {
         let joined = tokio::time::timeout(PATIENCE, asking.answer).await;
         let joined = joined.with_context(|| format!("{} was not answered", asking.label))?;
@@ -178,9 +175,6 @@ impl Stage {
     }
 
     /// Waits until the request is held at a point, and says at which.
-    ///
-    /// # Errors
-    /// When it is answered instead, or gets nowhere.
     pub async fn until_held(&self, asking: &Asking) -> anyhow::Result<String> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -208,18 +202,12 @@ impl Stage {
     }
 
     /// Lets a held request go on.
-    ///
-    /// # Errors
-    /// When it is not held.
     pub async fn let_go(&self, asking: &Asking) -> anyhow::Result<()> {
         let let_go = self.let_go_at(asking.replica, asking.id).await;
         let_go.with_context(|| asking.label.clone())
     }
 
     /// The same for one that nobody waits for any more.
-    ///
-    /// # Errors
-    /// When it is not held.
     pub async fn let_go_at(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
         let path = format!("/api/lab/holds/{request_id}");
         match self.ask(&self.house.admin, replica, "POST", &path).await? {
@@ -229,9 +217,6 @@ impl Stage {
     }
 
     /// A throw-away item.
-    ///
-    /// # Errors
-    /// When it can't be made.
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let id = Uuid::now_v7();
@@ -252,9 +237,6 @@ impl Stage {
     }
 
     /// What the ledger says of an item.
-    ///
-    /// # Errors
-    /// Postgres's.
     pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
         audit::of_item(&self.house.pool, sku).await?.context("the item has gone")
     }
@@ -279,9 +261,6 @@ impl Stage {
 
     /// Kills the replica with that request on it, and waits until it has gone. It is started again;
     /// [`Stage::restore`] waits for that.
-    ///
-    /// # Errors
-    /// When it does not go.
     pub async fn kill(&self, mut asking: Asking) -> anyhow::Result<()> {
         self.house.hands.replicas[asking.replica].kill().await;
         self.happened(&mut asking, "killed");
@@ -292,9 +271,6 @@ impl Stage {
     }
 
     /// Waits until everything is as it was, and tells what had to be done for it.
-    ///
-    /// # Errors
-    /// When somebody does not come back.
     pub async fn restore(&self) -> anyhow::Result<()> {
         for words in self.house.restore().await? {
             self.say(words).await;

@@ -46,9 +46,6 @@ pub struct Head {
 }
 
 /// Asks for a run, which must have been checked.
-///
-/// # Errors
-/// Postgres's.
 pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<Asked, Error> {
     let mut connection = pool.acquire().await?;
     if !somebody_is_there(&mut connection).await? {
@@ -83,9 +80,6 @@ pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<As
 }
 
 /// Keeps a run that was carried out elsewhere, under its id; `false` when that is there already.
-///
-/// # Errors
-/// Postgres's.
 pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
     let kept = sqlx::query!(
         "insert into lab_runs
@@ -106,9 +100,6 @@ pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
 }
 
 /// The run of that id.
-///
-/// # Errors
-/// Postgres's.
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
     let row = sqlx::query!(
         "select wanted, state, progress, outcome, guess, created_at, from_file
@@ -131,9 +122,6 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
 }
 
 /// How far a run has come: its frame, and whether it is over. Cheap, to be asked often.
-///
-/// # Errors
-/// Postgres's.
 pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> {
     let row = sqlx::query!("select frame, state from lab_runs where id = $1", id)
         .fetch_optional(&mut *pool.acquire().await?)
@@ -142,9 +130,6 @@ pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> 
 }
 
 /// The newest runs, newest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
     let rows = sqlx::query!(
         r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,

@@ -52,9 +52,6 @@ pub fn list() -> String {
 }
 
 /// Plays a lesson and draws what came of it; whether its claim was shown.
-///
-/// # Errors
-/// What kept it from being played.
 pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(&asked.lesson) else {
         bail!("there is no lesson “{}”; there are {}", asked.lesson, lessons::names());

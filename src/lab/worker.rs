@@ -30,18 +30,12 @@ pub struct HeldWorker {
 impl Stage {
     /// Lets a replica's worker do nothing for so long, from now on; counted as for
     /// [`Stage::post`], from the last one.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub async fn rest(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
         self.wish_of_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
     }
 
     /// Has a replica's worker held at that point the next time it has something to do, and work
     /// under that strategy then.
-    ///
-    /// # Errors
-    /// It does not answer.
     pub async fn hold_worker(
         &self,
         replica: usize,
@@ -53,9 +47,6 @@ impl Stage {
     }
 
     /// Waits until that worker is held there.
-    ///
-    /// # Errors
-    /// It does not come there.
     pub async fn until_worker_held(
         &self,
         replica: usize,
@@ -77,9 +68,6 @@ impl Stage {
     }
 
     /// Lets it go on; what it has is of that item.
-    ///
-    /// # Errors
-    /// It is not held any more.
     pub async fn let_worker_go(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
         self.let_go_at(worker.replica, worker.id).await.context("the worker")?;
         self.note(worker, sku, "resumed");
@@ -115,9 +103,6 @@ impl Stage {
     }
 
     /// The queue of the shop's unpaid orders.
-    ///
-    /// # Errors
-    /// The address can't be read.
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
         Ok(queue_of(Redis::open(&self.house.redis_url)?, &Settings::default().prefix))
     }

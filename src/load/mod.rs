@@ -164,9 +164,6 @@ struct Seen {
 
 /// Lets the crowd loose, and waits for the last answer.
 ///
-/// # Errors
-/// When a replica can't be reached at the beginning.
-///
 /// # Cancel safety
 /// Safe: a crowd that nobody waits for any more goes away.
 pub async fn run(plan: Plan) -> io::Result<Report> {
@@ -194,9 +191,6 @@ pub async fn run(plan: Plan) -> io::Result<Report> {
 }
 
 /// One request outside any crowd: its status and body.
-///
-/// # Errors
-/// When nobody answers there.
 pub async fn ask(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let mut connection = Connection::open(target).await?;
     let status = tokio::time::timeout(PATIENCE, connection.exchange(request)).await??;

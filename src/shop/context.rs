@@ -51,9 +51,6 @@ impl Shop {
     }
 
     /// A transaction.
-    ///
-    /// # Errors
-    /// As [`Shop::connection`].
     pub async fn begin(&self) -> Result<Transaction, Error> {
         Ok(self.pool.begin().await?)
     }

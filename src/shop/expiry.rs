@@ -69,9 +69,6 @@ pub enum Found {
 }
 
 /// Those of `orders` that are unpaid, by Postgres's clock now; the others are absent.
-///
-/// # Errors
-/// Postgres's.
 pub async fn look(shop: &Shop, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Found>, Error> {
     let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
     let db = &mut *shop.connection().await?;

@@ -32,9 +32,6 @@ const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
 
 /// Fills an empty database; `false` when it is not empty, and then nothing is touched. Two callers
 /// at once take turns.
-///
-/// # Errors
-/// Postgres's.
 pub async fn seed(pool: &Pool) -> Result<bool, Error> {
     let mut hashes = Vec::with_capacity(USERS.len());
     let mut connection = pool.acquire().await?;

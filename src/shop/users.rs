@@ -88,9 +88,6 @@ pub struct Caller {
 }
 
 /// Makes a user with an empty account.
-///
-/// # Errors
-/// Postgres's.
 pub async fn create(
     pool: &Pool,
     credentials: Credentials,
@@ -120,9 +117,6 @@ pub async fn create(
 }
 
 /// Inserts a user and the account; `None` when the name is taken.
-///
-/// # Errors
-/// Postgres's.
 pub async fn insert(
     tx: &mut PgConnection,
     name: &str,
@@ -148,9 +142,6 @@ pub async fn insert(
 }
 
 /// Ends all sessions of the users whose names begin so.
-///
-/// # Errors
-/// Postgres's.
 pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Error> {
     sqlx::query!(
         "delete from sessions s using users u where u.id = s.user_id and starts_with(u.name, $1)",
@@ -162,9 +153,6 @@ pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Erro
 }
 
 /// Begins a session; `None` when name or password is wrong, without saying which.
-///
-/// # Errors
-/// Postgres's.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
     // A name that can't exist is not asked for, and refused as slowly as any other.
     let name = impossible(&credentials).is_none().then_some(credentials.user);
@@ -178,9 +166,6 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
 }
 
 /// Begins a session for a user, whoever asks: who may is the caller's to know.
-///
-/// # Errors
-/// Postgres's.
 pub async fn begin_session(
     connection: &mut PgConnection,
     user: UserId,
@@ -202,9 +187,6 @@ pub async fn begin_session(
 }
 
 /// Whose session that is; `None` when it is unknown or over.
-///
-/// # Errors
-/// Postgres's.
 pub async fn session(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
     let row = sqlx::query!(
         "select u.id, u.name, u.admin, s.csrf, s.expires_at
@@ -224,9 +206,6 @@ pub async fn session(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> 
 }
 
 /// Ends a session.
-///
-/// # Errors
-/// Postgres's.
 pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     sqlx::query!("delete from sessions where token_hash = $1", &Sha256::digest(token)[..])
         .execute(&mut *shop.connection().await?)
@@ -236,9 +215,6 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
 
 /// Forgets sessions that are over, at most so many: the first ones of the index by their end. (With
 /// `clock_timestamp()`, which may change from row to row, no index could be asked.)
-///
-/// # Errors
-/// Postgres's.
 pub async fn forget_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
         "delete from sessions where token_hash = any(array(

@@ -17,9 +17,6 @@ pub struct Proxies(Vec<IpNet>);
 
 impl Proxies {
     /// Of addresses (`10.0.0.7`) and networks (`10.0.0.0/8`, `fd00::/8`).
-    ///
-    /// # Errors
-    /// Which is neither.
     pub fn read(names: &[String]) -> Result<Self, String> {
         let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         let network = |name: &str| {

@@ -148,9 +148,6 @@ fn at(name: &str, address: &str) -> String {
 }
 
 /// Wraps a request; see the module.
-///
-/// # Errors
-/// What the wrapped service fails with.
 pub async fn admission<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,

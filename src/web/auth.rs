@@ -42,9 +42,6 @@ impl Default for Sessions {
 
 impl Sessions {
     /// Whose session that is. Many who ask for one session at once cause one look-up.
-    ///
-    /// # Errors
-    /// Postgres's.
     pub async fn caller(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
         let look_up = async {
             match users::session(shop, token).await {
@@ -127,9 +124,6 @@ impl Credential {
 pub struct Looked(Result<Option<Arc<Caller>>, Error>);
 
 /// Whose session the request carries, if any, also for whoever asks later.
-///
-/// # Errors
-/// Postgres's.
 pub async fn caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
     let known = request.extensions().get::<Looked>().cloned();
     let looked = match (known, Credential::of(request)) {
@@ -147,9 +141,6 @@ pub async fn caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Proble
 
 /// Who is signed in, whatever is being asked for: no CSRF token is wanted. For pages that only show
 /// something, and for forms, which check their own field.
-///
-/// # Errors
-/// Postgres's, as a problem.
 pub async fn look(request: &HttpRequest) -> Result<Option<SignedIn>, Problem> {
     let Some(credential) = Credential::of(request) else { return Ok(None) };
     let caller = caller(request).await?;
@@ -214,9 +205,6 @@ pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
 }
 
 /// The site of a request.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub fn site(request: &HttpRequest) -> Result<&web::Data<Site>, Problem> {
     request
         .app_data::<web::Data<Site>>()

@@ -115,9 +115,6 @@ pub struct Page<After> {
 
 impl<After> Page<After> {
     /// How many: 1 to 1,000.
-    ///
-    /// # Errors
-    /// A problem when it is out of range.
     pub fn limit(&self) -> Result<i64, Problem> {
         match self.limit {
             None => Ok(USUAL_LIST),

@@ -29,9 +29,6 @@ pub struct Wished(Result<RequestOptions, Problem>);
 
 impl Wished {
     /// The conditions.
-    ///
-    /// # Errors
-    /// The lab is off, or a wish makes no sense.
     pub fn read(self) -> Result<RequestOptions, Problem> {
         self.0
     }

@@ -33,9 +33,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Wraps a request; see the module.
-///
-/// # Errors
-/// What the wrapped service fails with.
 pub async fn envelope(
     mut request: ServiceRequest,
     next: Next<impl MessageBody>,

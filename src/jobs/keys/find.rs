@@ -110,9 +110,6 @@ fn seconds<S: serde::Serializer>(took: &Duration, to: S) -> Result<S::Ok, S::Err
 
 /// Looks at every key of every server, and changes nothing.
 ///
-/// # Errors
-/// When a server stays away, or refuses what is needed.
-///
 /// # Cancel safety
 /// Safe: it only looks.
 pub async fn find(
@@ -183,9 +180,6 @@ pub async fn find(
 }
 
 /// One key; `None` when it is not there.
-///
-/// # Errors
-/// When Redis stays away, or refuses.
 ///
 /// # Cancel safety
 /// Safe: it only looks.

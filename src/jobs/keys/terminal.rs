@@ -79,9 +79,6 @@ pub(super) struct Deleted {
 }
 
 /// Looks, or removes; whether all that was to go has gone.
-///
-/// # Errors
-/// What kept it from being done.
 pub async fn run(redis: &Redis, asked: &Asked) -> anyhow::Result<bool> {
     match &asked.delete {
         Delete::Nothing => {

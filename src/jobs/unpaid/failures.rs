@@ -37,9 +37,6 @@ pub struct Failure {
 
 /// Writes down that giving an order back failed. How long it is to be left alone; nothing when it
 /// is parked now.
-///
-/// # Errors
-/// Postgres's.
 pub(super) async fn record(
     shop: &Shop,
     order: OrderId,
@@ -78,9 +75,6 @@ pub(super) struct Overdue {
 
 /// Orders that are unpaid, have been due for so long, and are not to be left alone, behind that
 /// one: the longest due first.
-///
-/// # Errors
-/// Postgres's.
 pub(super) async fn overdue(
     shop: &Shop,
     for_at_least: Duration,
@@ -109,9 +103,6 @@ pub(super) async fn overdue(
 
 /// The orders that could not be given back and are still unpaid; parked ones first, then the
 /// latest.
-///
-/// # Errors
-/// Postgres's.
 pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
     let rows = sqlx::query!(
         "select f.order_id, f.attempts, f.cause, f.failed_at, f.next_at
@@ -133,9 +124,6 @@ pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
 
 /// Lets an order that could not be given back be tried again now, as if for the first time. `false`
 /// when it is none of those.
-///
-/// # Errors
-/// Postgres's.
 pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
     let again = sqlx::query!(
         "update unpaid_failures set attempts = 1, next_at = clock_timestamp()
@@ -149,9 +137,6 @@ pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
 }
 
 /// Forgets the failures of orders that went their way since, at most so many. How many.
-///
-/// # Errors
-/// Postgres's.
 pub(super) async fn forget_settled(shop: &Shop, most: i64) -> Result<u64, Error> {
     let settled: Vec<Uuid> = sqlx::query_scalar!(
         "select f.order_id from unpaid_failures f join orders o on o.id = f.order_id

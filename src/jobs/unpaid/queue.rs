@@ -146,26 +146,17 @@ impl DelayQueue {
     }
 
     /// Makes them due now, but for those that somebody has claimed.
-    ///
-    /// # Errors
-    /// As for [`Self::add`].
     pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<Brought, RedisError> {
         let now: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
         self.schedule(How::Now, &now).await
     }
 
     /// Makes what is there due so long after now instead.
-    ///
-    /// # Errors
-    /// As for [`Self::add`].
     pub async fn put_off(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
         self.schedule(How::Off, entries).await.map(drop)
     }
 
     /// Keeps what was claimed, and not removed since, for another [`CLAIM`] from now.
-    ///
-    /// # Errors
-    /// As for [`Self::add`].
     pub async fn renew(&self, ids: &[Uuid]) -> Result<(), RedisError> {
         let kept: Vec<_> = ids.iter().map(|id| (*id, self.claim)).collect();
         self.put_off(&kept).await
@@ -238,9 +229,6 @@ impl DelayQueue {
     }
 
     /// Whether it is in it, claimed or not.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
     pub async fn has(&self, id: Uuid) -> Result<bool, RedisError> {
         let shard = id.as_bytes()[15] % SHARDS;
         let command = redis::cmd("ZSCORE").arg(self.key(shard)).arg(id.to_string()).to_owned();
@@ -248,9 +236,6 @@ impl DelayQueue {
     }
 
     /// How many are in it, and how many of those in the fullest shard.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
     pub async fn lengths(&self) -> Result<(usize, usize), RedisError> {
         let lengths = (0..SHARDS).map(|shard| {
             let command = redis::cmd("ZCARD").arg(self.key(shard)).to_owned();

@@ -24,9 +24,6 @@ pub struct UnpaidStanding {
 
 impl Unpaid {
     /// Looks how they stand.
-    ///
-    /// # Errors
-    /// Postgres's.
     pub async fn standing(&self, shop: &Shop) -> Result<UnpaidStanding, Error> {
         let due = sqlx::query_scalar!(
             r#"select count(*) as "count!" from orders

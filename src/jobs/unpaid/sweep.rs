@@ -63,9 +63,6 @@ pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
 
 /// Tells the queue what is due within that time, the next one first, at most so many [`PAGE`]s of
 /// it. How many that were, and for how many of them there was no room.
-///
-/// # Errors
-/// As for [`run_once`].
 pub(super) async fn tell(
     shop: &Shop,
     queue: &DelayQueue,

@@ -92,9 +92,6 @@ impl Redis {
     ///
     /// The address is one of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for the servers
     /// that keep the data, not for the sentinels; `/DB` may follow one host or a master's name.
-    ///
-    /// # Errors
-    /// When the address can't be read.
     pub fn open(url: &str) -> Result<Self, RedisError> {
         let (connection, place) = match Address::read(url)? {
             Address::One(place) => (Connection::One(manager(place.clone())?), Some(place)),
@@ -120,9 +117,6 @@ impl Redis {
     }
 
     /// One command.
-    ///
-    /// # Errors
-    /// When Redis does not answer, or answers with an error.
     ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is carried out,
@@ -203,9 +197,6 @@ impl Redis {
     ///
     /// What is said to one of a Cluster's primaries stays with it: for a key that is elsewhere, or
     /// has moved meanwhile, it answers with `MOVED` or `ASK`, and that is an error here.
-    ///
-    /// # Errors
-    /// When no node of a Cluster says who its primaries are.
     pub async fn each(&self) -> Result<Vec<Self>, RedisError> {
         let Connection::Cluster(routed) = self.connection.clone() else {
             return Ok(vec![self.clone()]);
@@ -216,9 +207,6 @@ impl Redis {
     }
 
     /// Whether Redis answers; of a Cluster, one primary is enough.
-    ///
-    /// # Errors
-    /// When it does not.
     pub async fn ping(&self) -> Result<(), RedisError> {
         let servers = self.each().await?;
         let pings = servers.iter().map(|server| Box::pin(server.query(redis::cmd("PING"))));
@@ -227,9 +215,6 @@ impl Redis {
 
     /// The eviction policy, if the server tells; some managed ones do not. Of a Cluster, the worst
     /// of all primaries'.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
     pub async fn eviction_policy(&self) -> Result<Option<String>, RedisError> {
         let servers = self.each().await?;
         let policies = try_join_all(servers.iter().map(Self::its_eviction_policy)).await?;
@@ -249,9 +234,6 @@ impl Redis {
     }
 
     /// The keys like `pattern` that are `wanted`, on every server; about `most` of them at most.
-    ///
-    /// # Errors
-    /// When one of them does not answer.
     pub async fn scan(
         &self,
         pattern: &str,
@@ -276,18 +258,12 @@ impl Redis {
     }
 
     /// Deletes `key` if its value is `value`; returns whether it did. Repeating it is harmless.
-    ///
-    /// # Errors
-    /// When Redis does not respond.
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, RedisError> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }
 
     /// Deletes the keys that have the given values, in one script; returns how many. In a Cluster
     /// they must share a slot.
-    ///
-    /// # Errors
-    /// When Redis does not respond.
     pub async fn delete_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -300,9 +276,6 @@ impl Redis {
     }
 
     /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
-    ///
-    /// # Errors
-    /// When Redis does not respond.
     pub async fn renew_if(
         &self,
         key: &str,
@@ -314,9 +287,6 @@ impl Redis {
 
     /// Sets the expiry of the keys that have the given values, in one script; returns how many. In
     /// a Cluster they must share a slot.
-    ///
-    /// # Errors
-    /// When Redis does not respond.
     pub async fn renew_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],

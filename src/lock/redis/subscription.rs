@@ -28,9 +28,6 @@ pub(in crate::lock) struct Subscription {
 
 impl Redis {
     /// Listens to `channel`. In a Cluster any node hears what is said on any other.
-    ///
-    /// # Errors
-    /// When no server answers.
     pub(in crate::lock) async fn subscribe(
         &self,
         channel: &str,
@@ -70,9 +67,6 @@ async fn connect(place: ConnectionInfo, channel: &str) -> Result<PubSub, RedisEr
 
 impl Subscription {
     /// The next word; `None` when the connection has ended, or belongs to yesterday's primary.
-    ///
-    /// # Errors
-    /// When the server is silent.
     pub(in crate::lock) async fn next(&mut self) -> Result<Option<String>, RedisError> {
         loop {
             let moved = async {

@@ -50,9 +50,6 @@ impl Conservation {
 }
 
 /// Adds the shop up.
-///
-/// # Errors
-/// Postgres's.
 pub async fn conservation(shop: &Shop) -> Result<Conservation, Error> {
     let row = sqlx::query!(
         r#"with by_hand as (

@@ -35,9 +35,6 @@ pub struct Audit {
 }
 
 /// Checks everything.
-///
-/// # Errors
-/// Postgres's.
 pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
@@ -53,9 +50,6 @@ pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Err
 }
 
 /// Checks one item; `None` when there is none of that sku.
-///
-/// # Errors
-/// Postgres's.
 pub async fn of_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;

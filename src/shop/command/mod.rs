@@ -62,9 +62,6 @@ pub trait Command: Debug + Send + Sync + 'static {
     }
 
     /// Decides on `state`, and applies the changes to it. A rejected command leaves it as it was.
-    ///
-    /// # Errors
-    /// The reason why the command is not executed.
     fn decide(&self, state: &mut State) -> Result<Changes, Rejection>;
 }
 

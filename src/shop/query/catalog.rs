@@ -26,9 +26,6 @@ impl TryFrom<ItemRow> for Item {
 }
 
 /// The shop's items by sku, after `after`; lab items are not shown.
-///
-/// # Errors
-/// Postgres's.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let rows = sqlx::query_as!(
         ItemRow,
@@ -43,17 +40,11 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
 }
 
 /// One item, of the shop or of the lab.
-///
-/// # Errors
-/// Postgres's.
 pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
     Ok(items_of(shop, std::slice::from_ref(sku)).await?.pop())
 }
 
 /// Those of `skus` that exist, of the shop or of the lab, by sku.
-///
-/// # Errors
-/// Postgres's.
 pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query_as!(
@@ -68,9 +59,6 @@ pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
 }
 
 /// Returns the first of `skus` that is the shop's own, and no lab item.
-///
-/// # Errors
-/// Postgres's.
 pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let sku = sqlx::query_scalar!(
@@ -83,9 +71,6 @@ pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>,
 }
 
 /// Counts what a customer has of each limited item among `items`, as it is now.
-///
-/// # Errors
-/// Postgres's.
 pub async fn purchased_by(
     shop: &Shop,
     user: UserId,

@@ -28,9 +28,6 @@ macro_rules! entry {
 }
 
 /// An item's entries after `after`, oldest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn stock_entries(
     shop: &Shop,
     sku: &Sku,
@@ -50,9 +47,6 @@ pub async fn stock_entries(
 }
 
 /// A user's entries after `after`, oldest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn balance_entries(
     shop: &Shop,
     user: UserId,
@@ -72,9 +66,6 @@ pub async fn balance_entries(
 }
 
 /// An item's latest entries before `before`, newest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn latest_stock_entries(
     shop: &Shop,
     sku: &Sku,
@@ -94,9 +85,6 @@ pub async fn latest_stock_entries(
 }
 
 /// A user's latest entries before `before`, newest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn latest_balance_entries(
     shop: &Shop,
     user: UserId,
@@ -116,9 +104,6 @@ pub async fn latest_balance_entries(
 }
 
 /// What was ever put on the shelves of these items by hand, their opening included, by sku.
-///
-/// # Errors
-/// Postgres's.
 pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query!(
@@ -132,9 +117,6 @@ pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, 
 }
 
 /// The entries that one order left in the stock ledger, each with its item, oldest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,
@@ -162,9 +144,6 @@ pub async fn stock_entries_of_order(
 }
 
 /// The entries that one order left on its buyer's account, oldest first.
-///
-/// # Errors
-/// Postgres's.
 pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec<Entry>, Error> {
     let rows = sqlx::query!(
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
@@ -177,9 +156,6 @@ pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec
 }
 
 /// A user's balance; `None` when there is no such account.
-///
-/// # Errors
-/// Postgres's.
 pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
     Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
         .fetch_optional(&mut *shop.connection().await?)

@@ -19,18 +19,12 @@ pub fn no_such_order(order: OrderId) -> Rejection {
 }
 
 /// One of the user's orders.
-///
-/// # Errors
-/// Postgres's.
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
     Ok(select(&mut *shop.connection().await?, user, Some(id), None, Lab::With, 1).await?.pop())
 }
 
 /// How long each of those orders can still be paid, by Postgres's clock, which is the one that
 /// decides it; an order whose time is over is not among them.
-///
-/// # Errors
-/// Postgres's.
 pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, Duration>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let rows = sqlx::query!(
@@ -54,9 +48,6 @@ pub enum Lab {
 }
 
 /// The user's orders, newest first, older than `after`.
-///
-/// # Errors
-/// Postgres's.
 pub async fn orders(
     shop: &Shop,
     user: UserId,
@@ -68,9 +59,6 @@ pub async fn orders(
 }
 
 /// How many of the user's orders are the lab's alone.
-///
-/// # Errors
-/// Postgres's.
 pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from orders o
@@ -86,9 +74,6 @@ pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
 }
 
 /// Those of `ids` that are the lab's alone.
-///
-/// # Errors
-/// Postgres's.
 pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let lab = sqlx::query_scalar!(
@@ -105,9 +90,6 @@ pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Err
 }
 
 /// The order that the user placed with that key, however long ago.
-///
-/// # Errors
-/// Postgres's.
 pub async fn placed_with(
     shop: &Shop,
     user: UserId,
@@ -117,9 +99,6 @@ pub async fn placed_with(
 }
 
 /// Those of `ids` that are the user's own.
-///
-/// # Errors
-/// Postgres's.
 pub async fn own(shop: &Shop, user: UserId, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let own = sqlx::query_scalar!(

@@ -64,9 +64,6 @@ pub struct TopUpForm {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody signed in; Postgres's.
 pub async fn show(
     request: HttpRequest,
     listing: web::Query<Listing>,
@@ -76,9 +73,6 @@ pub async fn show(
 }
 
 /// Puts money on the account, once per form.
-///
-/// # Errors
-/// A form from elsewhere; what is broken.
 pub async fn top_up(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -86,10 +86,7 @@ impl Basket {
         self.lines.values().sum()
     }
 
-    /// Puts more of an item in.
-    ///
-    /// # Errors
-    /// Why not, in words for the field.
+    /// Puts more of an item in. The error is the text for the form's field.
     pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         let there = self.lines.get(&sku).copied().unwrap_or(0);
         if !(1..=MAX_QUANTITY).contains(&quantity) {
@@ -102,10 +99,7 @@ impl Basket {
         self.set(sku, there + quantity)
     }
 
-    /// Sets how many of an item are in it; 0 takes it out.
-    ///
-    /// # Errors
-    /// Why not, in words for the field.
+    /// Sets how many of an item are in it; 0 takes it out. Errors as for `add`.
     pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         if !(0..=MAX_QUANTITY).contains(&quantity) {
             return Err(choose(0));

@@ -13,9 +13,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) const PAUSE: Duration = Duration::from_millis(60);
 
 /// Repeats the request until no other copy is in flight; the key ensures one execution.
-///
-/// # Errors
-/// Those of the request.
 pub(super) async fn settled(
     mut ask: impl AsyncFnMut() -> Result<Executed, Failure>,
 ) -> Result<Executed, Failure> {

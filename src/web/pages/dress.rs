@@ -30,9 +30,6 @@ struct RefusalPage {
 }
 
 /// Wraps a request; see the module.
-///
-/// # Errors
-/// What the wrapped service fails with.
 pub async fn dress<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,

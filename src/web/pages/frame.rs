@@ -39,9 +39,6 @@ pub struct Frame {
 
 impl Frame {
     /// The frame of the page that was asked for.
-    ///
-    /// # Errors
-    /// Never, once the app is put together.
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
         let mut frame = Self::bare(request)?;
         let shop = &site(request)?.shop;
@@ -56,9 +53,6 @@ impl Frame {
     }
 
     /// A frame that asks Postgres nothing.
-    ///
-    /// # Errors
-    /// Never, once the app is put together.
     pub fn bare(request: &HttpRequest) -> Result<Self, Problem> {
         let site = site(request)?;
         Ok(Self {
@@ -117,9 +111,6 @@ struct Bar {
 }
 
 /// The bar alone.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn bar(request: HttpRequest) -> Result<HttpResponse, Problem> {
     html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
 }

@@ -112,9 +112,6 @@ pub struct LimitForm {
 }
 
 /// The page.
-///
-/// # Errors
-/// No such item; Postgres's.
 pub async fn show(
     request: HttpRequest,
     sku: web::Path<String>,
@@ -125,9 +122,6 @@ pub async fn show(
 }
 
 /// Changes the stock by hand, once per form.
-///
-/// # Errors
-/// Nobody who may, a form from elsewhere, no such item; what is broken.
 pub async fn restock(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -175,9 +169,6 @@ pub async fn restock(
 }
 
 /// Says how many of the item one customer may have; nothing typed: as many as there are.
-///
-/// # Errors
-/// As [`restock`].
 pub async fn limit(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -97,9 +97,6 @@ struct Came {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may; Postgres's.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     let Standing { on, jobs, parked, runs, unpaid, .. } =
@@ -129,9 +126,6 @@ pub struct TryAgain {
 
 /// Tries a parked run again. One that is not parked any more is none of its business: a second
 /// click, or somebody else's.
-///
-/// # Errors
-/// Nobody who may; Postgres's.
 pub async fn try_again(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -147,9 +141,6 @@ pub async fn try_again(
 
 /// Lets an unpaid order that could not be given back be tried again. One that has gone its way is
 /// none of its business.
-///
-/// # Errors
-/// Nobody who may; Postgres's.
 pub async fn try_unpaid_again(
     site: web::Data<Site>,
     request: HttpRequest,

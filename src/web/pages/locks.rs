@@ -36,9 +36,6 @@ struct Row {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may; Redis's.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     let locks = &site.shop.locks;

@@ -99,18 +99,12 @@ impl OrderForm {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody signed in, somebody else's order; Postgres's.
 pub async fn show(request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, Problem> {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, body::order_id(&id)?, None).await
 }
 
 /// Pays it, once per form.
-///
-/// # Errors
-/// A form from elsewhere, somebody else's order; what is broken.
 pub async fn pay(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -127,9 +121,6 @@ pub async fn pay(
 }
 
 /// Cancels it, once per form: its units return to stock.
-///
-/// # Errors
-/// A form from elsewhere, somebody else's order; what is broken.
 pub async fn cancel(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -147,9 +138,6 @@ pub async fn cancel(
 }
 
 /// Refunds it, once per form: the money returns to the account, and the units to stock.
-///
-/// # Errors
-/// A form from elsewhere, somebody else's order; what is broken.
 pub async fn refund(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -63,9 +63,6 @@ pub struct Listing {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody signed in; Postgres's.
 pub async fn list(
     site: web::Data<Site>,
     request: HttpRequest,

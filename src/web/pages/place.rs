@@ -38,9 +38,6 @@ pub struct PlaceForm {
 }
 
 /// Places the order of the basket.
-///
-/// # Errors
-/// Nobody signed in, a form from elsewhere; what is broken.
 pub async fn place(
     site: web::Data<Site>,
     request: HttpRequest,

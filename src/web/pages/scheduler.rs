@@ -108,9 +108,6 @@ pub struct Go {
 }
 
 /// What can be played.
-///
-/// # Errors
-/// Nobody who may; the lab is off.
 pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     lab_is_on(&site)?;
@@ -119,9 +116,6 @@ pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> Result<HttpR
 }
 
 /// Begins a game.
-///
-/// # Errors
-/// Nobody who may; a choice that makes no sense; the shop's.
 pub async fn begin(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -144,9 +138,6 @@ pub async fn begin(
 }
 
 /// A game as it stands.
-///
-/// # Errors
-/// Nobody who may; there is no such game here.
 pub async fn show(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -182,9 +173,6 @@ pub async fn show(
 }
 
 /// Lets one order go on to its next point, or makes Redis forget the lock.
-///
-/// # Errors
-/// Nobody who may; there is no such game here.
 pub async fn step(
     site: web::Data<Site>,
     request: HttpRequest,

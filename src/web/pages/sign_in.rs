@@ -72,17 +72,11 @@ pub fn address(next: &str) -> String {
 }
 
 /// The page.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
     page(&request, StatusCode::OK, &query.next, String::new(), false).await
 }
 
 /// The form.
-///
-/// # Errors
-/// A form from elsewhere; Postgres's.
 pub async fn enter(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -116,9 +110,6 @@ pub(super) async fn admit(
 }
 
 /// The button *Sign out*.
-///
-/// # Errors
-/// A form from elsewhere; Postgres's.
 pub async fn leave(
     site: web::Data<Site>,
     request: HttpRequest,

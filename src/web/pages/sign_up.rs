@@ -31,9 +31,6 @@ impl SignUpPage {
 }
 
 /// The page; whoever is signed in is led to the shop.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
     if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
@@ -42,9 +39,6 @@ pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpR
 }
 
 /// The form: makes the user, and signs in.
-///
-/// # Errors
-/// A form from elsewhere; Postgres's.
 pub async fn join(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -50,9 +50,6 @@ pub struct Listing {
 }
 
 /// The page.
-///
-/// # Errors
-/// Postgres's.
 pub async fn show(
     request: HttpRequest,
     listing: web::Query<Listing>,

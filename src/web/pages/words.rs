@@ -57,10 +57,8 @@ pub fn in_words(time: Duration) -> String {
 }
 
 /// An amount that a person typed, in cents: `25`, `25.5`, `1,000.50`. A comma stands between
-/// thousands only, as the pages show money; where it could mean cents, nothing is guessed.
-///
-/// # Errors
-/// Why not, in words for the field.
+/// thousands only, as the pages show money; where it could mean cents, nothing is guessed. The error
+/// is the text for the form's field.
 pub fn typed_cents(text: &str) -> Result<i64, String> {
     let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
     let text = text.trim();

@@ -14,9 +14,6 @@ use crate::shop::{Error, OrderId, Sku, UserId};
 ///
 /// To be called when the history is over: an answer that is on its way while this reads may be one
 /// of an order that the snapshot does not have yet.
-///
-/// # Errors
-/// Postgres's.
 pub async fn load(pool: &Pool, skus: &[Sku], users: &[UserId]) -> Result<Books, Error> {
     let skus: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let users: Vec<uuid::Uuid> = users.iter().map(|user| user.0).collect();

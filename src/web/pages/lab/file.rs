@@ -22,9 +22,6 @@ pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
 const READ_AT_MOST: usize = 16 * LARGEST_FILE;
 
 /// The run as a file.
-///
-/// # Errors
-/// Nobody who may, the lab is off, no such run; Postgres's.
 pub async fn save(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -40,9 +37,6 @@ pub async fn save(
 }
 
 /// Opens a file: keeps its run and leads to it.
-///
-/// # Errors
-/// Nobody who may, a form from elsewhere; Postgres's.
 pub async fn open(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -99,9 +99,6 @@ impl Form {
 }
 
 /// Asks for the load.
-///
-/// # Errors
-/// Nobody who may, a form from elsewhere, nobody who carries runs out; Postgres's.
 pub async fn ask(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -29,18 +29,12 @@ struct LabPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may, or the lab is off; Postgres's.
 pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     admin(&request).await?;
     page(&request, Form::default_of(&request)?, None).await
 }
 
 /// The page of a form whose answer is being reloaded by its address.
-///
-/// # Errors
-/// None.
 pub async fn back(_: HttpRequest) -> Result<HttpResponse, Problem> {
     Ok(see_other("/lab"))
 }

@@ -39,26 +39,17 @@ impl LessonPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may, the lab is off, no such lesson; Postgres's.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
     admin(&request).await?;
     page(&request, named(&name)?, &Sent::new(), &[]).await
 }
 
 /// The page of a form whose answer is being reloaded by its address.
-///
-/// # Errors
-/// No such lesson.
 pub async fn back(name: web::Path<String>) -> Result<HttpResponse, Problem> {
     Ok(see_other(&format!("/lab/lessons/{}", named(&name)?.name)))
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Nobody who may, a form from elsewhere, no such lesson, nobody who carries runs out; Postgres's.
 pub async fn ask(
     site: web::Data<Site>,
     request: HttpRequest,

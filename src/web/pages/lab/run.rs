@@ -75,9 +75,6 @@ pub struct Why {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may, the lab is off, no such run; Postgres's.
 pub async fn show(
     site: web::Data<Site>,
     request: HttpRequest,
