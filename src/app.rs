@@ -258,7 +258,6 @@ fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
 /// How many threads a replica's main runtime has, beside one HTTP worker per core: half the cores.
 /// What runs there are short steps between two round trips, and each that is handed from one thread
 /// to another waits until that one is awake.
-#[must_use]
 pub fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

@@ -18,7 +18,6 @@ pub struct Backoff {
 
 impl Backoff {
     /// How long to wait after that attempt; the first is 1.
-    #[must_use]
     pub fn after(self, attempt: u32) -> Duration {
         self.after_by(attempt, rand::random())
     }
@@ -32,7 +31,6 @@ impl Backoff {
 }
 
 /// Microseconds since the machine started, suspended time included.
-#[must_use]
 pub fn monotonic_us() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;

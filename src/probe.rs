@@ -62,19 +62,16 @@ const ALL: [Point; 10] = [
 
 impl Point {
     /// The point of that name, as in a trace.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|point| point.name() == name)
     }
 
     /// All names, for an error message.
-    #[must_use]
     pub fn names() -> String {
         ALL.map(Point::name).join(", ")
     }
 
     /// Its name, as in a trace.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Point::Claimed => "claimed",
@@ -202,13 +199,11 @@ impl Probe {
     }
 
     /// Whether anybody keeps what is seen.
-    #[must_use]
     pub fn records(&self) -> bool {
         matches!(self, Probe::Lab(watch) if watch.record)
     }
 
     /// What was seen, in order; `None` when no trace was asked for.
-    #[must_use]
     pub fn trace(&self) -> Option<Vec<Event>> {
         match self {
             Probe::Lab(watch) if watch.record => {
@@ -253,7 +248,6 @@ impl Board {
     }
 
     /// Everybody who is held.
-    #[must_use]
     pub fn held(&self) -> Vec<Held> {
         let stops = self.stops();
         let held = stops.iter().map(|(request_id, stop)| Held {

@@ -33,7 +33,6 @@ fn serve() -> clap::Command {
 }
 
 /// The variable of that flag of `serve`.
-#[must_use]
 pub fn variable(flag: &str) -> String {
     let name = flag.split(' ').next().and_then(|flag| flag.strip_prefix("--"));
     let serve = serve();

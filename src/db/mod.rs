@@ -207,7 +207,6 @@ impl Pool {
     /// A pool at the same address for somebody who is slower than a machine: its sessions may wait
     /// for a row, and do nothing in a transaction, for so long. It does not connect yet. Must be
     /// called on the main runtime.
-    #[must_use]
     pub fn patient(&self, size: u32, limit: Duration) -> Self {
         let limit = format!("{}ms", limit.as_millis());
         let patience = [
@@ -379,7 +378,6 @@ pub enum Trouble {
 }
 
 /// Sorts an error.
-#[must_use]
 pub fn trouble(error: &sqlx::Error) -> Trouble {
     match error {
         sqlx::Error::PoolTimedOut => Trouble::Overloaded,
@@ -403,7 +401,6 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
 }
 
 /// Whether the error is a violation of the constraint of that name.
-#[must_use]
 pub fn violates(error: &sqlx::Error, constraint: &str) -> bool {
     error.as_database_error().and_then(|error| error.constraint()) == Some(constraint)
 }

@@ -114,7 +114,6 @@ impl OwnShop {
     }
 
     /// Where its data is.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }

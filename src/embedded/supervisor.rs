@@ -52,7 +52,6 @@ pub struct Hand {
 
 impl Hand {
     /// The child's name, for people.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

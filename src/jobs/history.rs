@@ -69,7 +69,6 @@ pub struct Earlier {
 
 impl Run {
     /// How long its latest attempt took, in milliseconds.
-    #[must_use]
     pub fn took_ms(&self) -> Option<i64> {
         let took = self.ended_at? - self.started_at;
         Some(i64::try_from(took.whole_milliseconds()).unwrap_or(0).max(0))

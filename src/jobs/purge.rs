@@ -125,7 +125,6 @@ pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
 
 impl Purged {
     /// What went wrong, in words, if anything.
-    #[must_use]
     pub fn trouble(&self) -> Option<String> {
         if self.failed.is_empty() {
             return None;

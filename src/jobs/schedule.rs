@@ -100,19 +100,16 @@ impl Scheduler {
     }
 
     /// Whether it looks by itself.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         self.0.on
     }
 
     /// Its jobs.
-    #[must_use]
     pub fn planned(&self) -> &[Planned] {
         &self.0.planned
     }
 
     /// Its jobs' names.
-    #[must_use]
     pub fn names(&self) -> &[String] {
         &self.0.names
     }

@@ -51,19 +51,16 @@ impl Timetable {
     }
 
     /// The latest tick until then, that moment included.
-    #[must_use]
     pub fn latest(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.0.find_previous_occurrence(&Utc::of(now), true).ok().map(|found| found.0)
     }
 
     /// The first tick after then.
-    #[must_use]
     pub fn next(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.0.find_next_occurrence(&Utc::of(now), false).ok().map(|found| found.0)
     }
 
     /// It in words.
-    #[must_use]
     pub fn words(&self) -> String {
         self.0.describe().trim_end_matches('.').to_owned()
     }
@@ -83,7 +80,6 @@ pub enum Step {
 }
 
 /// What is to be done about a job of which that is known.
-#[must_use]
 pub fn step(timetable: Option<&Timetable>, now: OffsetDateTime, known: &Known) -> Step {
     if let Some(open) = &known.open {
         return of_open(timetable, now, open);

@@ -80,7 +80,6 @@ pub enum Came {
 
 impl Came {
     /// In one word.
-    #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
             Came::Done(_) => "done",
@@ -95,7 +94,6 @@ impl Came {
     }
 
     /// Whether the job was run for it.
-    #[must_use]
     pub fn was_run(&self) -> bool {
         matches!(
             self,

@@ -35,7 +35,6 @@ impl Got {
     }
 
     /// Whether nothing was had.
-    #[must_use]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Got::Nothing { .. })
     }

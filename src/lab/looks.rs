@@ -40,7 +40,6 @@ impl Stage {
     }
 
     /// A name in Redis that nobody else has, and that is swept away after the run.
-    #[must_use]
     pub fn own_key(&self, name: &str) -> String {
         format!("{}{}:{name}", super::house::OWN_KEYS, Uuid::now_v7().simple())
     }

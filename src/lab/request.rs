@@ -37,7 +37,6 @@ pub struct Wish {
 
 impl Wish {
     /// Nothing but a strategy.
-    #[must_use]
     pub fn under(lock: &'static str) -> Self {
         Self { lock, ..Self::default() }
     }
@@ -105,25 +104,21 @@ pub struct Answer {
 
 impl Answer {
     /// Whether the order was placed, or paid.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self.status, Some(200 | 201))
     }
 
     /// What the item's stock was before this order, by its own entry.
-    #[must_use]
     pub fn before(&self) -> Option<i64> {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
     /// The order's id.
-    #[must_use]
     pub fn order(&self) -> Option<Uuid> {
         self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
     }
 
     /// The problem's name, if it is one: `sold-out`.
-    #[must_use]
     pub fn problem(&self) -> Option<&str> {
         let name = self.body.get("type").and_then(Value::as_str)?;
         name.rsplit('/').next()

@@ -105,7 +105,6 @@ impl FaultKind {
     ];
 
     /// Its name, as in the API.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::PauseReplica => "pause-replica",
@@ -118,7 +117,6 @@ impl FaultKind {
     }
 
     /// What it is, for people.
-    #[must_use]
     pub fn about(self) -> &'static str {
         match self {
             Self::PauseReplica => "a replica is stopped and goes on later",
@@ -147,13 +145,11 @@ pub enum State {
 
 impl State {
     /// Whether nothing more will come.
-    #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, State::Done | State::Failed)
     }
 
     /// As in the API and in the table.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             State::Queued => "queued",
@@ -279,7 +275,6 @@ pub struct Arm {
 
 impl Arm {
     /// What to call it: two arms may differ in more than their strategy.
-    #[must_use]
     pub fn name(&self) -> String {
         let mut name = self.strategy.clone();
         if let Some(wait) = &self.wait {

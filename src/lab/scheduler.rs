@@ -61,7 +61,6 @@ pub struct Rules {
 impl Rules {
     /// Whether the write is one statement that commits itself: the points come in the order read,
     /// commit, write, committed.
-    #[must_use]
     pub fn is_autocommit(self) -> bool {
         self.strategy.transaction == Isolation::Autocommit
     }
@@ -135,7 +134,6 @@ pub struct Stand {
 
 impl Stand {
     /// The value it has read, and what it will write.
-    #[must_use]
     pub fn has_read(&self) -> Option<i64> {
         self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
     }
@@ -158,7 +156,6 @@ pub struct View {
 
 impl Games {
     /// The games of a shop. Must be called on the main runtime.
-    #[must_use]
     pub fn new(shop: &Shop, board: &Board) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.patient(CONNECTIONS, SESSION);
@@ -209,7 +206,6 @@ impl Games {
     }
 
     /// The game of that id, if it is that user's.
-    #[must_use]
     pub fn game(&self, id: Uuid, user: UserId) -> Option<Arc<Game>> {
         self.games().get(&id).filter(|game| game.user == user).cloned()
     }
@@ -389,7 +385,6 @@ fn sold(response: &StoredResponse) -> String {
 }
 
 /// What an order does when it is let go from there.
-#[must_use]
 pub fn leaving(point: Point, rules: Rules) -> String {
     let locked = rules.strategy.lock.is_some();
     let autocommit = rules.is_autocommit();
@@ -433,7 +428,6 @@ fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
 }
 
 /// What the lock's lease is, in words.
-#[must_use]
 pub fn lease_words(rules: Rules) -> String {
     match rules.strategy.lock {
         None => "no lease".to_owned(),

@@ -61,7 +61,6 @@ const FILES: [Source; 7] = [
 ];
 
 /// The file of that strategy, or of that name.
-#[must_use]
 pub fn of(name: &str) -> Option<Source> {
     let file = FILES.into_iter().find(|file| file.name == name);
     file.or_else(|| Strategy::named(name).map(of_strategy))
@@ -74,7 +73,6 @@ fn of_strategy(strategy: &'static Strategy) -> Source {
 
 impl Source {
     /// Its lines, without its tests.
-    #[must_use]
     pub fn lines(&self) -> Vec<&'static str> {
         self.text.lines().take_while(|line| *line != "#[cfg(test)]").collect()
     }

@@ -40,7 +40,6 @@ pub struct Asked {
 }
 
 /// The lessons there are.
-#[must_use]
 pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();

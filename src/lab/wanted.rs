@@ -19,7 +19,6 @@ const MOST_FAULT_MS: u64 = 10_000;
 
 impl Wanted {
     /// What is wrong with it: the field, and what would be right.
-    #[must_use]
     pub fn wrong(&self) -> Option<(&'static str, String)> {
         let out = |field, range: &str| Some((field, range.to_owned()));
         match (&self.lesson, self.strategies.len()) {

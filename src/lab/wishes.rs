@@ -53,7 +53,6 @@ pub struct Ungrantable(pub &'static str, pub String);
 
 impl Wishes {
     /// Whether anything is wished for at all.
-    #[must_use]
     pub fn any(&self) -> bool {
         let Self { lock, wait, offer, places, priority, work_ms, ttl_ms, trace, pause, hold_ms } =
             self;

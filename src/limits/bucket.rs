@@ -35,7 +35,6 @@ pub struct Grant {
 
 /// What the script is told of a rate: permits, period, burst, how long a burst takes to come back,
 /// and how long a lease lasts; times in microseconds.
-#[must_use]
 pub fn script_arguments(rate: Rate) -> [u64; 5] {
     [rate.permits(), rate.period_us(), rate.burst(), rate.refill_us(), rate.lease_us()]
 }

@@ -109,7 +109,6 @@ struct Ticket {
 
 impl Limiter {
     /// Limits that are shared by all who use that Redis with that prefix.
-    #[must_use]
     pub fn new(redis: Redis, prefix: &str) -> Self {
         let pages = Cache::builder().max_capacity(MOST_NAMES).time_to_idle(FORGOTTEN_AFTER).build();
         Self { desk: Arc::new(Desk::new(redis, prefix)), pages }

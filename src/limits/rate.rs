@@ -22,7 +22,6 @@ pub struct Rate {
 
 impl Rate {
     /// For people: `50 a second`.
-    #[must_use]
     pub fn in_words(self) -> String {
         let period = match self.period_us {
             1_000_000 => "second",
@@ -43,7 +42,6 @@ impl Rate {
     }
 
     /// How many may come at once after a rest.
-    #[must_use]
     pub fn burst(self) -> u64 {
         self.burst
     }
@@ -54,7 +52,6 @@ impl Rate {
     }
 
     /// The same in whole seconds, at least one: the window of `RateLimit-Policy`.
-    #[must_use]
     pub fn window_s(self) -> u64 {
         self.refill_us().div_ceil(1_000_000).max(1)
     }

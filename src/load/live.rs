@@ -50,7 +50,6 @@ impl Live {
     }
 
     /// How it stands.
-    #[must_use]
     pub fn now(&self) -> Moment {
         let latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;

@@ -113,13 +113,11 @@ pub struct Report {
 
 impl Report {
     /// Wanted answers per second.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.wanted as f64 / self.seconds } else { 0.0 }
     }
 
     /// A quantile of the latency, in milliseconds; none without answers.
-    #[must_use]
     pub fn latency_ms(&self, quantile: f64) -> Option<f64> {
         let some = !self.latency.is_empty();
         some.then(|| self.latency.value_at_quantile(quantile) as f64 / 1_000.0)
@@ -127,7 +125,6 @@ impl Report {
 }
 
 /// Jain's index of fairness: 1 when all got the same, 1/n when one got all.
-#[must_use]
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();

@@ -40,7 +40,6 @@ pub struct Posts {
 impl Posts {
     /// `headers` are whole lines of their own, without their ends; `bodies` are one per subject,
     /// and `from` is the subject to begin with.
-    #[must_use]
     pub fn new(
         path: &str,
         token: &str,
@@ -62,7 +61,6 @@ impl Posts {
     }
 
     /// The same for another client, whose subjects need not be written again.
-    #[must_use]
     pub fn also(&self, path: &str, token: &str, headers: &[String], from: usize) -> Self {
         let head = head(path, token, headers);
         Self { head, tails: Arc::clone(&self.tails), at: from, left: self.left }
@@ -97,7 +95,6 @@ pub struct Visits {
 
 impl Visits {
     /// To those paths, in that order.
-    #[must_use]
     pub fn new(paths: Vec<String>, token: &str, headers: &[String]) -> Self {
         Self { paths, token: token.to_owned(), headers: headers.to_vec(), at: 0 }
     }

@@ -79,7 +79,6 @@ pub struct RequestOptions {
 
 impl RequestOptions {
     /// The server's own, from now on.
-    #[must_use]
     pub fn of(shop: &Shop, request_id: Uuid) -> Self {
         Self {
             strategy: shop.strategy,
@@ -102,14 +101,12 @@ impl RequestOptions {
     ///
     /// A strategy holds among requests of the same strategy. Two different ones hold beside each
     /// other only where Postgres itself keeps both apart.
-    #[must_use]
     pub fn may_break(&self, shop: &Shop) -> bool {
         !self.strategy.holds_beside(shop.strategy) || self.ttl.is_some()
     }
 
     /// Whether it is restricted to lab items: what is changed may come out wrong, or units would be
     /// kept from others for longer than an order may.
-    #[must_use]
     pub fn is_for_the_lab(&self, shop: &Shop) -> bool {
         self.may_break(shop) || self.hold > shop.hold
     }

@@ -50,7 +50,6 @@ pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &Idempotenc
 
 impl IdempotencyRequest {
     /// A POST with the client's key, or with a fresh one when the client sent none.
-    #[must_use]
     pub fn post(
         user: UserId,
         path: impl Into<String>,
@@ -61,7 +60,6 @@ impl IdempotencyRequest {
     }
 
     /// A request of any method, otherwise as [`Self::post`].
-    #[must_use]
     pub fn new(
         user: UserId,
         method: &'static str,
@@ -76,7 +74,6 @@ impl IdempotencyRequest {
     }
 
     /// A command of the shop itself, which no client asked for.
-    #[must_use]
     pub fn internal(path: &str) -> Self {
         Self::post(UserId(Uuid::nil()), path, None, [0; 32])
     }

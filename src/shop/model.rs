@@ -79,7 +79,6 @@ pub enum OrderStatus {
 
 impl OrderStatus {
     /// Its name in the database and in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             OrderStatus::Pending => "pending",
@@ -90,7 +89,6 @@ impl OrderStatus {
     }
 
     /// The status of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Pending, Self::Paid, Self::Cancelled, Self::Refunded]
             .into_iter()
@@ -132,7 +130,6 @@ pub struct Order {
 
 impl Order {
     /// Its items and quantities, sorted by sku.
-    #[must_use]
     pub fn units(&self) -> Vec<(Sku, i64)> {
         self.lines.iter().map(|line| (line.sku.clone(), line.quantity)).collect()
     }

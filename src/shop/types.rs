@@ -16,13 +16,11 @@ pub struct Sku(String);
 
 impl Sku {
     /// As text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// What a lock on its stock is on.
-    #[must_use]
     pub fn lock_key(&self) -> LockKey {
         named(format!("{{sku:{self}}}"))
     }
@@ -52,14 +50,12 @@ pub struct UserId(pub Uuid);
 
 impl UserId {
     /// What a lock on its balance is on.
-    #[must_use]
     pub fn lock_key(self) -> LockKey {
         named(format!("{{user:{}}}", self.0))
     }
 
     /// What the one-order-at-a-time lock of a person at a page is on. Another key than the
     /// balance's: whoever pays should not wait for somebody who fills in an order.
-    #[must_use]
     pub fn ordering_lock_key(self) -> LockKey {
         named(format!("{{user:{}}}:ordering", self.0))
     }
@@ -73,7 +69,6 @@ pub struct OrderId(pub Uuid);
 
 impl OrderId {
     /// What a lock on the order itself is on: not on what it changes.
-    #[must_use]
     pub fn lock_key(self) -> LockKey {
         named(format!("{{order:{}}}", self.0))
     }
@@ -121,13 +116,11 @@ pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
     /// As text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// A key nobody has used.
-    #[must_use]
     pub fn mint() -> Self {
         Self(Uuid::new_v4().to_string())
     }

@@ -270,7 +270,6 @@ fn secret() -> Result<String, Error> {
 }
 
 /// Whether somebody may be called so: 1 to [`LONGEST_NAME`] of `a-z0-9._-`.
-#[must_use]
 pub fn could_be_a_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)

@@ -34,7 +34,6 @@ impl Proxies {
 
     /// Who asks: `peer` is at the other end of the connection, `forwarded` what
     /// `X-Forwarded-For` says, all of its lines in their order.
-    #[must_use]
     pub fn client<'h>(
         &self,
         peer: IpAddr,
@@ -58,7 +57,6 @@ impl Proxies {
 
 /// Under which name an address is counted: itself, and for IPv6 its first 64 bits, which is what
 /// one customer of a provider has at least.
-#[must_use]
 pub fn counted_as(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),

@@ -67,7 +67,6 @@ type Wanted = (Policy, String);
 
 impl Door {
     /// With those limits, behind those proxies.
-    #[must_use]
     pub fn new(limiter: Limiter, rates: Rates, proxies: Proxies) -> Self {
         Self { limiter, rates, proxies }
     }

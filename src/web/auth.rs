@@ -98,7 +98,6 @@ pub enum Credential {
 
 impl Credential {
     /// What the request carries, if anything.
-    #[must_use]
     pub fn of(request: &HttpRequest) -> Option<Self> {
         if let Some(value) = request.headers().get(AUTHORIZATION) {
             let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
@@ -110,7 +109,6 @@ impl Credential {
     }
 
     /// The session's token.
-    #[must_use]
     pub fn token(&self) -> &str {
         match self {
             Credential::Bearer(token) | Credential::Cookie(token) => token,
@@ -148,7 +146,6 @@ pub async fn look(request: &HttpRequest) -> Result<Option<SignedIn>, Problem> {
 }
 
 /// The session cookie for that token; it lasts as long as the browser or 30 days.
-#[must_use]
 pub fn session_cookie(token: String) -> Cookie<'static> {
     Cookie::build(SESSION_COOKIE, token)
         .path("/")

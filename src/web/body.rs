@@ -125,7 +125,6 @@ impl<After> Page<After> {
 }
 
 /// Queries that can't be read are problems too.
-#[must_use]
 pub fn query_config() -> web::QueryConfig {
     web::QueryConfig::default()
         .error_handler(|error, _| Problem::field("query", error.to_string()).into())

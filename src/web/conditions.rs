@@ -94,7 +94,6 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
 }
 
 /// The request's name; the envelope gave it one.
-#[must_use]
 pub fn request_id(request: &HttpRequest) -> Uuid {
     request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }

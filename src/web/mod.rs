@@ -71,7 +71,6 @@ pub fn configure(config: &mut ServiceConfig) {
 }
 
 /// An address that answers 405 to every method it has no route for. `allowed` is what it says then.
-#[must_use]
 pub fn resource(path: &str, allowed: &'static str) -> Resource {
     web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
         let detail = format!("{} is not for {}; {allowed} is", request.path(), request.method());
@@ -89,7 +88,6 @@ async fn nowhere(request: HttpRequest) -> Result<HttpResponse, Problem> {
 
 /// Returns the response of an executed command: the stored bytes, and a header if they are a
 /// replay.
-#[must_use]
 pub fn answer(executed: Executed) -> HttpResponse {
     let Executed { response: StoredResponse { status, body }, replayed } = executed;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
@@ -102,7 +100,6 @@ pub fn answer(executed: Executed) -> HttpResponse {
 }
 
 /// Returns the response of a request that has no idempotency key, and so is never a replay.
-#[must_use]
 pub fn created(response: StoredResponse) -> HttpResponse {
     answer(Executed { response, replayed: false })
 }

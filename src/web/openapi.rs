@@ -132,7 +132,6 @@ async fn describe() -> HttpResponse {
 }
 
 /// The description of the API.
-#[must_use]
 pub fn description() -> utoipa::openapi::OpenApi {
     let mut description = Description::openapi();
     let components = description.components.get_or_insert_with(Default::default);

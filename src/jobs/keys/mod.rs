@@ -88,7 +88,6 @@ impl Kind {
     }
 
     /// As `TYPE` says it.
-    #[must_use]
     pub fn word(&self) -> &str {
         match self {
             Kind::String => "string",

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 
 /// The name as text: what can be printed as it is, a backslash as `\\`, all else as `\n`, `\r`,
 /// `\t` or `\xNN`, byte by byte.
-#[must_use]
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     let bytes = |text: &mut String, bytes: &[u8]| {

@@ -70,21 +70,18 @@ pub enum Wish {
 }
 
 /// The queue of the shop whose keys begin so.
-#[must_use]
 pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
     DelayQueue::new(redis, format!("{prefix}expiry:"))
 }
 
 impl Unpaid {
     /// That of a shop.
-    #[must_use]
     pub fn of(shop: &Shop) -> Self {
         let queue = queue_of(shop.locks.redis().clone(), &shop.locks.settings().prefix);
         Self { queue, lab: Arc::default() }
     }
 
     /// The queue.
-    #[must_use]
     pub fn queue(&self) -> &DelayQueue {
         &self.queue
     }

@@ -84,7 +84,6 @@ impl How {
 
 impl DelayQueue {
     /// The queue whose keys are `<name>{<shard>}`.
-    #[must_use]
     pub fn new(redis: Redis, name: String) -> Self {
         Self { redis, name, most_per_shard: MOST_PER_SHARD, claim: CLAIM }
     }

@@ -68,14 +68,12 @@ pub struct Shown {
 
 impl Shown {
     /// The claim was seen, or not.
-    #[must_use]
     pub fn that(shown: bool, verdict: impl Into<String>) -> Self {
         Self { shown: Some(shown), verdict: verdict.into() }
     }
 
     /// The same for a crowd whose numbers the visitor may have turned: where they keep it from
     /// showing anything, that is what is said.
-    #[must_use]
     pub fn by_a_crowd(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
         match hindrance {
             Some(why) => Self::that(false, format!("not shown, because {why}")),
@@ -115,13 +113,11 @@ pub static LESSONS: [&Lesson; 26] = [
 ];
 
 /// The lesson of that name.
-#[must_use]
 pub fn named(name: &str) -> Option<&'static Lesson> {
     LESSONS.iter().copied().find(|lesson| lesson.name == name)
 }
 
 /// All names, for an error message.
-#[must_use]
 pub fn names() -> String {
     LESSONS.iter().map(|lesson| lesson.name).collect::<Vec<_>>().join(", ")
 }
@@ -132,7 +128,6 @@ impl Lesson {
     }
 
     /// The one that follows.
-    #[must_use]
     pub fn next(&self) -> Option<&'static Lesson> {
         LESSONS.iter().copied().find(|lesson| lesson.number > self.number)
     }

@@ -37,13 +37,11 @@ pub struct Apart {
 
 impl Conservation {
     /// Whether every item adds up.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.apart.is_empty()
     }
 
     /// By how many units the shop is off, all items taken together.
-    #[must_use]
     pub fn off_by(&self) -> u64 {
         self.apart.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
     }

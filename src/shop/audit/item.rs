@@ -45,7 +45,6 @@ pub struct ItemAudit {
 impl ItemAudit {
     /// Units that are neither sold nor on the shelf though they should be one of the two; below
     /// zero when there are more than ever came.
-    #[must_use]
     pub fn unaccounted(&self) -> i64 {
         self.opening + self.restocked - self.sold - self.stock
     }

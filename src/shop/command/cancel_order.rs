@@ -25,7 +25,6 @@ pub struct CancelOrder {
 
 impl CancelOrder {
     /// Cancels one of the user's own orders.
-    #[must_use]
     pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
         let path = format!("/api/orders/{}/cancel", order.id);
         let fingerprint = Sha256::digest(b"").into();

@@ -27,7 +27,6 @@ pub struct Changes {
 
 impl Changes {
     /// Nothing but a response.
-    #[must_use]
     pub fn none(response: Response) -> Self {
         Self {
             order: None,
@@ -41,7 +40,6 @@ impl Changes {
     }
 
     /// Whether there is nothing to write.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.order.is_none()
             && self.transitions.is_empty()

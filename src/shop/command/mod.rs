@@ -84,7 +84,6 @@ pub struct Reads {
 
 impl Reads {
     /// The keys of the values that change: what a lock has to cover, in locking order.
-    #[must_use]
     pub fn lock_keys(&self) -> Vec<LockKey> {
         let items = self.items.iter().map(Sku::lock_key);
         items.chain(self.account.map(UserId::lock_key)).collect()

@@ -21,7 +21,6 @@ pub struct PayOrder {
 
 impl PayOrder {
     /// Pays one of the user's own orders.
-    #[must_use]
     pub fn new(user: UserId, order: Order, key: IdempotencyKey) -> Self {
         let path = format!("/api/orders/{}/pay", order.id);
         let fingerprint = Sha256::digest(b"").into();

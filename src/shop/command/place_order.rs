@@ -66,7 +66,6 @@ impl PlaceOrder {
     }
 
     /// The item and quantity of an order for one item.
-    #[must_use]
     pub fn single_line(&self) -> Option<(&Sku, i64)> {
         let (sku, quantity) = self.lines.first_key_value()?;
         (self.lines.len() == 1).then_some((sku, *quantity))

@@ -24,7 +24,6 @@ pub struct RefundOrder {
 
 impl RefundOrder {
     /// Refunds one of the user's own orders.
-    #[must_use]
     pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
         let path = format!("/api/orders/{}/refund", order.id);
         let fingerprint = Sha256::digest(b"").into();

@@ -92,7 +92,6 @@ pub struct NextEntry {
 
 impl State {
     /// With no rows.
-    #[must_use]
     pub fn at(now: OffsetDateTime) -> Self {
         Self {
             now,

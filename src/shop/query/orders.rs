@@ -13,7 +13,6 @@ use crate::shop::store::key_records;
 use crate::shop::{IdempotencyKey, OrderId, Shop, UserId};
 
 /// The rejection of an order that is not there, or not the caller's: the two look the same.
-#[must_use]
 pub fn no_such_order(order: OrderId) -> Rejection {
     Rejection::NotFound(format!("you have no order {order}"))
 }

@@ -53,7 +53,6 @@ fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset 
 }
 
 /// The address of an asset; empty when there is none of that name.
-#[must_use]
 pub fn address(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
 }

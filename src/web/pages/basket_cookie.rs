@@ -30,7 +30,6 @@ pub struct Basket {
 
 impl Basket {
     /// The basket that came with the request.
-    #[must_use]
     pub fn of(request: &HttpRequest) -> Self {
         let cookie = request.cookie(BASKET_COOKIE);
         cookie.and_then(|cookie| Self::read(cookie.value())).unwrap_or_else(Self::empty)
@@ -56,32 +55,27 @@ impl Basket {
     }
 
     /// The token of this version, as an idempotency key.
-    #[must_use]
     pub fn key(&self) -> Option<IdempotencyKey> {
         IdempotencyKey::try_from(self.token.to_string()).ok()
     }
 
     /// The token of this version, as a form carries it.
-    #[must_use]
     pub fn token(&self) -> String {
         self.token.to_string()
     }
 
     /// Its lines, by sku.
-    #[must_use]
     pub fn lines(&self) -> &BTreeMap<Sku, i64> {
         &self.lines
     }
 
     /// Its lines, as an order wants them.
-    #[must_use]
     pub fn wanted(&self) -> Vec<WantedLine> {
         let lines = self.lines.iter();
         lines.map(|(sku, quantity)| WantedLine { sku: sku.clone(), quantity: *quantity }).collect()
     }
 
     /// How many units are in it.
-    #[must_use]
     pub fn units(&self) -> i64 {
         self.lines.values().sum()
     }
@@ -121,14 +115,12 @@ impl Basket {
     }
 
     /// The cookie of this version.
-    #[must_use]
     pub fn cookie(&self) -> Cookie<'static> {
         let lines: String = self.lines.iter().map(|(sku, n)| format!(".{sku}:{n}")).collect();
         Self::build(format!("{}{lines}", self.token), Duration::days(KEPT_DAYS))
     }
 
     /// The cookie that empties the basket.
-    #[must_use]
     pub fn emptied() -> Cookie<'static> {
         Self::build(String::new(), Duration::ZERO)
     }

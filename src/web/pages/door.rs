@@ -86,14 +86,12 @@ pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
 }
 
 /// Where to go after signing in: a place of this site, or the shop.
-#[must_use]
 pub fn local_place(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
 }
 
 /// A form that can't be read.
-#[must_use]
 pub fn unreadable(error: &UrlencodedError) -> Problem {
     match error {
         UrlencodedError::Overflow { .. } => {

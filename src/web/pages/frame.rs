@@ -67,37 +67,31 @@ impl Frame {
     }
 
     /// What every form of the session carries; nothing for a stranger.
-    #[must_use]
     pub fn csrf(&self) -> &str {
         self.caller.as_ref().map_or("", |caller| &caller.csrf)
     }
 
     /// Whether an admin is looking.
-    #[must_use]
     pub fn is_admin(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| caller.admin)
     }
 
     /// Whether the page is that one, or below it.
-    #[must_use]
     pub fn is_at(&self, path: &str) -> bool {
         self.here == path || path != "/" && self.here.starts_with(&format!("{path}/"))
     }
 
     /// Where the style sheet is.
-    #[must_use]
     pub fn style(&self) -> &'static str {
         assets::address("holdfast.css")
     }
 
     /// Where the script is.
-    #[must_use]
     pub fn script(&self) -> &'static str {
         assets::address("holdfast.js")
     }
 
     /// Where the icon is.
-    #[must_use]
     pub fn icon(&self) -> &'static str {
         assets::address("holdfast.svg")
     }

@@ -39,7 +39,6 @@ impl From<&Problem> for Notice {
 impl Notice {
     /// For the form of a basket that is another one by now: what a program did wrong then, with a
     /// key, is nothing that a person knows of.
-    #[must_use]
     pub fn basket_changed(is_empty: bool) -> Self {
         let (meaning, advice, way) = if is_empty {
             let way = ("/orders", "Look at your orders");

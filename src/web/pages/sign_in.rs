@@ -57,7 +57,6 @@ impl std::fmt::Debug for Entrance {
 }
 
 /// The address of the page that leads back to `next`.
-#[must_use]
 pub fn address(next: &str) -> String {
     let next: String = next
         .bytes()

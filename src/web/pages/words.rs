@@ -9,40 +9,34 @@ use time::macros::format_description;
 use crate::shop::Cents;
 
 /// A change: `−2` or `+20`.
-#[must_use]
 pub fn signed(delta: i64) -> String {
     if delta < 0 { format!("−{}", delta.unsigned_abs()) } else { format!("+{delta}") }
 }
 
 /// A change of money: `−14.50` or `+1,000.00`.
-#[must_use]
 pub fn signed_money(cents: i64) -> String {
     if cents < 0 { Cents(cents).to_string() } else { format!("+{}", Cents(cents)) }
 }
 
 /// A moment for people, in UTC.
-#[must_use]
 pub fn moment(at: OffsetDateTime) -> String {
     let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     at.format(&shape).unwrap_or_default()
 }
 
 /// A moment for programs.
-#[must_use]
 pub fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }
 
 /// What is left of a time: `14 min 05 s`. A second that has begun counts, so that nothing is left
 /// only when nothing is.
-#[must_use]
 pub fn time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     format!("{} min {:02} s", seconds / 60, seconds % 60)
 }
 
 /// A length of time in words: `15 minutes`, `1 minute 30 seconds`, `2 days`.
-#[must_use]
 pub fn in_words(time: Duration) -> String {
     let mut rest = time.as_secs();
     let mut words = Vec::new();
@@ -84,35 +78,30 @@ pub fn typed_cents(text: &str) -> Result<i64, String> {
 }
 
 /// A count with commas between thousands.
-#[must_use]
 pub fn grouped(number: i64) -> String {
     let money = Cents(number.saturating_mul(100)).to_string();
     money.strip_suffix(".00").unwrap_or(&money).to_owned()
 }
 
 /// What is wrong with a field, as a sentence.
-#[must_use]
 pub fn full_sentence(text: &str) -> String {
     let end = if text.ends_with('.') { "" } else { "." };
     format!("{}{end}", sentence(text))
 }
 
 /// With a capital at its beginning.
-#[must_use]
 pub fn sentence(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
 /// The end of an id, enough to tell two apart (its beginning is a time).
-#[must_use]
 pub fn short(id: &impl ToString) -> String {
     let id = id.to_string();
     id.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
 /// A text with `code` in it, in pieces; `true` for code.
-#[must_use]
 pub fn pieces(text: &'static str) -> Vec<(bool, &'static str)> {
     text.split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
 }

@@ -61,37 +61,31 @@ impl Kind {
     ];
 
     /// The last part of its address.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.words().0
     }
 
     /// The status it usually has.
-    #[must_use]
     pub fn status(self) -> StatusCode {
         StatusCode::from_u16(self.words().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// In a few words.
-    #[must_use]
     pub fn title(self) -> &'static str {
         self.words().2
     }
 
     /// What happened.
-    #[must_use]
     pub fn meaning(self) -> &'static str {
         self.words().3
     }
 
     /// What to do about it.
-    #[must_use]
     pub fn advice(self) -> &'static str {
         self.words().4
     }
 
     /// The kind of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }

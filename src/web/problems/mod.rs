@@ -32,7 +32,6 @@ struct Particulars {
 
 impl Problem {
     /// That kind of no, because of `detail`.
-    #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let retry_after_s = matches!(kind.status().as_u16(), 429 | 503).then_some(1);
         Self(Box::new(Particulars {
@@ -46,7 +45,6 @@ impl Problem {
     }
 
     /// A field that is not as it should be.
-    #[must_use]
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = json!([{ "field": field, "detail": detail }]);
@@ -75,25 +73,21 @@ impl Problem {
     }
 
     /// Its kind.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
     /// What exactly is wrong.
-    #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
     /// What else it says under that name.
-    #[must_use]
     pub fn member(&self, name: &str) -> Option<&Value> {
         self.0.members.get(name)
     }
 
     /// Its status.
-    #[must_use]
     pub fn code(&self) -> StatusCode {
         self.0.status
     }

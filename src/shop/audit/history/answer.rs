@@ -23,7 +23,6 @@ impl Outcome {
     ///
     /// What can't be read, and what does not promise that nothing was written, is
     /// [`Outcome::Unknown`]: that accuses nobody falsely.
-    #[must_use]
     pub fn read(user: UserId, asked: &Asked, status: u16, replayed: bool, body: &[u8]) -> Self {
         match (asked, status) {
             (Asked::Place(_), 201) => serde_json::from_slice::<Order>(body).map_or(
@@ -49,7 +48,6 @@ impl Outcome {
     }
 
     /// That order, in its books' words: what an answer of [`Outcome::Done`] is about.
-    #[must_use]
     pub fn order(&self) -> Option<OrderId> {
         match self {
             Self::Done { order, .. } => Some(*order),

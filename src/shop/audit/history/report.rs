@@ -38,7 +38,6 @@ pub enum Rule {
 
 impl Rule {
     /// Which of the invariants.
-    #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Rule::Negative => 1,
@@ -55,7 +54,6 @@ impl Rule {
     }
 
     /// In a word or two.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Rule::Negative => "negative",
