@@ -98,7 +98,6 @@ impl Replica {
         Ok(Self { listener, site: web::Data::new(site) })
     }
 
-    /// The port it listens on.
     pub fn port(&self) -> std::io::Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
@@ -205,11 +204,9 @@ fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Resul
 /// at: ten times a minute for each name, which is 14,400 a day.
 const USUAL_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
-/// A setting that can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
 pub struct Unusable {
-    /// As on the command line.
     pub flag: &'static str,
     /// What is wrong with it, and what would be right.
     pub why: String,
@@ -262,7 +259,6 @@ pub fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-/// The strategy of that name.
 pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
     Strategy::named(name)
         .with_context(|| format!("there is no lock “{name}”; there are {}", Strategy::names()))

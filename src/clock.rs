@@ -10,9 +10,7 @@ use std::time::Duration;
 /// of each is left to chance: who failed together need not fail together again.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
-    /// The pause after the first attempt.
     pub first: Duration,
-    /// None is longer.
     pub longest: Duration,
 }
 

@@ -66,12 +66,10 @@ impl Point {
         ALL.into_iter().find(|point| point.name() == name)
     }
 
-    /// All names, for an error message.
     pub fn names() -> String {
         ALL.map(Point::name).join(", ")
     }
 
-    /// Its name, as in a trace.
     pub fn name(self) -> &'static str {
         match self {
             Point::Claimed => "claimed",
@@ -122,25 +120,19 @@ impl Seen {
 pub struct Event {
     /// When, on the machine's monotonic clock, in microseconds.
     pub t_us: u64,
-    /// Which replica.
     pub replica: String,
     /// What happened: the name of a [`Point`].
     pub event: &'static str,
-    /// The key it happened to.
     pub key: String,
-    /// The value seen, where there is one.
     pub value: Option<i64>,
-    /// The fence, where there is one.
     pub fence: Option<i64>,
 }
 
 /// What a request carries past the points. Cheap to clone; clones share one trace.
 #[derive(Debug, Clone, Default)]
 pub enum Probe {
-    /// Nothing is done and nothing is kept.
     #[default]
     Off,
-    /// The request is watched by the lab.
     Lab(Arc<Watch>),
 }
 
@@ -149,7 +141,6 @@ pub enum Probe {
 pub struct Pause {
     /// At this point; at every one if none was said.
     pub at: Option<Point>,
-    /// For so long, if that was said.
     pub length: Option<Duration>,
     /// Not beyond this: the request's own time.
     pub until: Instant,
@@ -158,11 +149,9 @@ pub struct Pause {
 /// What the lab does with a request at its points.
 #[derive(Debug)]
 pub struct Watch {
-    /// Who says so in the trace.
     pub replica: String,
     /// Extra work between read and write.
     pub work: Duration,
-    /// Whether events are kept.
     pub record: bool,
     /// Where to hold the request, and until when at the latest.
     pub pause: Option<Pause>,
@@ -172,7 +161,6 @@ pub struct Watch {
     pub board: Board,
     /// Whether it is held nowhere any more.
     pub released: AtomicBool,
-    /// What was seen so far.
     pub events: Mutex<Vec<Event>>,
 }
 
@@ -198,7 +186,6 @@ impl Probe {
         }
     }
 
-    /// Whether anybody keeps what is seen.
     pub fn records(&self) -> bool {
         matches!(self, Probe::Lab(watch) if watch.record)
     }
@@ -228,9 +215,7 @@ struct Stop {
 /// A request that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// Which.
     pub request_id: Uuid,
-    /// Where.
     pub point: Point,
     /// Since when, on the machine's monotonic clock, in microseconds.
     pub since_us: u64,
@@ -247,7 +232,6 @@ impl Board {
         let _ = timeout_at(until, gone).await;
     }
 
-    /// Everybody who is held.
     pub fn held(&self) -> Vec<Held> {
         let stops = self.stops();
         let held = stops.iter().map(|(request_id, stop)| Held {

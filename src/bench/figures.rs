@@ -10,16 +10,13 @@ use super::results::{Results, Spread};
 use super::runs::{ANY, CROWD, Round, Run, Task};
 use super::{HERO, MEASURE, RIVAL};
 
-/// One figure beside its goals.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figure {
     /// The goal's number.
     pub(super) id: &'static str,
-    /// What is compared.
     pub(super) what: String,
     /// What it is counted in: `×`, `µs` …
     pub(super) unit: &'static str,
-    /// Whether less is better.
     pub(super) less_is_better: bool,
     pub(super) at_least: f64,
     pub(super) reach_for: f64,
@@ -29,7 +26,6 @@ pub(super) struct Figure {
     pub(super) missing: Option<String>,
 }
 
-/// How far a goal was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Met {
@@ -37,9 +33,7 @@ pub(super) enum Met {
     Reached,
     /// What was wanted at least.
     AtLeast,
-    /// Neither.
     No,
-    /// There is no value.
     Unknown,
 }
 
@@ -66,7 +60,6 @@ pub(super) struct LockArm {
     pub(super) commands: Option<f64>,
 }
 
-/// Reads what it wrote.
 pub(super) fn read_lock(path: &Path) -> anyhow::Result<LockBench> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("can't read {}", path.display()))?;

@@ -62,7 +62,6 @@ fn in_words(seconds: f64) -> String {
 /// What is to be measured, and where it goes to.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many times everything is run.
     pub rounds: u32,
     /// How long one run is, its warm-up not counted.
     pub seconds: f64,
@@ -76,11 +75,8 @@ pub struct Options {
     pub goals: bool,
     /// What the benchmark of the locks alone has written.
     pub lock_json: Option<PathBuf>,
-    /// Where the results go as JSON.
     pub json: Option<PathBuf>,
-    /// Where they go as a picture.
     pub svg: Option<PathBuf>,
-    /// This very program.
     pub program: PathBuf,
 }
 

@@ -31,7 +31,6 @@ const STYLE: &str = "
 /// What this project brings.
 const OURS: [&str; 2] = ["fenced", HERO];
 
-/// The picture as an SVG file.
 pub(super) fn draw(results: &Results) -> String {
     let rows = results.arms.len() + usize::from(results.noop_per_s.is_some());
     let bottom = TOP + ROW * rows as f64;

@@ -11,7 +11,6 @@ use super::{HERO, MEASURE};
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 
-/// Everything.
 #[derive(Debug, Serialize)]
 pub(super) struct Results {
     pub(super) machine: Machine,
@@ -22,17 +21,14 @@ pub(super) struct Results {
     pub(super) noop_per_s: Option<Spread>,
     /// Strategies that could not be run here, and why.
     pub(super) skipped: BTreeMap<&'static str, String>,
-    /// The goals' figures.
     pub(super) figures: Vec<Figure>,
     /// Locks alone, from their own benchmark.
     pub(super) lock: Option<LockBench>,
-    /// All rounds of all runs.
     pub(super) runs: Vec<Measured>,
     #[serde(skip)]
     rounds: BTreeMap<Run, Vec<Round>>,
 }
 
-/// How it was measured.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Method {
     pub(super) rounds: u32,
@@ -52,7 +48,6 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// `None` when there is nothing.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -24,7 +24,6 @@ pub(super) const MANY: usize = 1_000;
 /// How many clients a large crowd has.
 pub(super) const CROWD: usize = 256;
 
-/// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
     /// So many clients order one item.
@@ -40,7 +39,6 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// In one word.
     pub(super) fn name(self) -> &'static str {
         match self {
             Task::Hot(_) => "hot",
@@ -51,14 +49,12 @@ impl Task {
         }
     }
 
-    /// How many clients.
     pub(super) fn clients(self) -> usize {
         match self {
             Task::Hot(n) | Task::Noop(n) | Task::Spread(n) | Task::SoldOut(n) | Task::Pay(n) => n,
         }
     }
 
-    /// Which answers count.
     pub(super) fn wanted(self) -> fn(u16) -> bool {
         match self {
             Task::SoldOut(_) => |status| status == 409,
@@ -125,7 +121,6 @@ impl Used {
     }
 }
 
-/// What came of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
     /// Wanted answers per second.
@@ -134,9 +129,7 @@ pub(super) struct Round {
     pub(super) p99_ms: Option<f64>,
     /// Wanted answers in all, the warm-up's too.
     pub(super) answers: u64,
-    /// Jain's index over the clients.
     pub(super) jain_clients: f64,
-    /// Jain's index over the replicas.
     pub(super) jain_replicas: f64,
     /// Reads from clients' sockets that Redis processed, per wanted answer.
     pub(super) redis_reads: f64,

@@ -280,7 +280,6 @@ impl Stand {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    /// What was used so far.
     async fn used(&mut self) -> anyhow::Result<Used> {
         // Each transaction that writes has taken one number, and a few others.
         let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";

@@ -117,7 +117,6 @@ fn goals_table(figures: &[Figure]) -> String {
     text
 }
 
-/// A few lines about the machine.
 pub(super) fn on_what(machine: &Machine) -> String {
     let Machine { date, holdfast, cores, cpu, memory_mb, system, postgres, redis, .. } = machine;
     let cpu = cpu.as_deref().unwrap_or("unknown processor");
@@ -133,7 +132,6 @@ pub(super) fn on_what(machine: &Machine) -> String {
     )
 }
 
-/// One line about the method.
 pub(super) fn how(method: &Method) -> String {
     let Method { rounds, seconds, connections, replicas, .. } = method;
     format!(

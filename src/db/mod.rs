@@ -52,10 +52,8 @@ const SESSION: [(&str, &str); 6] = [
 /// What can be wrong with Postgres before the first request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address can't be read.
     #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]
     Address(sqlx::Error),
-    /// Nobody answers there.
     #[error("Postgres does not answer: {0}. Is it running, and is DATABASE_URL right?")]
     Unreachable(sqlx::Error),
     /// The server is set to lose acknowledged commits.
@@ -64,9 +62,7 @@ pub enum Error {
          order with it. Set {name} = on"
     )]
     Unsafe {
-        /// The setting.
         name: String,
-        /// What it is set to.
         value: String,
     },
     /// The schema is not the one this program was built for.
@@ -98,13 +94,10 @@ pub enum Error {
          it: end that session's transaction, then run `holdfast migrate` again"
     )]
     MigrationBlocked {
-        /// How often it was tried.
         attempts: u32,
     },
-    /// A migration failed.
     #[error("the migration failed: {0}")]
     Migrate(sqlx::migrate::MigrateError),
-    /// Anything else.
     #[error("Postgres: {0}")]
     Other(#[from] sqlx::Error),
 }
@@ -367,17 +360,13 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
 pub enum Trouble {
     /// Two transactions got in each other's way; the whole transaction may be tried again.
     Conflict,
-    /// A row stayed locked for too long.
     LockTimeout,
     /// All connections are in use, or a statement took too long.
     Overloaded,
-    /// Postgres is away, or went away.
     Unavailable,
-    /// A bug of ours.
     Bug,
 }
 
-/// Sorts an error.
 pub fn trouble(error: &sqlx::Error) -> Trouble {
     match error {
         sqlx::Error::PoolTimedOut => Trouble::Overloaded,

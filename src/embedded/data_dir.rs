@@ -47,9 +47,7 @@ pub struct RunningUp {
     pub redis_url: String,
     /// The nodes of the quorum; none unless asked for.
     pub redlock_urls: Vec<String>,
-    /// The replicas' base URLs.
     pub replicas: Vec<String>,
-    /// Whether its lab is on.
     pub lab: bool,
 }
 
@@ -82,7 +80,6 @@ impl Folder {
         &self.path
     }
 
-    /// The log of one child.
     pub(super) fn log(&self, name: &str) -> PathBuf {
         self.path.join("log").join(format!("{name}.log"))
     }

@@ -10,17 +10,14 @@ use std::path::{Path, PathBuf};
 /// Why `holdfast up` could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program is not installed.
     #[error(
         "{program} is not installed: the package is `{package}`. Install it with `{command}`, \
          or start Holdfast with script/server, which does that"
     )]
     Missing {
-        /// What was looked for.
         program: &'static str,
         /// The package it comes in, on this system.
         package: String,
-        /// The command that installs it.
         command: String,
     },
     /// The data folder was made by another major version of Postgres.
@@ -29,25 +26,20 @@ pub enum Error {
          {made_by}, or start anew with another folder: --data FOLDER", folder.display()
     )]
     OtherVersion {
-        /// The cluster's folder.
         folder: PathBuf,
-        /// Its major version.
+        /// The cluster's major version.
         made_by: u32,
         /// The versions that are installed.
         found: String,
     },
-    /// Another `up` holds the folder.
     #[error(
         "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \
          `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \
          127.0.0.1:PORT", data.display()
     )]
     AlreadyRunning {
-        /// The data folder.
         data: PathBuf,
-        /// Who holds it.
         pid: String,
-        /// Where that one answers.
         address: String,
     },
     /// The address is open to others, and the demo users' passwords are their names.
@@ -56,16 +48,13 @@ pub enum Error {
          Listen on 127.0.0.1, or say that you mean it: --demo-users-on-network"
     )]
     NotLoopback(SocketAddr),
-    /// The ports do not exist.
     #[error(
         "--listen {listen} with {replicas} replicas needs the ports {first} to {last}, and ports \
          go from 1 to 65535: choose another with --listen",
         first = listen.port(), last = u32::from(listen.port()) + u32::from(*replicas) - 1
     )]
     NoSuchPort {
-        /// The first address asked for.
         listen: SocketAddr,
-        /// How many follow.
         replicas: u16,
     },
     /// A replica's port is taken, or its address is not ours.
@@ -75,11 +64,8 @@ pub enum Error {
         elsewhere(*address)
     )]
     PortTaken {
-        /// Which replica.
         number: usize,
-        /// Its address.
         address: SocketAddr,
-        /// What the system said.
         source: io::Error,
     },
     /// Postgres refuses root, and there is nobody else.
@@ -88,37 +74,25 @@ pub enum Error {
          run it as. Start Holdfast as an ordinary user"
     )]
     NobodyElse,
-    /// The cluster belongs to somebody else.
     #[error(
         "{} belongs to another user (uid {owner}). Start Holdfast as that user or as root, or \
          use another folder: --data FOLDER", folder.display()
     )]
     NotOurs {
-        /// The folder.
         folder: PathBuf,
-        /// Its owner.
         owner: u32,
     },
-    /// A helper program failed.
     #[error("{what} failed ({status}):\n{output}")]
     Helper {
-        /// What was tried.
         what: &'static str,
-        /// How it ended.
         status: String,
-        /// What it said.
         output: String,
     },
-    /// A child ended before it was ready.
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]
     Died {
-        /// Which child.
         name: String,
-        /// How it ended.
         status: String,
-        /// Its log.
         log: PathBuf,
-        /// The log's last lines.
         tail: String,
     },
     /// A child did not become ready in time.
@@ -126,44 +100,31 @@ pub enum Error {
         "{name} is not ready after {seconds} s ({last}). The end of {}:\n{tail}", log.display()
     )]
     NotReady {
-        /// Which child.
         name: String,
-        /// How long it was waited for.
         seconds: u64,
-        /// What the last attempt said.
         last: String,
-        /// Its log.
         log: PathBuf,
-        /// The log's last lines.
         tail: String,
     },
-    /// Migrating or seeding failed.
     #[error("the database could not be prepared: {0:#}")]
     Prepare(anyhow::Error),
-    /// The database could not be created.
     #[error("the database `holdfast` could not be created: {0}")]
     Database(#[from] sqlx::Error),
     /// A file or folder could not be used.
     #[error("{what} {}: {source}", path.display())]
     File {
-        /// What was tried.
         what: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// Something of the system's that has no file.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
         what: &'static str,
-        /// What the system said.
         source: io::Error,
     },
 }
 
-/// What this module's functions return.
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
 /// Adds the file to an I/O error: without it the message is "permission denied", and of what?

@@ -50,7 +50,6 @@ impl Notes {
         Self { path: data.join("pids"), kept: Mutex::default() }
     }
 
-    /// Notes the sockets' folder.
     pub(super) fn sockets(&self, folder: &Path) -> Result<()> {
         self.change(|kept| kept.sockets = Some(folder.to_owned()))
     }
@@ -68,7 +67,6 @@ impl Notes {
         })
     }
 
-    /// Nothing runs any more.
     pub(super) fn clear(&self) {
         let _ = fs::remove_file(&self.path);
     }

@@ -29,7 +29,6 @@ const QUOTED_LINES: usize = 15;
 /// Below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// What it is to be like.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
     /// What its folder is called, before the process's id.
@@ -42,7 +41,6 @@ pub struct Plan<'a> {
     pub jobs: bool,
 }
 
-/// A shop of one's own.
 #[derive(Debug)]
 pub struct OwnShop {
     up: Child,
@@ -96,7 +94,6 @@ impl OwnShop {
         Ok(Self { up, folder, said })
     }
 
-    /// Waits until it is ready.
     pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -113,7 +110,6 @@ impl OwnShop {
         }
     }
 
-    /// Where its data is.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -98,7 +98,6 @@ async fn run_initdb(
     Ok(Some(Error::Helper { what: "making the cluster with initdb", status, output: output_text }))
 }
 
-/// How it is started.
 pub(super) fn spec(
     program: &Path,
     cluster: &Path,
@@ -147,7 +146,6 @@ pub(super) fn spec(
     }
 }
 
-/// Whether it takes connections.
 pub(super) async fn answers(sockets: &Path) -> std::result::Result<(), String> {
     match timeout(ATTEMPT, connect(sockets)).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),

@@ -65,7 +65,6 @@ pub(super) fn base_url(address: SocketAddr) -> String {
     format!("http://{}", reachable(address))
 }
 
-/// How one is started.
 pub(super) fn spec(
     address: SocketAddr,
     pool_size: Option<u32>,
@@ -111,7 +110,6 @@ pub(super) fn spec(
     }
 }
 
-/// Whether it says that it is ready.
 pub(super) async fn answers(address: SocketAddr) -> std::result::Result<(), String> {
     match timeout(ATTEMPT, ask(reachable(address))).await {
         Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => Ok(()),

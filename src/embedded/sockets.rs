@@ -51,12 +51,10 @@ pub(super) fn remove(path: &Path) {
     }
 }
 
-/// Where Postgres listens.
 pub(super) fn postgres(folder: &Path) -> PathBuf {
     folder.join(POSTGRES_SOCKET)
 }
 
-/// Where Redis listens.
 pub(super) fn redis(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.sock"))
 }

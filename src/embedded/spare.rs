@@ -27,7 +27,6 @@ pub struct Spare {
     pub url: String,
     /// Where it listens besides, for another one that is to copy it.
     pub port: u16,
-    /// What it asks for there.
     pub password: String,
     child: Child,
     folder: PathBuf,

@@ -59,17 +59,14 @@ pub(super) enum Environment {
 /// How a child is asked to end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending {
-    /// What asks it.
     pub(super) signal: Signal,
-    /// The name of that, for `setpriv`.
+    /// The signal's name, for `setpriv`.
     pub(super) signal_name: &'static str,
-    /// How long it may take.
     pub(super) patience: Duration,
     /// What follows then, or at a second `^C`.
     pub(super) hurry: Signal,
 }
 
-/// Starts children.
 #[derive(Debug, Clone)]
 pub(super) struct Spawner {
     orders: mpsc::Sender<Order>,

@@ -51,7 +51,6 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// The child's name, for people.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -80,18 +79,14 @@ impl Hand {
     }
 }
 
-/// What is wanted of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     /// It is starting: if it ends now, that is an error, not a crash.
     Start,
-    /// It is to run, whatever happens.
     Run,
-    /// It is to end.
     Stop,
 }
 
-/// What the task holds.
 struct Keeper {
     spec: Spec,
     spawner: Spawner,

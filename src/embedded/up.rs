@@ -23,7 +23,6 @@ use super::supervisor::{Hand, Supervised};
 use super::{postgres, progress, redis, sockets};
 use crate::output;
 
-/// What `holdfast up` is to run.
 #[derive(Debug, Clone)]
 pub struct UpOptions {
     /// How many replicas, on the listen port and the ones after it.
@@ -36,7 +35,6 @@ pub struct UpOptions {
     pub redlock: u16,
     /// Connections to Postgres, for the replicas in turn; none said, the usual number.
     pub pool_sizes: Vec<u32>,
-    /// Whether the lab is on.
     pub lab: bool,
     /// The replicas' strategy.
     pub lock: String,
@@ -188,7 +186,6 @@ async fn start_replicas(
     Ok(())
 }
 
-/// The names of the quorum's nodes.
 fn nodes(options: &UpOptions) -> impl Iterator<Item = String> {
     (1..=options.redlock).map(redis::node)
 }

@@ -14,7 +14,6 @@ use crate::db::Pool;
 use crate::probe::{Point, Seen};
 use crate::shop::Error;
 
-/// What it is called.
 pub const NAME: &str = "lab-tick";
 
 pub(super) const JOB: Job = Job {
@@ -27,7 +26,6 @@ pub(super) const JOB: Job = Job {
     run_once: |turn| Box::pin(run_once(turn)),
 };
 
-/// Leaves a mark.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     let seen = || Seen { key: format!("{{job:{NAME}}}"), value: None, fence: turn.fence };
     if turn.fence.is_some() {
@@ -48,12 +46,9 @@ pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     Ok(json!({ "marks": made.rows_affected() }))
 }
 
-/// A mark.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    /// By which replica.
     pub replica: String,
-    /// Under which fence.
     pub fence: Option<i64>,
 }
 

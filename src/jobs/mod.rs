@@ -56,7 +56,6 @@ pub use turn::Came;
 pub struct Job {
     /// Its name in rows, locks and metrics: `a-z`, `0-9` and dashes.
     pub name: &'static str,
-    /// What it does, in a sentence.
     pub about: &'static str,
     /// When, as cron says it, in UTC; a job without a timetable is run when it is offered a time.
     pub timetable: Option<&'static str>,
@@ -70,13 +69,11 @@ pub struct Job {
     pub run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
 }
 
-/// The jobs of the shop.
 pub static JOBS: [&Job; 4] = [&reconcile::JOB, &purge::JOB, &unpaid::sweep::JOB, &lab_tick::JOB];
 
 /// A job's turn: what one attempt is told.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// The shop it is done for.
     pub shop: Shop,
     /// The tick it is done for.
     pub due_at: OffsetDateTime,
@@ -84,7 +81,6 @@ pub struct Turn {
     pub attempt: i32,
     /// The fence of the lock, where there is one.
     pub fence: Option<i64>,
-    /// Who does it.
     pub replica: String,
     /// Whether a row sees to it that this tick is run once.
     pub is_kept: bool,

@@ -33,7 +33,6 @@ pub const RUNS_KEPT_DAYS: i32 = 30;
 /// How many kinds of things are purged.
 const KINDS: u32 = 5;
 
-/// What it is called.
 pub const NAME: &str = "purge";
 
 pub(super) const JOB: Job = Job {
@@ -77,18 +76,14 @@ impl Default for Pace {
     }
 }
 
-/// What a run forgot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Purged {
     /// Key records, except those of orders.
     pub keys: u64,
     /// Stored responses of orders, whose key records stay.
     pub answers: u64,
-    /// Sessions.
     pub sessions: u64,
-    /// Runs of jobs.
     pub runs: u64,
-    /// Marks of the lab.
     pub marks: u64,
     /// Blocks that were read to find keys and answers.
     #[serde(default)]
@@ -104,9 +99,7 @@ pub struct Purged {
 /// A kind that could not be purged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// Which.
     pub kind: &'static str,
-    /// Why.
     pub why: String,
 }
 

@@ -27,17 +27,12 @@ pub(super) const JOB: Job = Job {
 /// What is kept of an audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Whether the books are sound.
     pub sound: bool,
-    /// How many checks there were.
     pub checks: usize,
-    /// Those that do not hold.
     pub failing: Vec<Check>,
-    /// What was looked at.
     pub notes: Vec<String>,
 }
 
-/// Audits everything.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     let audit = audit::everything(&turn.shop.pool, Some(&turn.shop.locks)).await?;
     let checks = audit.checks.len();

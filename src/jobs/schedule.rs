@@ -25,9 +25,9 @@ use super::{JOBS, Job, Once};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop};
 
-/// How often it looks, at least.
+/// The longest time between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How often at most: a tick that is due now and can't be begun is not asked for in a circle.
+/// The shortest time: a tick that is due now and can't be begun is not asked for in a circle.
 const LOOK_AT_MOST: Duration = Duration::from_millis(20);
 
 /// The scheduler of one replica. Cheap to clone.
@@ -50,10 +50,8 @@ struct Inner {
     redis_is_away: AtomicBool,
 }
 
-/// A job with its timetable.
 #[derive(Debug)]
 pub struct Planned {
-    /// The job.
     pub job: &'static Job,
     /// When, if by itself.
     pub timetable: Option<Timetable>,
@@ -99,17 +97,14 @@ impl Scheduler {
         })))
     }
 
-    /// Whether it looks by itself.
     pub fn is_on(&self) -> bool {
         self.0.on
     }
 
-    /// Its jobs.
     pub fn planned(&self) -> &[Planned] {
         &self.0.planned
     }
 
-    /// Its jobs' names.
     pub fn names(&self) -> &[String] {
         &self.0.names
     }

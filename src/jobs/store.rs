@@ -39,7 +39,6 @@ pub enum State {
 /// The run of a job that was begun last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Last {
-    /// For which tick.
     pub due_at: OffsetDateTime,
     /// When its latest attempt began.
     pub started_at: OffsetDateTime,
@@ -48,29 +47,22 @@ pub struct Last {
 /// The run of a job that is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// For which tick.
     pub due_at: OffsetDateTime,
-    /// How it stands.
     pub state: State,
     /// When it is tried again.
     pub next_at: Option<OffsetDateTime>,
 }
 
-/// What is known of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The latest run.
     pub last: Option<Last>,
-    /// The open one.
     pub open: Option<Open>,
 }
 
 /// What is known of all jobs, and the time it was read, by Postgres's clock.
 #[derive(Debug)]
 pub struct Book {
-    /// The time.
     pub now: OffsetDateTime,
-    /// By job.
     pub known: HashMap<String, Known>,
 }
 
@@ -105,22 +97,17 @@ pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
 /// Who asks for a run: the holder of the job's lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Holder<'a> {
-    /// The job.
     pub job: &'a str,
-    /// The replica.
     pub replica: &'a str,
-    /// The lock's number.
     pub fence: i64,
 }
 
 /// An attempt that is ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Whose row.
     pub id: i64,
     /// Which attempt, from 1.
     pub number: i32,
-    /// How many there may be.
     pub allowed: i32,
     /// By Postgres's clock.
     pub started_at: OffsetDateTime,
@@ -129,9 +116,7 @@ pub struct Attempt {
 /// What came of asking for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// It is ours.
     Ours(Attempt),
-    /// It was done.
     Done,
     /// It failed, and its pause is not over.
     NotYet,
@@ -256,7 +241,6 @@ async fn park_the_dead(
     Ok(Claim::Parked)
 }
 
-/// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     /// It is done, and that came of it.

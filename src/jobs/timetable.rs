@@ -33,7 +33,6 @@ use crate::clock::Backoff;
 pub const PAUSES: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
-/// A cron expression that was read.
 #[derive(Clone)]
 pub struct Timetable(Cron);
 
@@ -60,7 +59,6 @@ impl Timetable {
         self.0.find_next_occurrence(&Utc::of(now), false).ok().map(|found| found.0)
     }
 
-    /// It in words.
     pub fn words(&self) -> String {
         self.0.describe().trim_end_matches('.').to_owned()
     }

@@ -39,7 +39,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(1);
 pub(super) struct By {
     pub(super) shop: Shop,
     pub(super) replica: String,
-    /// The replica is told to end.
     pub(super) stop: CancellationToken,
 }
 
@@ -57,29 +56,22 @@ pub(super) struct Offer {
     pub(super) probe: Probe,
 }
 
-/// What came of a turn.
 #[derive(Debug)]
 pub enum Came {
-    /// The job is done, and says that.
     Done(Value),
     /// It failed, and is tried again.
     Failed(String),
-    /// It has failed too often.
     Parked(String),
     /// It ended, but somebody else had followed by then: what it would have said was not written.
     Late,
-    /// The replica was told to end.
     Stopped,
-    /// Somebody else is at it.
     Busy(Holder),
-    /// It was done before.
     Already,
     /// Nothing to do yet: a pause is not over, or another tick's run is open.
     NotYet,
 }
 
 impl Came {
-    /// In one word.
     pub fn word(&self) -> &'static str {
         match self {
             Came::Done(_) => "done",
@@ -93,7 +85,6 @@ impl Came {
         }
     }
 
-    /// Whether the job was run for it.
     pub fn was_run(&self) -> bool {
         matches!(
             self,

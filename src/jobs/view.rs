@@ -55,7 +55,6 @@ pub struct JobStanding {
     pub last_done: Option<Run>,
 }
 
-/// Looks how all jobs stand.
 pub async fn standing(
     shop: &Shop,
     scheduler: &Scheduler,

@@ -27,7 +27,6 @@ use crate::shop::Error;
 pub(super) struct Walk<'a> {
     /// What is walked for; where it stands is remembered under that name.
     pub(super) kind: &'static str,
-    /// How many blocks the table has.
     pub(super) blocks: i64,
     /// How large the parts are.
     pub(super) pace: &'a Pace,

@@ -69,7 +69,6 @@ impl Spec {
     }
 }
 
-/// Runs one arm to its end.
 pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Result<Arm> {
     {
         let mut progress = stage.progress();

@@ -14,13 +14,10 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// What came of asking, when Redis was there.
 #[derive(Debug)]
 pub enum Got {
-    /// It is held now.
     Lock(Guards),
     /// It is somebody else's, and was so for so long.
     Nothing {
-        /// How long was waited.
         waited: Duration,
-        /// Whose it is.
         holder: Holder,
     },
 }
@@ -34,7 +31,6 @@ impl Got {
         }
     }
 
-    /// Whether nothing was had.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Got::Nothing { .. })
     }

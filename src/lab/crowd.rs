@@ -6,7 +6,6 @@ use super::stage::Stage;
 /// So many buyers and orders, and so much work, unless the visitor turned a knob.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd {
-    /// Units on the shelf.
     pub stock: i64,
     /// Buyers at once.
     pub buyers: u32,

@@ -14,13 +14,11 @@ const MOST_LANES: usize = 8;
 /// Nor more events than can be read.
 const MOST_EVENTS: usize = 60;
 
-/// What a lesson is about.
 pub(super) fn heading(lesson: &Lesson) -> String {
     let claim = wrapped(lesson.claim, WIDTH - 2, 2);
     format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
 }
 
-/// One thing that was done.
 pub(super) fn step(number: usize, words: &str) -> String {
     format!("{number:>3}. {}", wrapped(words, WIDTH - 5, 5))
 }
@@ -33,7 +31,6 @@ pub(super) fn live(strategy: &str, sample: &Sample) -> String {
     )
 }
 
-/// Everything that came of it.
 pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
     let outcome = &run.outcome;
     let mut text = String::from("\n");
@@ -69,7 +66,6 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
     text
 }
 
-/// The arms, one line each.
 fn arms(arms: &[Arm]) -> String {
     let width = arms.iter().map(|arm| arm.name().chars().count()).max().unwrap_or(0).max(8);
     let mut text = format!(

@@ -180,13 +180,11 @@ async fn back(replica: SocketAddr) -> bool {
     true
 }
 
-/// A connection to that Redis.
 pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
     let client = redis::Client::open(url)?;
     client.get_multiplexed_async_connection().await.context("Redis does not answer")
 }
 
-/// Whether a replica answers.
 async fn alive(replica: SocketAddr) -> bool {
     let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let asked = tokio::time::timeout(ATTEMPT, load::ask(replica, request)).await;

@@ -19,11 +19,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How a lock's key stands in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// There is no such key.
     Gone,
     /// The key is there, and ends by itself after so long.
     In(Duration),
-    /// The key is there for ever.
     Never,
 }
 
@@ -34,7 +32,6 @@ impl Stage {
         Ok(())
     }
 
-    /// The Redis that the shop locks with.
     pub async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
         self.house.redis().await
     }

@@ -12,7 +12,6 @@ use super::run::LaneEvent;
 /// No request takes longer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
-/// What a request wishes for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wish {
     /// The strategy.
@@ -41,7 +40,6 @@ impl Wish {
         Self { lock, ..Self::default() }
     }
 
-    /// As lines of a request's head.
     pub(super) fn headers(&self) -> Vec<String> {
         let mut lines = vec![format!("Holdfast-Lock: {}", self.lock), "Holdfast-Trace: on".into()];
         if let Some(wait) = self.wait {
@@ -72,10 +70,8 @@ impl Wish {
     }
 }
 
-/// A request on its way.
 #[derive(Debug)]
 pub struct Asking {
-    /// Which.
     pub id: Uuid,
     pub(super) label: String,
     pub(super) replica: usize,
@@ -93,17 +89,14 @@ impl Asking {
     }
 }
 
-/// What came of a request.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Its status; none when its connection broke.
     pub status: Option<u16>,
-    /// Its body, as JSON.
     pub body: Value,
 }
 
 impl Answer {
-    /// Whether the order was placed, or paid.
     pub fn is_done(&self) -> bool {
         matches!(self.status, Some(200 | 201))
     }
@@ -113,7 +106,6 @@ impl Answer {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
-    /// The order's id.
     pub fn order(&self) -> Option<Uuid> {
         self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
     }

@@ -94,7 +94,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All of them.
     pub const ALL: [Self; 6] = [
         Self::PauseReplica,
         Self::KillReplica,
@@ -104,7 +103,6 @@ impl FaultKind {
         Self::PauseNode,
     ];
 
-    /// Its name, as in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::PauseReplica => "pause-replica",
@@ -144,7 +142,6 @@ pub enum State {
 }
 
 impl State {
-    /// Whether nothing more will come.
     pub fn is_over(self) -> bool {
         matches!(self, State::Done | State::Failed)
     }

@@ -153,7 +153,6 @@ pub(super) async fn arms(stage: &Stage, specs: &[Spec]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The arms in one line.
 fn verdict(outcome: &Outcome) -> String {
     let lines = outcome.arms.iter().map(|arm| {
         let name = arm.name();

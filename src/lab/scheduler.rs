@@ -47,10 +47,8 @@ pub struct Games {
     places: Arc<Semaphore>,
 }
 
-/// What is to be played.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// Under which strategy.
     pub strategy: &'static Strategy,
     /// Whether the lease ends while the visitor looks on.
     pub short_lease: bool,
@@ -74,18 +72,12 @@ impl Rules {
 /// The strategies that can be played: what they say is different in each.
 pub const PLAYED: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
 
-/// One game.
 #[derive(Debug)]
 pub struct Game {
-    /// Its id.
     pub id: Uuid,
-    /// Whose it is.
     pub user: UserId,
-    /// How it is played.
     pub rules: Rules,
-    /// What is bought.
     pub sku: Sku,
-    /// How many there were.
     pub stock: i64,
     begun: Instant,
     seats: Vec<Seat>,
@@ -104,23 +96,19 @@ struct Seat {
 /// What came of an order, when it is answered.
 type Came = Arc<Mutex<Option<Result<Executed, Failure>>>>;
 
-/// One thing the visitor did.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// Which order was let go on; none when Redis was made to forget.
     pub who: Option<char>,
     /// Where it came to, if it is held there.
     pub at: Option<Point>,
-    /// From where, in words.
     pub from: String,
     /// What came of it, in words.
     pub to: String,
 }
 
-/// Where one order stands.
 #[derive(Debug, Clone)]
 pub struct Stand {
-    /// Its name.
     pub name: char,
     /// The point at which it is held, if it is.
     pub held: Option<Point>,
@@ -128,7 +116,6 @@ pub struct Stand {
     pub since_us: Option<u64>,
     /// What came of it, if it is answered: whether it was placed, and in words.
     pub came: Option<(bool, String)>,
-    /// What it has passed.
     pub events: Vec<Event>,
 }
 
@@ -139,16 +126,12 @@ impl Stand {
     }
 }
 
-/// Everything there is to see.
 #[derive(Debug)]
 pub struct View {
-    /// The orders.
     pub stands: Vec<Stand>,
-    /// The books.
     pub audit: ItemAudit,
     /// The ledger, oldest first.
     pub entries: Vec<Entry>,
-    /// What was done.
     pub steps: Vec<Step>,
     /// How long it can go on, in seconds.
     pub left_s: u64,
@@ -247,7 +230,6 @@ impl Games {
         Ok(())
     }
 
-    /// What there is to see.
     pub async fn view(&self, game: &Game) -> Result<View, Error> {
         let gone = || Error::Bug("the game's item has gone".to_owned());
         Ok(View {
@@ -427,7 +409,6 @@ fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
     }
 }
 
-/// What the lock's lease is, in words.
 pub fn lease_words(rules: Rules) -> String {
     match rules.strategy.lock {
         None => "no lease".to_owned(),

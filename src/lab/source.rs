@@ -2,14 +2,11 @@
 
 use crate::shop::Strategy;
 
-/// A file.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
     /// What it is called: the strategy's name, or the file's.
     pub name: &'static str,
-    /// What it is, in a sentence.
     pub about: &'static str,
-    /// Where it is.
     pub path: &'static str,
     text: &'static str,
 }
@@ -72,7 +69,6 @@ fn of_strategy(strategy: &'static Strategy) -> Source {
 }
 
 impl Source {
-    /// Its lines, without its tests.
     pub fn lines(&self) -> Vec<&'static str> {
         self.text.lines().take_while(|line| *line != "#[cfg(test)]").collect()
     }

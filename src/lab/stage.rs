@@ -61,7 +61,6 @@ impl Stage {
         (self.house, outcome)
     }
 
-    /// How many replicas there are.
     pub(super) fn replicas(&self) -> usize {
         self.house.replicas.len()
     }
@@ -79,7 +78,6 @@ impl Stage {
         self.show().await;
     }
 
-    /// Notes a figure.
     pub fn fact(&self, name: &str, value: impl std::fmt::Display) {
         let fact = Fact { name: name.to_owned(), value: value.to_string() };
         self.outcome().facts.push(fact);
@@ -201,7 +199,6 @@ impl Stage {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Lets a held request go on.
     pub async fn let_go(&self, asking: &Asking) -> anyhow::Result<()> {
         let let_go = self.let_go_at(asking.replica, asking.id).await;
         let_go.with_context(|| asking.label.clone())
@@ -216,7 +213,6 @@ impl Stage {
         }
     }
 
-    /// A throw-away item.
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let id = Uuid::now_v7();
@@ -231,12 +227,10 @@ impl Stage {
         Ok(sku)
     }
 
-    /// The items that were made.
     pub(super) fn items(&self) -> Vec<Sku> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the ledger says of an item.
     pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
         audit::of_item(&self.house.pool, sku).await?.context("the item has gone")
     }
@@ -329,7 +323,6 @@ impl Stage {
         t_us.saturating_sub(self.began_us)
     }
 
-    /// The next number of a request.
     pub(super) fn number(&self) -> usize {
         self.requests.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -20,7 +20,6 @@ const GONE_AFTER_S: f64 = 5.0;
 /// What came of asking for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// It will be run.
     Queued(Uuid),
     /// That one is not over yet.
     Busy(Uuid),
@@ -31,17 +30,11 @@ pub enum Asked {
 /// A run in a list.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// Its id.
     pub id: Uuid,
-    /// Where it stands.
     pub state: State,
-    /// What was asked for.
     pub wanted: Wanted,
-    /// When.
     pub created_at: OffsetDateTime,
-    /// Its verdict, when it is over.
     pub verdict: Option<String>,
-    /// Whether its claim was shown.
     pub claim_shown: Option<bool>,
 }
 
@@ -177,7 +170,6 @@ pub(super) async fn show(pool: &Pool, id: Uuid, progress: &Progress) -> Result<(
     Ok(())
 }
 
-/// Ends a run.
 pub(super) async fn end(
     pool: &Pool,
     id: Uuid,

@@ -11,7 +11,6 @@ pub(super) const PRICE_CENTS: i64 = 100;
 /// So many forks are shown with their requests.
 const FORKS_SHOWN: i64 = 12;
 
-/// What is bought, or who pays.
 #[derive(Debug, Clone)]
 pub(super) enum Target {
     Item(Sku),
@@ -25,7 +24,6 @@ pub(super) struct Now {
 }
 
 impl Target {
-    /// How it stands.
     pub(super) async fn now(&self, stage: &Stage) -> anyhow::Result<Now> {
         let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
         Ok(match self {

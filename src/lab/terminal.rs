@@ -29,7 +29,6 @@ const POOL_SIZE: u32 = 16;
 /// What was asked for at the command line.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The lesson's name.
     pub lesson: String,
     /// Whether the run is printed as JSON, and nothing else.
     pub json: bool,
@@ -39,7 +38,6 @@ pub struct Asked {
     pub program: PathBuf,
 }
 
-/// The lessons there are.
 pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();

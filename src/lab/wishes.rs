@@ -25,25 +25,15 @@ pub const MOST_OFFER_MS: u64 = 7_000;
 /// What a request wishes for, as its headers say it.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
-    /// `Holdfast-Lock`.
     pub lock: Option<String>,
-    /// `Holdfast-Wait`.
     pub wait: Option<String>,
-    /// `Holdfast-Offer`.
     pub offer: Option<String>,
-    /// `Holdfast-Places`.
     pub places: Option<String>,
-    /// `Holdfast-Priority`.
     pub priority: Option<String>,
-    /// `Holdfast-Work-Ms`.
     pub work_ms: Option<String>,
-    /// `Holdfast-Ttl-Ms`.
     pub ttl_ms: Option<String>,
-    /// `Holdfast-Trace`.
     pub trace: Option<String>,
-    /// `Holdfast-Pause`.
     pub pause: Option<String>,
-    /// `Holdfast-Hold-Ms`.
     pub hold_ms: Option<String>,
 }
 
@@ -52,7 +42,6 @@ pub struct Wishes {
 pub struct Ungrantable(pub &'static str, pub String);
 
 impl Wishes {
-    /// Whether anything is wished for at all.
     pub fn any(&self) -> bool {
         let Self { lock, wait, offer, places, priority, work_ms, ttl_ms, trace, pause, hold_ms } =
             self;

@@ -18,14 +18,12 @@ pub struct Bucket {
     pub full_at_us: u64,
 }
 
-/// What was had.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Grant {
     /// Permits for those who stand at the door.
     pub at_once: u64,
     /// Permits for those who will come.
     pub ahead: u64,
-    /// How many more there are.
     pub left: u64,
     /// How long until there is one; 0 when all who stood there had theirs.
     pub wait_us: u64,

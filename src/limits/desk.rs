@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// How often a Redis that was away is asked whether it is back; jittered by half of it.
 const LOOK_AGAIN: Duration = Duration::from_millis(400);
 
-/// What came of asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Pass,
@@ -38,7 +37,6 @@ pub(super) enum Told {
     Alone,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Desk {
     redis: Redis,

@@ -50,31 +50,23 @@ const FORGOTTEN_AFTER: Duration = Duration::from_mins(2);
 pub struct Policy {
     /// Its name: lower case and dashes.
     pub name: &'static str,
-    /// How much it allows.
     pub rate: Rate,
 }
 
 /// How somebody stands with one limit, as far as this replica knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Which limit.
     pub policy: Policy,
-    /// How many requests are left now.
     pub left: u64,
     /// Until that is a whole burst again, in whole seconds.
     pub full_s: u64,
 }
 
-/// Whether a request may pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may.
     Pass(Vec<Standing>),
-    /// It may not.
     Refused {
-        /// Because of which limit.
         by: Policy,
-        /// How long to wait.
         wait: Duration,
         /// How it stands with all limits that were looked at.
         standings: Vec<Standing>,

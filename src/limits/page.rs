@@ -31,9 +31,7 @@ pub(super) struct Page {
 /// What a page says to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// It may pass.
     Pass,
-    /// It may not, for so long.
     Refused { wait_us: u64 },
     /// Redis must be asked.
     Ask,

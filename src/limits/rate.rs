@@ -31,12 +31,10 @@ impl Rate {
         format!("{} a {period}", self.permits)
     }
 
-    /// So many per period.
     pub(super) fn permits(self) -> u64 {
         self.permits
     }
 
-    /// In microseconds.
     pub(super) fn period_us(self) -> u64 {
         self.period_us
     }

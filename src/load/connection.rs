@@ -23,7 +23,6 @@ pub(super) struct Connection {
     stream: TcpStream,
     /// The last answer, whole.
     answer: Vec<u8>,
-    /// Where its body begins.
     body_at: usize,
 }
 
@@ -52,7 +51,6 @@ impl Connection {
         }
     }
 
-    /// The body of the last answer.
     pub(super) fn body(&self) -> &[u8] {
         self.answer.get(self.body_at..).unwrap_or_default()
     }

@@ -15,16 +15,13 @@ pub struct Live {
     latency: Mutex<Histogram<u64>>,
 }
 
-/// One look at it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moment {
-    /// Requests that were sent.
     pub sent: u64,
     /// Requests that were answered, or whose connection broke.
     pub answered: u64,
     /// The median of the wanted answers so far, in ms; 0 without any.
     pub p50_ms: f64,
-    /// The 99th percentile.
     pub p99_ms: f64,
 }
 
@@ -49,7 +46,6 @@ impl Live {
         }
     }
 
-    /// How it stands.
     pub fn now(&self) -> Moment {
         let latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;

@@ -35,19 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// No latency is longer.
 const LONGEST_US: u64 = 60_000_000;
 
-/// One of the crowd.
 #[derive(Debug)]
 pub struct Client {
-    /// Which replica it asks.
     pub target: SocketAddr,
-    /// What it asks for.
     pub script: Box<dyn Script>,
 }
 
-/// What a crowd is to do.
 #[derive(Debug)]
 pub struct Plan {
-    /// Who.
     pub clients: Vec<Client>,
     /// Answers that come sooner are not counted.
     pub warm_up: Duration,
@@ -67,7 +62,6 @@ pub struct Plan {
 pub struct Observation {
     /// Which client, by its place in the plan.
     pub client: usize,
-    /// The request's idempotency key.
     pub key: Uuid,
     /// What it was about, by its place in the script's list.
     pub subject: usize,
@@ -77,18 +71,13 @@ pub struct Observation {
     pub answer: Option<Answered>,
 }
 
-/// An answer as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    /// When it had come.
     pub completed_us: u64,
-    /// Its status.
     pub status: u16,
-    /// Its body.
     pub body: Vec<u8>,
 }
 
-/// What a crowd saw.
 #[derive(Debug)]
 pub struct Report {
     /// How long answers were counted.
@@ -112,7 +101,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Wanted answers per second.
     pub fn per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.wanted as f64 / self.seconds } else { 0.0 }
     }
@@ -146,7 +134,6 @@ struct Watch {
     live: Option<Arc<Live>>,
 }
 
-/// What one client saw.
 #[derive(Debug, Default)]
 struct Seen {
     client: usize,

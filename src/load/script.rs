@@ -8,7 +8,6 @@ use uuid::Uuid;
 /// A request that a script has put together.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// Its idempotency key.
     pub key: Uuid,
     /// What it is about, by its place in the script's list.
     pub subject: usize,

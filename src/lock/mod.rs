@@ -12,6 +12,8 @@
 //! The module knows Redis, the clock and the probe, and nothing of the shop: a key is a string
 //! here.
 
+#![warn(missing_docs)]
+
 pub mod fenced;
 pub mod guard;
 pub mod inspect;

@@ -23,7 +23,6 @@ const COMMAND_LIMIT: Duration = Duration::from_millis(7_500);
 /// The shop of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shop {
-    /// Postgres.
     pub pool: Pool,
     /// The locks, and Redis under them.
     pub locks: Locks,
@@ -50,7 +49,6 @@ impl Shop {
         Ok(self.pool.acquire().await?)
     }
 
-    /// A transaction.
     pub async fn begin(&self) -> Result<Transaction, Error> {
         Ok(self.pool.begin().await?)
     }
@@ -59,7 +57,6 @@ impl Shop {
 /// How one request is served: by the server's own settings, or by the lab's headers.
 #[derive(Debug, Clone)]
 pub struct RequestOptions {
-    /// What keeps it apart from others.
     pub strategy: &'static Strategy,
     /// How it waits for its lock, if it says so.
     pub wait: Option<Wait>,
@@ -67,13 +64,11 @@ pub struct RequestOptions {
     pub manner: Manner,
     /// The TTL of its lease, if it says so.
     pub ttl: Option<Duration>,
-    /// What happens at the probe points.
     pub probe: Probe,
     /// How long the order it places keeps its units unpaid.
     pub hold: Duration,
     /// The time by which it must have been executed.
     pub deadline: Instant,
-    /// Its id in ledgers and logs.
     pub request_id: Uuid,
 }
 

@@ -24,9 +24,7 @@ pub struct ExpiryNotifier(mpsc::Sender<Placed>);
 /// An order that may stay unpaid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Its id.
     pub order: OrderId,
-    /// When it is due.
     pub due_at: Instant,
 }
 
@@ -54,11 +52,9 @@ impl ExpiryNotifier {
 /// A pending order, as seen by who would expire it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// It is due.
     Due {
         /// Its items and quantities, sorted by sku.
         units: Vec<(Sku, i64)>,
-        /// For how long it has been.
         late: Duration,
     },
     /// It is not due, or not to be tried again, before this has passed.

@@ -45,25 +45,21 @@ impl StoredResponse {
 /// A command that was executed, and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executed {
-    /// The response.
     pub response: StoredResponse,
     /// Whether it was executed before, with the same idempotency key.
     pub replayed: bool,
 }
 
 impl Executed {
-    /// Executed now.
     pub(super) fn now(response: StoredResponse) -> Self {
         Self { response, replayed: false }
     }
 
-    /// Executed before.
     pub(super) fn before(response: StoredResponse) -> Self {
         Self { response, replayed: true }
     }
 }
 
-/// Why a command was not executed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     /// The shop says no; nothing changed.
@@ -100,17 +96,14 @@ pub type Field = Cow<'static, str>;
 pub enum Rejection {
     /// What was asked for makes no sense; the field and why.
     Invalid(Field, String),
-    /// The caller may not.
     Forbidden(String),
     /// There is no such thing, or it is somebody else's.
     NotFound(String),
     /// The name is taken.
     Exists(String),
-    /// Not enough in stock.
     SoldOut {
         /// The first item that falls short.
         sku: Sku,
-        /// How many were asked for.
         requested: i64,
         /// How many there were when it was judged.
         available: i64,
@@ -119,28 +112,22 @@ pub enum Rejection {
     LimitReached {
         /// The first item of which it would be too many.
         sku: Sku,
-        /// How many one customer may have.
         limit: i64,
         /// How many they have, in orders that are pending or paid.
         already: i64,
         /// How many more were asked for.
         requested: i64,
     },
-    /// Not enough on the account.
     InsufficientFunds {
-        /// What was to be paid.
         needed_cents: i64,
         /// What was there when it was judged.
         balance_cents: i64,
     },
     /// The order is not in a state in which that can be done.
     OrderState {
-        /// The state it is in.
         status: String,
-        /// What was tried.
         action: &'static str,
     },
-    /// The order was not paid in time.
     OrderExpired,
     /// The same request is being worked on.
     KeyInFlight,
@@ -155,7 +142,6 @@ pub enum Rejection {
     LockBusy(Holder),
     /// The lock was held for as long as the caller could wait.
     LockTimeout {
-        /// How long was waited.
         waited: Duration,
         /// The holder at the end.
         holder: Holder,
@@ -170,7 +156,6 @@ pub enum Error {
     Unavailable {
         /// Which of the two.
         what: &'static str,
-        /// What it said.
         cause: String,
         /// Whether the change may have been made all the same.
         outcome_unknown: bool,
@@ -178,7 +163,6 @@ pub enum Error {
     /// More is asked of the shop than it can do now.
     #[error("overloaded: {0}")]
     Overloaded(String),
-    /// A row stayed locked by another transaction.
     #[error("a row stayed locked: {0}")]
     RowLocked(String),
     /// Another change came between read and write, or Postgres ended one of two transactions. The
@@ -188,7 +172,6 @@ pub enum Error {
     /// The lock was lost before the write, and the write was refused.
     #[error("the lock on {0} was lost on the way")]
     LockLost(LockKey),
-    /// A mistake in this program.
     #[error("bug: {0}")]
     Bug(String),
 }

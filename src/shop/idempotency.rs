@@ -25,11 +25,8 @@ pub const TOP_UPS_PATH: &str = "/api/me/top-ups";
 pub struct IdempotencyRequest {
     /// The record's id: the first 16 bytes of the SHA-256 of user, method, path and key.
     pub id: Uuid,
-    /// The caller.
     pub user: UserId,
-    /// The HTTP method.
     pub method: &'static str,
-    /// The path of the request.
     pub path: String,
     /// The client's key, or one of our own.
     pub key: IdempotencyKey,

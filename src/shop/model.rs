@@ -88,7 +88,6 @@ impl OrderStatus {
         }
     }
 
-    /// The status of that name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Pending, Self::Paid, Self::Cancelled, Self::Refunded]
             .into_iter()
@@ -156,10 +155,8 @@ pub struct Returned {
     pub balance: Option<Change>,
 }
 
-/// Orders that expired together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expired {
-    /// Their ids.
     pub orders: BTreeSet<OrderId>,
 }
 

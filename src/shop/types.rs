@@ -15,7 +15,6 @@ use crate::lock::LockKey;
 pub struct Sku(String);
 
 impl Sku {
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -87,7 +86,6 @@ impl fmt::Display for OrderId {
 pub struct Cents(pub i64);
 
 impl Cents {
-    /// The same with the other sign.
     #[must_use]
     pub fn minus(self) -> Self {
         Self(-self.0)
@@ -115,7 +113,6 @@ impl fmt::Display for Cents {
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -75,15 +75,11 @@ pub struct SessionToken {
 /// Somebody who has signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Who.
     pub id: UserId,
-    /// By name.
     pub name: String,
-    /// Whether this is an admin.
     pub admin: bool,
     /// What a form of this session must carry.
     pub csrf: String,
-    /// Until when the session is good.
     pub expires_at: OffsetDateTime,
 }
 
@@ -205,7 +201,6 @@ pub async fn session(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> 
     }))
 }
 
-/// Ends a session.
 pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     sqlx::query!("delete from sessions where token_hash = $1", &Sha256::digest(token)[..])
         .execute(&mut *shop.connection().await?)

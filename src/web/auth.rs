@@ -68,7 +68,6 @@ impl Sessions {
         self.0.get(token).await
     }
 
-    /// Forgets a session.
     pub async fn forget(&self, token: &str) {
         self.0.invalidate(token).await;
     }
@@ -77,9 +76,7 @@ impl Sessions {
 /// Somebody who is signed in.
 #[derive(Debug, Clone)]
 pub struct SignedIn {
-    /// Who.
     pub caller: Arc<Caller>,
-    /// By which token.
     pub token: String,
 }
 
@@ -108,7 +105,6 @@ impl Credential {
         request.cookie(SESSION_COOKIE).map(|cookie| Credential::Cookie(cookie.value().to_owned()))
     }
 
-    /// The session's token.
     pub fn token(&self) -> &str {
         match self {
             Credential::Bearer(token) | Credential::Cookie(token) => token,
@@ -201,7 +197,6 @@ pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(&caller.csrf))
 }
 
-/// The site of a request.
 pub fn site(request: &HttpRequest) -> Result<&web::Data<Site>, Problem> {
     request
         .app_data::<web::Data<Site>>()

@@ -28,7 +28,6 @@ pub struct Usual(pub RequestOptions);
 pub struct Wished(Result<RequestOptions, Problem>);
 
 impl Wished {
-    /// The conditions.
     pub fn read(self) -> Result<RequestOptions, Problem> {
         self.0
     }

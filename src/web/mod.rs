@@ -33,13 +33,9 @@ use problems::{Kind, Problem};
 /// What every handler of one replica shares.
 #[derive(Debug)]
 pub struct Site {
-    /// The shop.
     pub shop: Shop,
-    /// The queue of its unpaid orders.
     pub unpaid: Unpaid,
-    /// The name of this replica.
     pub replica: String,
-    /// Whether the lab is on.
     pub lab: bool,
     /// Who is held at a point of the lab's.
     pub board: Board,
@@ -51,11 +47,9 @@ pub struct Site {
     pub stop: CancellationToken,
     /// Who is signed in, for a few seconds.
     pub sessions: Sessions,
-    /// How much one client may ask.
     pub door: Door,
     /// Whether Postgres and Redis answered just now.
     pub readiness: Readiness,
-    /// What Prometheus asks for.
     pub metrics: PrometheusHandle,
 }
 

@@ -131,7 +131,6 @@ async fn describe() -> HttpResponse {
     HttpResponse::Ok().json(description())
 }
 
-/// The description of the API.
 pub fn description() -> utoipa::openapi::OpenApi {
     let mut description = Description::openapi();
     let components = description.components.get_or_insert_with(Default::default);

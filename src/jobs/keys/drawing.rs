@@ -9,13 +9,11 @@ use super::{Big, Entry, Found, Kind, Progress, With, name};
 const SHORT: usize = 40;
 const LONG: usize = 120;
 
-/// How far a search is.
 pub(super) fn far(far: &Progress) -> String {
     let Progress { seen, all, big } = *far;
     format!("{} of {} keys looked at, {} big", count(seen), count(all), count(big))
 }
 
-/// How far a removal is.
 pub(super) fn going(shown: &str, gone: u64, of: u64) -> String {
     format!("{}: {} of {} removed", cut(shown, SHORT), count(gone), count(of))
 }
@@ -79,7 +77,6 @@ fn notes(found: &Found) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// What was removed.
 pub(super) fn deleted(deleted: &[Deleted]) -> String {
     let mut text = String::new();
     for Deleted { entry, removal } in deleted {
@@ -117,7 +114,6 @@ fn length(entry: &Entry) -> String {
     }
 }
 
-/// 1234567 as 1,234,567.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

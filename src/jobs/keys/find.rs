@@ -19,7 +19,6 @@ const STEP: usize = 100;
 /// Elements that `MEMORY USAGE` looks at. Its default as well, said because 0 would mean all.
 const SAMPLES: usize = 5;
 
-/// What is looked for.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// Only names like this, as Redis' own patterns are written.
@@ -29,9 +28,7 @@ pub struct Search {
     /// The largest by memory; else by elements, a string's bytes put in proportion by what counts
     /// as big.
     pub by_memory: bool,
-    /// What counts as big.
     pub big: Big,
-    /// List no others.
     pub only_big: bool,
     /// Names that begin so are not listed; the big ones among them are counted.
     pub leave: Option<String>,
@@ -50,31 +47,25 @@ impl Default for Search {
     }
 }
 
-/// How far it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
     /// Keys that `SCAN` has shown, and were looked at.
     pub seen: u64,
     /// Keys there are, all servers together, whatever their names.
     pub all: u64,
-    /// Big ones so far.
     pub big: u64,
 }
 
-/// All keys of one type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Total {
-    /// How many.
     pub keys: u64,
     /// About what they take together, as far as the server tells.
     pub memory_bytes: u64,
     /// Their elements, or a string's bytes, together.
     pub length: u64,
-    /// How many of them are big.
     pub big: u64,
 }
 
-/// What was found.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Found {
     /// Servers that were looked at: all primaries of a Cluster.
@@ -87,7 +78,6 @@ pub struct Found {
     pub gone: u64,
     /// Keys that this user may not look at.
     pub closed: u64,
-    /// How many are big.
     pub big: u64,
     /// Big ones that are not listed because of their names.
     pub left_out: u64,
@@ -99,7 +89,6 @@ pub struct Found {
     pub types: BTreeMap<String, Total>,
     /// The largest, the largest first.
     pub top: Vec<Entry>,
-    /// How long it took.
     #[serde(serialize_with = "seconds", rename = "seconds")]
     pub took: Duration,
 }
@@ -202,7 +191,6 @@ fn usage(name: &[u8]) -> redis::Cmd {
     cmd("MEMORY").arg("USAGE").arg(name).arg("SAMPLES").arg(SAMPLES).to_owned()
 }
 
-/// What was seen so far.
 struct Walk<'a> {
     search: &'a Search,
     by_memory: bool,

@@ -26,7 +26,6 @@ use redis::RedisError;
 pub use find::{Found, Progress, Search, Total, find, look_at};
 pub use remove::{BATCH, Removal, With, remove};
 
-/// What counts as big.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Big {
     /// A string of *more* than so many bytes.
@@ -53,20 +52,13 @@ impl Big {
     }
 }
 
-/// A key's type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Bytes.
     String,
-    /// A list.
     List,
-    /// A set.
     Set,
-    /// A sorted set.
     SortedSet,
-    /// A hash.
     Hash,
-    /// A stream.
     Stream,
     /// What a module brought along, by the name it gave. It can be weighed, but not measured.
     Other(String),
@@ -126,24 +118,19 @@ pub struct Entry {
     /// Its name, which may be any bytes; in JSON as [`name::shown`] writes it.
     #[serde(rename = "key", serialize_with = "name::serialize")]
     pub name: Vec<u8>,
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// About how much memory it takes, if the server tells.
     pub memory_bytes: Option<u64>,
     /// A string's bytes, anything else's elements; unknown of a module's type.
     pub length: Option<u64>,
-    /// Whether it counts as big.
     pub big: bool,
 }
 
-/// Why it was not finished.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Redis is away, or refuses.
     #[error("Redis: {0}")]
     Redis(#[from] RedisError),
-    /// Somebody put something else there meanwhile.
     #[error("{0} has become something of another type meanwhile; what it is now was left alone")]
     Changed(String),
     /// Nothing but `UNLINK` is safe there.
@@ -152,11 +139,8 @@ pub enum Error {
          UNLINK: {why}"
     )]
     Whole {
-        /// The key, as it is shown.
         key: String,
-        /// Its type.
         kind: String,
-        /// What the server said.
         why: String,
     },
 }

@@ -38,20 +38,15 @@ const WALKS: u32 = 4;
 /// for every element that was asked for.
 const EMPTY_PER_ELEMENT: u64 = 10;
 
-/// How it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum With {
-    /// `UNLINK`.
     Unlink,
-    /// Piece by piece.
     Batches,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Removal {
-    /// How it was removed in the end.
     pub with: With,
     /// Whether the server refused `UNLINK`, so that it was removed piece by piece.
     pub unlink_refused: bool,

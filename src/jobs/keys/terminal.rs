@@ -24,41 +24,31 @@ const WORD: &str = "delete";
 /// What was asked for at the command line.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Only names like this.
     pub pattern: String,
-    /// How many are listed.
     pub top: usize,
     /// By memory, or by elements.
     pub by_memory: bool,
-    /// What counts as big.
     pub big: Big,
-    /// What is to be removed.
     pub delete: Delete,
-    /// How.
     pub with: With,
     /// What the shop's own keys begin with.
     pub prefix: String,
     /// Whether those may go, too.
     pub force: bool,
-    /// Print JSON, and nothing else, on stdout.
     pub json: bool,
 }
 
-/// What is to be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delete {
-    /// Nothing: look.
     Nothing,
     /// These, as [`name::shown`] writes them.
     Named(Vec<String>),
     /// The big ones that are listed; `unasked`: without a confirmation.
     Big {
-        /// Whether nobody is asked.
         unasked: bool,
     },
 }
 
-/// What is printed as JSON.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -68,7 +58,6 @@ struct Report<'a> {
     deleted: Option<&'a [Deleted]>,
 }
 
-/// A key that was to go.
 #[derive(Debug, Serialize)]
 pub(super) struct Deleted {
     #[serde(flatten)]

@@ -36,7 +36,6 @@ pub(super) struct Came {
 }
 
 impl Giver {
-    /// Gives them back.
     pub(super) async fn give_back(&self, group: Vec<Due>, conditions: RequestOptions) -> Came {
         let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
         let mut came = Came::default();
@@ -137,7 +136,6 @@ impl Giver {
     }
 }
 
-/// Some part of it.
 pub(super) fn by_chance(most: Duration) -> Duration {
     most.mul_f64(rand::rng().random_range(0.0..1.0))
 }

@@ -34,7 +34,6 @@ pub(super) type Due = (OrderId, Vec<(Sku, i64)>);
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) orders: VecDeque<Due>,
-    /// All their items.
     pub(super) skus: BTreeSet<Sku>,
     /// What the lab wants of it; then it is nobody else's.
     pub(super) watched: Option<RequestOptions>,

@@ -60,7 +60,6 @@ pub enum Wish {
     Rest(Duration),
     /// To be held once, the next time it has something to do.
     Pause {
-        /// At this point.
         at: Point,
         /// Under a lease of so long; its usual one if not said.
         ttl: Option<Duration>,
@@ -75,13 +74,11 @@ pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
 }
 
 impl Unpaid {
-    /// That of a shop.
     pub fn of(shop: &Shop) -> Self {
         let queue = queue_of(shop.locks.redis().clone(), &shop.locks.settings().prefix);
         Self { queue, lab: Arc::default() }
     }
 
-    /// The queue.
     pub fn queue(&self) -> &DelayQueue {
         &self.queue
     }

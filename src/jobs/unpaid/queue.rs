@@ -43,10 +43,8 @@ pub struct DelayQueue {
     claim: Duration,
 }
 
-/// What a worker got.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
-    /// What is its own now.
     pub ids: Vec<Uuid>,
     /// When the next one is due, as far as is known now.
     pub next_in: Option<Duration>,
@@ -57,7 +55,6 @@ pub struct Claimed {
 pub struct Brought {
     /// How many the queue did not know.
     pub unknown: usize,
-    /// Those for which there was no room.
     pub no_room: Vec<Uuid>,
 }
 

@@ -23,7 +23,6 @@ pub struct UnpaidStanding {
 }
 
 impl Unpaid {
-    /// Looks how they stand.
     pub async fn standing(&self, shop: &Shop) -> Result<UnpaidStanding, Error> {
         let due = sqlx::query_scalar!(
             r#"select count(*) as "count!" from orders

@@ -37,7 +37,6 @@ pub(in crate::jobs) const JOB: Job = Job {
     },
 };
 
-/// What a sweep has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
     /// How many unpaid orders there are that are due within five minutes.

@@ -72,11 +72,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 
 /// A group that was given back.
 struct Over {
-    /// Its items.
     skus: BTreeSet<Sku>,
-    /// Its orders.
     orders: Vec<OrderId>,
-    /// What came of them.
     came: Came,
 }
 

@@ -73,7 +73,6 @@ struct Cost {
     longest: Duration,
     /// How long a command that removes, or looks for what to remove, takes Redis.
     command: Duration,
-    /// All of it.
     took: Duration,
 }
 

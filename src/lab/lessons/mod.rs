@@ -33,16 +33,13 @@ use futures_util::future::BoxFuture;
 use super::crowd::Crowd;
 use super::stage::Stage;
 
-/// A lesson.
 #[derive(Debug)]
 pub struct Lesson {
-    /// Its place.
     pub number: u32,
     /// As in the address and in `holdfast lesson NAME`.
     pub name: &'static str,
     /// What it shows, in a sentence.
     pub claim: &'static str,
-    /// What to guess beforehand.
     pub question: &'static str,
     /// What can be guessed, the right one among them.
     pub guesses: &'static [&'static str],
@@ -52,22 +49,18 @@ pub struct Lesson {
     pub crowd: Option<Crowd>,
     /// The strategies and files whose code it shows ([`super::source`]).
     pub shows: &'static [&'static str],
-    /// What to take away: three sentences.
     pub takeaway: [&'static str; 3],
     play: for<'a> fn(&'a Stage) -> BoxFuture<'a, anyhow::Result<Shown>>,
 }
 
-/// What a run showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// Whether the claim was seen; none when nothing was claimed.
     pub shown: Option<bool>,
-    /// What was seen, in one line.
     pub verdict: String,
 }
 
 impl Shown {
-    /// The claim was seen, or not.
     pub fn that(shown: bool, verdict: impl Into<String>) -> Self {
         Self { shown: Some(shown), verdict: verdict.into() }
     }
@@ -112,7 +105,6 @@ pub static LESSONS: [&Lesson; 26] = [
     &hot_item::LESSON,
 ];
 
-/// The lesson of that name.
 pub fn named(name: &str) -> Option<&'static Lesson> {
     LESSONS.iter().copied().find(|lesson| lesson.name == name)
 }
@@ -127,7 +119,6 @@ impl Lesson {
         (self.play)(stage).await
     }
 
-    /// The one that follows.
     pub fn next(&self) -> Option<&'static Lesson> {
         LESSONS.iter().copied().find(|lesson| lesson.number > self.number)
     }

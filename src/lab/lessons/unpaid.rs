@@ -106,7 +106,6 @@ async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::
     Ok(if sound { back } else { -1 })
 }
 
-/// Somebody with money.
 struct Payer {
     id: UserId,
     token: String,

@@ -350,7 +350,6 @@ const KEY_RECORDS: Rule = Rule {
          order by 1",
 };
 
-/// Runs them all in the caller's snapshot.
 pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
     let mut checks = Vec::with_capacity(RULES.len() + 1);
     for rule in RULES.iter().chain([&KEY_RECORDS]) {

@@ -19,7 +19,6 @@ pub struct Conservation {
     pub restocked: i64,
     /// Units in orders that are pending or paid.
     pub sold: i64,
-    /// What is on the shelves.
     pub stock: i64,
     /// Items whose figures do not add up.
     pub apart: Vec<Apart>,
@@ -28,7 +27,6 @@ pub struct Conservation {
 /// An item whose figures do not add up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
-    /// Which.
     pub sku: Sku,
     /// Units that came and are neither sold nor on the shelf; below zero when there are more than
     /// ever came.
@@ -36,7 +34,6 @@ pub struct Apart {
 }
 
 impl Conservation {
-    /// Whether every item adds up.
     pub fn holds(&self) -> bool {
         self.apart.is_empty()
     }
@@ -47,7 +44,6 @@ impl Conservation {
     }
 }
 
-/// Adds the shop up.
 pub async fn conservation(shop: &Shop) -> Result<Conservation, Error> {
     let row = sqlx::query!(
         r#"with by_hand as (

@@ -34,7 +34,6 @@ pub struct Audit {
     pub notes: Vec<String>,
 }
 
-/// Checks everything.
 pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;

@@ -15,7 +15,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Change, Order, OrderStatus, Returned};
 use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
 
-/// An order to be cancelled.
 #[derive(Debug, Clone)]
 pub struct CancelOrder {
     idempotency: IdempotencyRequest,
@@ -24,7 +23,6 @@ pub struct CancelOrder {
 }
 
 impl CancelOrder {
-    /// Cancels one of the user's own orders.
     pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
         let path = format!("/api/orders/{}/cancel", order.id);
         let fingerprint = Sha256::digest(b"").into();

@@ -33,7 +33,6 @@ pub const MAX_BALANCE: i64 = 1_000_000_000_000_000;
 
 /// A request to change stock or money.
 pub trait Command: Debug + Send + Sync + 'static {
-    /// Its idempotency key.
     fn idempotency(&self) -> &IdempotencyRequest;
 
     /// The rows it reads, and changes.
@@ -65,7 +64,6 @@ pub trait Command: Debug + Send + Sync + 'static {
     fn decide(&self, state: &mut State) -> Result<Changes, Rejection>;
 }
 
-/// The rows that a command reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reads {
     /// Items, sorted; their stock may change.

@@ -11,7 +11,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Change, Order, OrderStatus, Paid};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
-/// An order to be paid.
 #[derive(Debug, Clone)]
 pub struct PayOrder {
     idempotency: IdempotencyRequest,
@@ -20,7 +19,6 @@ pub struct PayOrder {
 }
 
 impl PayOrder {
-    /// Pays one of the user's own orders.
     pub fn new(user: UserId, order: Order, key: IdempotencyKey) -> Self {
         let path = format!("/api/orders/{}/pay", order.id);
         let fingerprint = Sha256::digest(b"").into();

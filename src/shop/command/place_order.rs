@@ -23,7 +23,6 @@ pub const MAX_LINES: usize = 50;
 /// The most units of one line.
 pub const MAX_QUANTITY: i64 = 1_000;
 
-/// An order to be placed.
 #[derive(Debug, Clone)]
 pub struct PlaceOrder {
     idempotency: IdempotencyRequest,

@@ -14,7 +14,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Change, Order, OrderStatus, Returned};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
-/// An order to be refunded.
 #[derive(Debug, Clone)]
 pub struct RefundOrder {
     idempotency: IdempotencyRequest,
@@ -23,7 +22,6 @@ pub struct RefundOrder {
 }
 
 impl RefundOrder {
-    /// Refunds one of the user's own orders.
     pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
         let path = format!("/api/orders/{}/refund", order.id);
         let fingerprint = Sha256::digest(b"").into();

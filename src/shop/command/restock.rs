@@ -27,7 +27,6 @@ pub struct Restocking {
     pub reason: String,
 }
 
-/// A restock.
 #[derive(Debug, Clone)]
 pub struct Restock {
     idempotency: IdempotencyRequest,

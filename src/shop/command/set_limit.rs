@@ -18,7 +18,6 @@ use crate::shop::{IdempotencyKey, UserId};
 /// The largest limit: the largest quantity of an order line.
 pub const MAX_LIMIT: i64 = MAX_QUANTITY;
 
-/// A limit to be set.
 #[derive(Debug, Clone)]
 pub struct SetLimit {
     idempotency: IdempotencyRequest,

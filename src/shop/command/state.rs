@@ -16,7 +16,6 @@ pub struct State {
     pub now: OffsetDateTime,
     /// Items; unknown ones are absent.
     pub items: BTreeMap<Sku, StockSnapshot>,
-    /// Accounts.
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
     /// Orders; those of nobody, or locked where that was asked for, are absent.
     pub orders: HashMap<OrderId, OrderSnapshot>,
@@ -30,11 +29,8 @@ pub struct State {
 /// An item's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StockSnapshot {
-    /// Price of one unit.
     pub price_cents: i64,
-    /// Units in stock.
     pub stock: i64,
-    /// The most units one customer may have.
     pub limit_per_user: Option<i64>,
     /// The version at which `stock` was read; raised by each change.
     pub version: i64,
@@ -47,7 +43,6 @@ pub struct StockSnapshot {
 /// An account's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BalanceSnapshot {
-    /// The balance.
     pub balance_cents: i64,
     /// The version at which it was read; raised by each change.
     pub version: i64,
@@ -60,33 +55,25 @@ pub struct BalanceSnapshot {
 /// What can change about an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderSnapshot {
-    /// Its status.
     pub status: OrderStatus,
     /// The moment until which it can be paid.
     pub expires_at: OffsetDateTime,
-    /// When it was paid.
     pub paid_at: Option<OffsetDateTime>,
     /// Whether it was cancelled because it was not paid in time.
     pub expired: bool,
 }
 
-/// One of the two ledgers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ledger {
-    /// Units.
     Stock,
-    /// Cents.
     Balance,
 }
 
 /// The parts of a ledger entry that a command can't know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextEntry {
-    /// Its number.
     pub seq: i64,
-    /// The fence it is written under.
     pub fence: Option<i64>,
-    /// The request that writes it.
     pub request_id: Uuid,
 }
 

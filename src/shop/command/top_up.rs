@@ -11,7 +11,6 @@ use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
 use crate::shop::{IdempotencyKey, UserId};
 
-/// A top-up.
 #[derive(Debug, Clone)]
 pub struct TopUp {
     idempotency: IdempotencyRequest,

@@ -17,7 +17,6 @@ pub fn no_such_order(order: OrderId) -> Rejection {
     Rejection::NotFound(format!("you have no order {order}"))
 }
 
-/// One of the user's orders.
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
     Ok(select(&mut *shop.connection().await?, user, Some(id), None, Lab::With, 1).await?.pop())
 }

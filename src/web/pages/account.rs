@@ -17,7 +17,6 @@ use crate::web::auth::site;
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
 
-/// How many entries one page shows.
 const ON_ONE_PAGE: usize = 50;
 
 #[derive(Debug, Template)]
@@ -48,7 +47,6 @@ struct Row {
     broken: Option<Cents>,
 }
 
-/// Which entries.
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     before: Option<i64>,
@@ -63,7 +61,6 @@ pub struct TopUpForm {
     amount: String,
 }
 
-/// The page.
 pub async fn show(
     request: HttpRequest,
     listing: web::Query<Listing>,
@@ -110,7 +107,6 @@ pub async fn top_up(
     page(&request, user, None, trouble).await
 }
 
-/// Why a top-up was refused.
 #[derive(Debug, Default)]
 struct Trouble {
     amount: String,

@@ -18,7 +18,6 @@ struct AuditPage {
     failed: usize,
 }
 
-/// The page.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     let audit = audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?;

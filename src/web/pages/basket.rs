@@ -94,7 +94,6 @@ pub(super) struct WrongUnits {
     pub why: String,
 }
 
-/// A form about one line.
 #[derive(Debug, Deserialize)]
 pub struct LineForm {
     #[serde(default)]
@@ -106,12 +105,10 @@ pub struct LineForm {
     remove: Option<String>,
 }
 
-/// The page.
 pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
 }
 
-/// Puts an item in.
 pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> Result<HttpResponse, Problem> {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;

@@ -16,7 +16,6 @@ use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use crate::shop::model::WantedLine;
 use crate::shop::{IdempotencyKey, Sku};
 
-/// The cookie.
 const BASKET_COOKIE: &str = "holdfast_basket";
 /// How long a basket waits for its owner, in days.
 const KEPT_DAYS: i64 = 30;
@@ -29,7 +28,6 @@ pub struct Basket {
 }
 
 impl Basket {
-    /// The basket that came with the request.
     pub fn of(request: &HttpRequest) -> Self {
         let cookie = request.cookie(BASKET_COOKIE);
         cookie.and_then(|cookie| Self::read(cookie.value())).unwrap_or_else(Self::empty)
@@ -64,7 +62,6 @@ impl Basket {
         self.token.to_string()
     }
 
-    /// Its lines, by sku.
     pub fn lines(&self) -> &BTreeMap<Sku, i64> {
         &self.lines
     }
@@ -75,7 +72,6 @@ impl Basket {
         lines.map(|(sku, quantity)| WantedLine { sku: sku.clone(), quantity: *quantity }).collect()
     }
 
-    /// How many units are in it.
     pub fn units(&self) -> i64 {
         self.lines.values().sum()
     }

@@ -18,18 +18,13 @@ use crate::shop::users::Caller;
 use crate::web::auth::{look, site};
 use crate::web::problems::Problem;
 
-/// The frame of one page.
 #[derive(Debug)]
 pub struct Frame {
-    /// The name of the replica that answered.
     pub replica: String,
-    /// The strategy that is on.
     pub strategy: &'static Strategy,
     /// The books, if they can be read now.
     pub books: Option<Conservation>,
-    /// Who is signed in.
     pub caller: Option<Arc<Caller>>,
-    /// Whether the lab is on.
     pub lab: bool,
     /// How many units are in the basket.
     pub in_basket: i64,
@@ -71,7 +66,6 @@ impl Frame {
         self.caller.as_ref().map_or("", |caller| &caller.csrf)
     }
 
-    /// Whether an admin is looking.
     pub fn is_admin(&self) -> bool {
         self.caller.as_ref().is_some_and(|caller| caller.admin)
     }
@@ -81,17 +75,14 @@ impl Frame {
         self.here == path || path != "/" && self.here.starts_with(&format!("{path}/"))
     }
 
-    /// Where the style sheet is.
     pub fn style(&self) -> &'static str {
         assets::address("holdfast.css")
     }
 
-    /// Where the script is.
     pub fn script(&self) -> &'static str {
         assets::address("holdfast.js")
     }
 
-    /// Where the icon is.
     pub fn icon(&self) -> &'static str {
         assets::address("holdfast.svg")
     }
@@ -104,7 +95,6 @@ struct Bar {
     frame: Frame,
 }
 
-/// The bar alone.
 pub async fn bar(request: HttpRequest) -> Result<HttpResponse, Problem> {
     html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
 }

@@ -25,7 +25,6 @@ use crate::web::body;
 use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
 
-/// How many entries one page shows.
 const ON_ONE_PAGE: usize = 50;
 /// The field of the limit per customer.
 const LIMIT: &str = "limit_per_user";
@@ -86,7 +85,6 @@ impl Typed {
     }
 }
 
-/// Which entries.
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     before: Option<i64>,
@@ -111,7 +109,6 @@ pub struct LimitForm {
     limit: String,
 }
 
-/// The page.
 pub async fn show(
     request: HttpRequest,
     sku: web::Path<String>,

@@ -96,7 +96,6 @@ struct Came {
     off: bool,
 }
 
-/// The page.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     let Standing { on, jobs, parked, runs, unpaid, .. } =
@@ -117,7 +116,6 @@ pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpRes
     html(StatusCode::OK, &page)
 }
 
-/// The form beside a parked run.
 #[derive(Debug, Deserialize)]
 pub struct TryAgain {
     #[serde(default)]

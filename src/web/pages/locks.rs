@@ -35,7 +35,6 @@ struct Row {
     waiting: Option<u64>,
 }
 
-/// The page.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     let locks = &site.shop.locks;

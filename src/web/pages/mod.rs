@@ -38,7 +38,6 @@ use askama::Template;
 use super::problems::{Kind, Problem};
 use super::{body, resource};
 
-/// All pages.
 pub fn configure(config: &mut ServiceConfig) {
     let form_config = web::FormConfig::default()
         .limit(body::LARGEST_BODY)
@@ -124,7 +123,6 @@ fn back_up() -> Route {
     })
 }
 
-/// A page as an answer.
 fn html(status: StatusCode, page: &impl Template) -> Result<HttpResponse, Problem> {
     let text = page.render().map_err(|error| {
         tracing::error!(%error, "a template failed");

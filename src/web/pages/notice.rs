@@ -4,16 +4,12 @@ use super::words;
 use crate::shop::Cents;
 use crate::web::problems::{Kind, Problem};
 
-/// A no on a page.
 #[derive(Debug, Clone)]
 pub struct Notice {
     /// Its name, where the page `/problems/NAME` says more.
     pub name: Option<&'static str>,
-    /// In a few words.
     pub title: &'static str,
-    /// What that means.
     pub meaning: &'static str,
-    /// What exactly is wrong.
     pub detail: String,
     /// What to do about it, with code in it.
     pub advice: Vec<(bool, &'static str)>,

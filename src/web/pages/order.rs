@@ -98,7 +98,6 @@ impl OrderForm {
     }
 }
 
-/// The page.
 pub async fn show(request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, Problem> {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, body::order_id(&id)?, None).await

@@ -19,7 +19,6 @@ use crate::shop::{Cents, OrderId};
 use crate::web::Site;
 use crate::web::problems::Problem;
 
-/// How many orders one page shows.
 const ON_ONE_PAGE: usize = 25;
 
 #[derive(Debug, Template)]
@@ -28,7 +27,6 @@ struct OrdersPage {
     frame: Frame,
     orders: Vec<Row>,
     more: Option<OrderId>,
-    /// Whether the lab's orders are shown too.
     with_lab: bool,
     /// How many orders are the lab's alone.
     lab: i64,
@@ -54,7 +52,6 @@ struct Row {
     at_rfc3339: String,
 }
 
-/// Which orders.
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     after: Option<Uuid>,
@@ -62,7 +59,6 @@ pub struct Listing {
     lab: Option<String>,
 }
 
-/// The page.
 pub async fn list(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -37,7 +37,6 @@ pub struct PlaceForm {
     token: String,
 }
 
-/// Places the order of the basket.
 pub async fn place(
     site: web::Data<Site>,
     request: HttpRequest,

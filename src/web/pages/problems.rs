@@ -25,7 +25,6 @@ struct ProblemPage {
     advice: Vec<(bool, &'static str)>,
 }
 
-/// All of them.
 pub async fn list(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &ProblemsPage { frame, kinds: Kind::ALL })

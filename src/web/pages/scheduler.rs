@@ -73,7 +73,6 @@ struct Player {
     next: Option<String>,
     /// What it waits for, when it is neither held nor answered.
     waits_for: &'static str,
-    /// Since when it has been held.
     since_us: u64,
     came: Option<(bool, String)>,
 }
@@ -102,12 +101,10 @@ pub struct Choice {
 pub struct Go {
     csrf: String,
     who: String,
-    /// Since when that order has been held.
     #[serde(default)]
     since: Option<u64>,
 }
 
-/// What can be played.
 pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     door::admin(&request).await?;
     lab_is_on(&site)?;
@@ -115,7 +112,6 @@ pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> Result<HttpR
     html(StatusCode::OK, &ChoosePage { frame: Frame::of(&request).await?, strategies })
 }
 
-/// Begins a game.
 pub async fn begin(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -137,7 +133,6 @@ pub async fn begin(
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
-/// A game as it stands.
 pub async fn show(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -23,7 +23,6 @@ struct SignInPage {
     wrong: bool,
 }
 
-/// Where to go afterwards.
 #[derive(Debug, Deserialize)]
 pub struct Next {
     /// An address of this site.
@@ -34,11 +33,8 @@ pub struct Next {
 /// A name and a password, from either form.
 #[derive(Deserialize)]
 pub struct Entrance {
-    /// The name.
     pub user: String,
-    /// The password.
     pub password: String,
-    /// Where to go afterwards.
     #[serde(default)]
     pub next: String,
 }
@@ -70,12 +66,10 @@ pub fn address(next: &str) -> String {
     format!("/sign-in?next={next}")
 }
 
-/// The page.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
     page(&request, StatusCode::OK, &query.next, String::new(), false).await
 }
 
-/// The form.
 pub async fn enter(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -108,7 +102,6 @@ pub(super) async fn admit(
     Ok(Some(answer))
 }
 
-/// The button *Sign out*.
 pub async fn leave(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -137,7 +130,6 @@ async fn page(
     html(status, &SignInPage { frame, next, user, wrong })
 }
 
-/// Adds a cookie to an answer.
 pub(super) fn set_cookie(answer: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
     answer.add_cookie(cookie).map_err(|error| {
         tracing::error!(%error, "a cookie can't be set");

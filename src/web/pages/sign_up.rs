@@ -20,7 +20,6 @@ struct SignUpPage {
     frame: Frame,
     next: String,
     user: String,
-    /// What is wrong with which field.
     wrong: Option<(Field, String)>,
 }
 

@@ -14,7 +14,6 @@ use crate::shop::{Cents, Sku};
 use crate::web::auth::site;
 use crate::web::problems::Problem;
 
-/// How many items one page shows.
 const ON_ONE_PAGE: usize = 60;
 
 #[derive(Debug, Template)]
@@ -43,13 +42,11 @@ struct Card {
     wrong: Option<String>,
 }
 
-/// Which items.
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     after: Option<String>,
 }
 
-/// The page.
 pub async fn show(
     request: HttpRequest,
     listing: web::Query<Listing>,

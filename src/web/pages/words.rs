@@ -24,7 +24,6 @@ pub fn moment(at: OffsetDateTime) -> String {
     at.format(&shape).unwrap_or_default()
 }
 
-/// A moment for programs.
 pub fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }

@@ -2,9 +2,7 @@
 
 use actix_web::http::StatusCode;
 
-/// What kind of no it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`meaning` says it, for people too")]
 pub enum Kind {
     InvalidRequest,
     Unauthenticated,
@@ -34,7 +32,6 @@ pub enum Kind {
 type Words = (&'static str, u16, &'static str, &'static str, &'static str);
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Kind; 22] = [
         Kind::InvalidRequest,
         Kind::Unauthenticated,
@@ -60,32 +57,26 @@ impl Kind {
         Kind::InternalError,
     ];
 
-    /// The last part of its address.
     pub fn name(self) -> &'static str {
         self.words().0
     }
 
-    /// The status it usually has.
     pub fn status(self) -> StatusCode {
         StatusCode::from_u16(self.words().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// In a few words.
     pub fn title(self) -> &'static str {
         self.words().2
     }
 
-    /// What happened.
     pub fn meaning(self) -> &'static str {
         self.words().3
     }
 
-    /// What to do about it.
     pub fn advice(self) -> &'static str {
         self.words().4
     }
 
-    /// The kind of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }

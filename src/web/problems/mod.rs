@@ -51,43 +51,36 @@ impl Problem {
         Self::new(Kind::InvalidRequest, format!("{field}: {detail}")).with("errors", errors)
     }
 
-    /// With another status than usual.
     #[must_use]
     pub fn status(mut self, status: StatusCode) -> Self {
         self.0.status = status;
         self
     }
 
-    /// With one more member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.members.insert(name.to_owned(), value.into());
         self
     }
 
-    /// With a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
     }
 
-    /// Its kind.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What exactly is wrong.
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// What else it says under that name.
     pub fn member(&self, name: &str) -> Option<&Value> {
         self.0.members.get(name)
     }
 
-    /// Its status.
     pub fn code(&self) -> StatusCode {
         self.0.status
     }

@@ -11,29 +11,23 @@ use crate::shop::{OrderId, UserId};
 /// unobserved attempt placed looks like one that a refused attempt did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// Who asked.
     pub user: UserId,
-    /// The idempotency key.
     pub key: String,
     /// The request's name (`X-Request-Id`), if the client knows it. It tells which of several
     /// attempts with one key did the work; without it, the bounds in time are wider.
     pub request: Option<Uuid>,
-    /// What was asked for.
     pub asked: Asked,
     /// When it was sent, on [`crate::clock::monotonic_us`].
     pub invoked_us: u64,
     /// When its answer was there, on the same clock. For [`Outcome::Unknown`] it means nothing.
     pub completed_us: u64,
-    /// What came of it.
     pub outcome: Outcome,
 }
 
-/// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// To place an order: skus and quantities. The same sku twice is summed.
     Place(Vec<(String, i64)>),
-    /// To pay an order.
     Pay(OrderId),
 }
 
@@ -42,7 +36,6 @@ pub enum Asked {
 pub enum Outcome {
     /// It was placed, or paid.
     Done {
-        /// The order.
         order: OrderId,
         /// What the answer says that it changed: one per line, or the one of the account.
         changes: Vec<Change>,
@@ -53,7 +46,6 @@ pub enum Outcome {
     Short {
         /// Of what: a sku, or the user's id.
         key: String,
-        /// How much was asked for.
         requested: i64,
         /// How much there was, by the answer.
         available: i64,
@@ -69,11 +61,8 @@ pub enum Outcome {
 pub struct Change {
     /// Of what: a sku, or the user's id.
     pub key: String,
-    /// The value before.
     pub before: i64,
-    /// What was added.
     pub delta: i64,
-    /// The value after.
     pub after: i64,
 }
 
@@ -115,37 +104,29 @@ pub struct Entry {
     pub seq: i64,
     /// Of what: a sku, or a user's id.
     pub key: String,
-    /// The value before.
     pub before: i64,
-    /// What was added.
     pub delta: i64,
-    /// The value after.
     pub after: i64,
     /// The row's version that `before` was read at: the order of a key's entries. The opening
     /// entry has version 0.
     pub version: i64,
     /// Under which fence, where the lock has one.
     pub fence: Option<i64>,
-    /// For which order.
     pub order: Option<OrderId>,
     /// Why: `order`, `payment`, `opening` and `refund` mean something here, all others are alike.
     pub reason: String,
-    /// By which request.
     pub request: Uuid,
 }
 
 /// An order as it is in the books.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// Its id.
     pub id: OrderId,
-    /// Whose.
     pub user: UserId,
     /// The key under which it was placed.
     pub token: String,
     /// `pending`, `paid`, `cancelled` or `refunded`.
     pub status: String,
-    /// What it costs.
     pub total_cents: i64,
     /// Its lines, of items in the books' `stock` only.
     pub lines: Vec<(String, i64)>,

@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::Observation;
 
-/// What was violated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// I1: a value below zero, or more given away than there ever was.
@@ -53,7 +52,6 @@ impl Rule {
         }
     }
 
-    /// In a word or two.
     pub fn name(self) -> &'static str {
         match self {
             Rule::Negative => "negative",
@@ -76,7 +74,6 @@ impl Rule {
 /// One thing that can't be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// What was violated.
     pub rule: Rule,
     /// The entries it is about, by `seq`.
     pub entries: Vec<i64>,
@@ -104,7 +101,6 @@ impl Findings {
         self.violations.push(Violation { rule, entries, requests, text });
     }
 
-    /// Something was looked at.
     pub fn step(&mut self) {
         self.steps += 1;
     }
@@ -129,7 +125,6 @@ impl Findings {
     }
 }
 
-/// How a request is spoken of.
 pub(super) fn named(observations: &[Observation], place: usize) -> String {
     let request = observations[place].request.map(|id| format!(", id {id}")).unwrap_or_default();
     format!("request #{place} (key {}{request})", observations[place].key)

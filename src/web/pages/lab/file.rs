@@ -21,7 +21,6 @@ pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
 /// listens.
 const READ_AT_MOST: usize = 16 * LARGEST_FILE;
 
-/// The run as a file.
 pub async fn save(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -19,11 +19,8 @@ const USUAL: [&str; 2] = ["none", "batched"];
 /// The form, with what was typed.
 #[derive(Debug)]
 pub struct Form {
-    /// The strategies there are.
     pub strategies: Vec<Choice>,
-    /// The numbers of the load.
     pub load: Vec<Field>,
-    /// The numbers of the fault.
     pub fault: Vec<Field>,
     /// What can go wrong, in words.
     pub faults: Vec<(&'static str, &'static str)>,
@@ -34,11 +31,8 @@ pub struct Form {
 /// A strategy that can be chosen.
 #[derive(Debug)]
 pub struct Choice {
-    /// Its name.
     pub name: &'static str,
-    /// What it is.
     pub about: &'static str,
-    /// Whether it is chosen.
     pub chosen: bool,
     /// Whether what it needs is there.
     pub there: bool,
@@ -70,7 +64,6 @@ impl Form {
         }
     }
 
-    /// Whether nothing is wrong with it.
     pub fn is_right(&self) -> bool {
         self.wrong.is_empty()
     }
@@ -87,7 +80,6 @@ impl Form {
         wrong.map(|(_, why)| full_sentence(why))
     }
 
-    /// Whether that was chosen.
     pub fn has(&self, name: &str, value: &str) -> bool {
         knobs::first(&self.sent, name) == value
     }
@@ -98,7 +90,6 @@ impl Form {
     }
 }
 
-/// Asks for the load.
 pub async fn ask(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -13,7 +13,6 @@ use crate::web::pages::frame::Frame;
 use crate::web::pages::{html, see_other};
 use crate::web::problems::Problem;
 
-/// So many runs are listed.
 const LISTED: usize = 15;
 
 #[derive(Debug, Template)]
@@ -28,7 +27,6 @@ struct LabPage {
     runs: Vec<Line>,
 }
 
-/// The page.
 pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     admin(&request).await?;
     page(&request, Form::default_of(&request)?, None).await

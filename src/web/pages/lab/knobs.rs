@@ -14,17 +14,12 @@ pub type Sent = Vec<(String, String)>;
 /// A field for a number.
 #[derive(Debug)]
 pub struct Field {
-    /// As in the form.
     pub name: &'static str,
-    /// What it is.
     pub label: &'static str,
-    /// What may be typed.
     pub range: &'static str,
     /// What holds when nothing is typed.
     pub usual: String,
-    /// What was typed.
     pub value: String,
-    /// What is wrong with that.
     pub wrong: Option<String>,
 }
 
@@ -55,7 +50,6 @@ pub fn first<'a>(sent: &'a Sent, name: &str) -> &'a str {
     sent.iter().find(|(sent, _)| sent == name).map_or("", |(_, value)| value.trim())
 }
 
-/// All values of that name.
 pub fn all(sent: &Sent, name: &str) -> Vec<String> {
     sent.iter().filter(|(sent, _)| sent == name).map(|(_, value)| value.clone()).collect()
 }

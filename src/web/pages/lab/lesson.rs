@@ -25,20 +25,17 @@ struct LessonPage {
     going: Option<Line>,
     shows: Vec<Source>,
     fields: Vec<Field>,
-    /// Which guess was chosen.
     guess: Option<usize>,
     guess_wrong: Option<&'static str>,
     runs: Vec<Line>,
 }
 
 impl LessonPage {
-    /// Whether a knob was turned.
     fn turned(&self) -> bool {
         self.fields.iter().any(|field| field.wrong.is_some() || !field.value.is_empty())
     }
 }
 
-/// The page.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
     admin(&request).await?;
     page(&request, named(&name)?, &Sent::new(), &[]).await
@@ -49,7 +46,6 @@ pub async fn back(name: web::Path<String>) -> Result<HttpResponse, Problem> {
     Ok(see_other(&format!("/lab/lessons/{}", named(&name)?.name)))
 }
 
-/// Runs it.
 pub async fn ask(
     site: web::Data<Site>,
     request: HttpRequest,

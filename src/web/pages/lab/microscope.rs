@@ -19,30 +19,22 @@ const TAKEN_APART: usize = 16;
 pub struct Fork {
     /// What they read.
     pub before: String,
-    /// The version they read.
     pub version: i64,
-    /// They.
     pub entries: Vec<Entry>,
     /// How far apart the first two read.
     pub apart: Option<String>,
-    /// What the first two did.
     pub track: Option<Track>,
 }
 
 /// One of them.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its place in the ledger.
     pub seq: i64,
-    /// What was added.
     pub delta: String,
-    /// What was written.
     pub after: String,
-    /// For which order.
     pub order: Option<String>,
     /// By which request: its name, where it was traced, or the end of its id.
     pub request: String,
-    /// Under which fence.
     pub fence: Option<i64>,
     /// Whether that unit was sold by the first entry already.
     pub again: bool,
@@ -51,13 +43,10 @@ pub struct Entry {
 /// The forks of one arm.
 #[derive(Debug)]
 pub struct Forks {
-    /// Its strategy.
     pub strategy: String,
     /// Whether money was spent, not units sold.
     pub money: bool,
-    /// How many there are.
     pub all: i64,
-    /// The first of them.
     pub shown: Vec<Fork>,
 }
 
@@ -68,7 +57,6 @@ pub struct Pair {
     pub before: String,
     /// What both wrote.
     pub after: String,
-    /// Who they are.
     pub names: [String; 2],
     /// How far apart they read.
     pub apart: String,
@@ -76,7 +64,6 @@ pub struct Pair {
     pub span: String,
     /// Of how many forks they were chosen.
     pub of: i64,
-    /// What they did.
     pub track: Track,
 }
 

@@ -63,7 +63,6 @@ struct Guess {
     answer: &'static str,
 }
 
-/// Why somebody is here.
 #[derive(Debug, Deserialize)]
 pub struct Why {
     /// Another run was asked for.
@@ -74,7 +73,6 @@ pub struct Why {
     known: Option<String>,
 }
 
-/// The page.
 pub async fn show(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -12,11 +12,9 @@ const NAMED: usize = 4;
 /// Requests that belong together.
 #[derive(Debug)]
 pub struct Scene {
-    /// Who they are.
     pub title: String,
     /// Whether they are so many that they are looked at on demand.
     pub crowd: bool,
-    /// What they did.
     pub track: Track,
 }
 

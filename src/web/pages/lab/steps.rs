@@ -16,20 +16,15 @@ pub struct Track {
     pub steps: Vec<Step>,
 }
 
-/// One step.
 #[derive(Debug)]
 pub struct Step {
     /// Which request, from 0.
     pub lane: usize,
     /// Since the first step, in µs.
     pub t_us: u64,
-    /// The same for people.
     pub at: String,
-    /// Its name.
     pub event: String,
-    /// The value, where there is one.
     pub value: String,
-    /// Who does what.
     pub text: String,
     /// What is sent to Postgres or Redis then.
     pub statement: Option<String>,
@@ -38,7 +33,6 @@ pub struct Step {
 /// A request of a track, and whether it sold a unit that was sold before.
 #[derive(Debug, Clone, Copy)]
 pub struct Rider<'a> {
-    /// What it did.
     pub lane: &'a Lane,
     /// Whether its unit was sold before.
     pub again: bool,
@@ -113,7 +107,6 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
     Track { heads, steps }
 }
 
-/// Microseconds as milliseconds.
 pub fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1_000.0)
 }

@@ -10,27 +10,19 @@ use crate::web::pages::words::{grouped, moment, rfc3339};
 const ROWS: usize = 40;
 const POINTS: usize = 300;
 
-/// A run in a list.
 #[derive(Debug)]
 pub struct Line {
-    /// Its page.
     pub link: String,
-    /// What it is.
     pub title: String,
-    /// When it was asked for.
     pub at: (String, String),
-    /// Where it stands.
     pub state: Standing,
-    /// What came of it.
     pub verdict: Option<String>,
 }
 
 /// Where a run stands, as a word and a shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing {
-    /// The word.
     pub word: &'static str,
-    /// The shape.
     pub shape: &'static str,
 }
 
@@ -46,12 +38,10 @@ impl From<&Head> for Line {
     }
 }
 
-/// The page of a run.
 pub fn link(id: &uuid::Uuid) -> String {
     format!("/lab/runs/{id}")
 }
 
-/// What a run is.
 pub fn title(wanted: &Wanted) -> String {
     match &wanted.lesson {
         Some(name) => name.clone(),
@@ -59,7 +49,6 @@ pub fn title(wanted: &Wanted) -> String {
     }
 }
 
-/// Where a run stands.
 pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
     let (word, shape) = match (state, claim_shown) {
         (State::Queued, _) => ("waits to begin", "◔"),
@@ -72,10 +61,8 @@ pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
     Standing { word, shape }
 }
 
-/// A lesson in the list.
 #[derive(Debug)]
 pub struct LessonLine {
-    /// The lesson.
     pub lesson: &'static Lesson,
     /// Its newest run that is over.
     pub last: Option<Line>,
@@ -84,11 +71,9 @@ pub struct LessonLine {
 /// What one strategy made of the load.
 #[derive(Debug)]
 pub struct ArmView {
-    /// Its name.
     pub strategy: String,
     /// Whether money is counted, not units.
     pub money: bool,
-    /// What was answered, how often.
     pub statuses: Vec<(String, u64)>,
     /// How waits were spread: up to how long, how many, and the share of the most.
     pub waits: Vec<(String, u64, u64)>,
@@ -98,7 +83,6 @@ pub struct ArmView {
     pub samples: Vec<SampleRow>,
 }
 
-/// A moment in a table.
 #[derive(Debug)]
 pub struct SampleRow {
     /// Since the first order.
@@ -139,7 +123,6 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
     FIGURES.iter().map(row).collect()
 }
 
-/// An arm as the page shows it.
 pub fn arm(arm: &Arm) -> ArmView {
     let money = arm.sku.is_none();
     ArmView {
