@@ -115,9 +115,6 @@ pub struct Pool {
 impl Pool {
     /// A connection that works: it was asked. Time running out means *unavailable* where Postgres
     /// does not let us in or does not answer, and *overloaded* where all connections are at work.
-    ///
-    /// # Cancel safety
-    /// Safe: a connection that nobody waits for any more goes back.
     pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
         let ((), connection) = self.ask(|connection| connection.ping().boxed()).await?;
         Ok(connection)
@@ -125,9 +122,6 @@ impl Pool {
 
     /// A transaction on a connection of its own. That it begins is what shows that the connection
     /// works: asking beforehand would be one round trip more for whoever waits for its locks.
-    ///
-    /// # Cancel safety
-    /// Safe: a transaction that nobody waits for any more is closed.
     pub async fn begin(&self) -> Result<Transaction, (Trouble, sqlx::Error)> {
         self.first_that_works(Transaction::begin).await
     }
@@ -135,9 +129,6 @@ impl Pool {
     /// Asks what changes nothing, and gives the answer and the connection it came by. That it is
     /// answered is what shows that the connection works: asking for that beforehand would be one
     /// round trip more.
-    ///
-    /// # Cancel safety
-    /// Safe: a connection that nobody waits for any more goes back.
     pub async fn ask<T: Send + 'static>(
         &self,
         question: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>

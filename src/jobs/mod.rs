@@ -1,29 +1,18 @@
-//! What the shop does when nobody is asking: it runs scheduled jobs (this module and those beside
-//! it), gives back what was not paid for ([`unpaid`]), and finds what has grown too large in Redis
-//! ([`keys`]).
+//! Scheduled jobs (this module and those beside it), order expiry ([`unpaid`]) and big keys in
+//! Redis ([`keys`]).
 //!
-//! Every replica has a scheduler ([`schedule`]), and all of them see every tick. Three things make
-//! one run of it:
-//! - **the row** (`job_runs`, unique by job and due time) says that this tick was begun: whoever
-//!   comes later, a second or an hour, finds it and does nothing;
-//! - **the lock** (`fenced`, `job:NAME`) keeps two apart while it runs, and tells that a holder has
-//!   died: its lease ends, and the next one follows;
-//! - **the fence** of that lock is in the row. A holder that was followed and comes back can't
-//!   write how it ended.
+//! Every replica has a scheduler ([`schedule`]), and all of them see every tick. One of them runs
+//! it:
+//! - **the row** (`job_runs`, unique by job and due time) says that this tick was begun;
+//! - **the lock** (`fenced`, `job:NAME`) keeps two apart, and its lease ends when its holder dies;
+//! - **the fence** is in the row: a holder that was followed can't write how its run ended.
 //!
 //! Guarantees: one run per job and tick, one open run per job; a run that fails, panics or hangs is
 //! tried again after growing pauses, then parked, shown on `/jobs`, and tried once at every tick.
 //!
 //! Does not guarantee that the *work* of a run is done once: a holder may die after its work and
-//! before it could say so, and the next one does it again. So a job is written to be repeated (a
-//! purge finds nothing left), or its effect bears the run's name and time ([`lab_tick`]). Nor does
-//! it stop a job that never awaits: a future can be dropped only where it waits.
-//!
-//! # Seen in the wild
-//! `ShedLock` #6, #8, #116: a lock alone runs a short task twice when clocks differ; its
-//! `lockAtLeastFor` holds the lock longer, and is only as good as the guess. Quartz #463, #548:
-//! fired twice by clocks apart, or put back. Quartz.NET #1508: a sleep computed from a clock that
-//! jumped. `pg_cron` #354: runs that came to nothing, and no row that says so.
+//! before its row says so. So a job is repeatable, or its effect bears the run's name and time
+//! ([`lab_tick`]). Nor does it stop a job that never awaits.
 
 pub mod history;
 pub mod keys;

@@ -1,19 +1,14 @@
 //! When a job is due, and what is to be done about it now.
 //!
-//! Both are plain functions of the time and of what the rows say, so a test can move the clock. All
-//! times are UTC, as cron means them (minute, hour, day, month, weekday; 0 and 7 are Sunday), and
-//! all are Postgres's: every replica reads the same clock, and its own decides nothing but how long
-//! it sleeps.
-//!
-//! The expressions are read by `croner`: it counts weekdays as crontab does (`cron` begins with
-//! Sunday as 1), searches backwards too, which is what a missed tick needs, works on this crate's
-//! own type of time, and is kept.
+//! Plain functions of the time and of the rows, so a test can move the clock. All times are UTC, as
+//! cron means them (minute, hour, day, month, weekday; 0 and 7 are Sunday), and all are Postgres's;
+//! a replica's own clock decides only how long it sleeps. `croner` reads the expressions: it counts
+//! weekdays as crontab does and searches backwards, which a missed tick needs.
 //!
 //! What moving that clock does:
-//! - **ahead**: the ticks in between count as missed. However many there were, the latest one is
-//!   run, once;
-//! - **back**: the ticks that come a second time have their rows by then, and are not run again.
-//!   Rows are kept for [`super::purge::RUNS_KEPT_DAYS`]; nothing remembers further back;
+//! - **ahead**: the ticks in between count as missed; the latest one is run, once;
+//! - **back**: the ticks that come a second time have their rows, and are not run again. Rows are
+//!   kept for [`super::purge::RUNS_KEPT_DAYS`]; nothing remembers further back;
 //! - **far ahead by mistake, and back**: only the rows of those very ticks are in the way, so
 //!   today's ticks are run today.
 

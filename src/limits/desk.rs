@@ -80,9 +80,6 @@ impl Desk {
     }
 
     /// One permit of each, or why not.
-    ///
-    /// # Cancel safety
-    /// Safe: see [`super::Limiter::pass`].
     pub async fn ask(self: &Arc<Self>, tickets: &[Ticket]) -> Vec<Told> {
         if self.alone.load(Ordering::Relaxed) {
             return vec![Told::Alone; tickets.len()];

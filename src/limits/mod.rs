@@ -1,27 +1,17 @@
-//! How much one client may ask: limits that all replicas share through Redis.
+//! Rate limits per client, which all replicas share through Redis.
 //!
 //! Guarantees: of one [`Policy`] and one name, in any span of time `w`, all replicas together let
-//! at most `burst + rate × w` requests pass, by the clock of Redis and wherever they arrive. (What
-//! is rounded to microseconds may make it one more.) A refusal costs no call to Redis, nor does a
-//! busy client's request: a replica leases permits for what it expects within 200 ms and spends
-//! them by itself, and whoever asks for permits at the same time, for whatever name, shares one
-//! call.
+//! at most `burst + rate × w` requests pass (one more by rounding), by the clock of Redis. A
+//! refusal costs no call to Redis, nor does a busy client's request: a replica leases permits for
+//! what it expects within 200 ms, and all who need permits at the same time share one call.
 //!
-//! Does not guarantee that the whole limit can be used: permits that lie at a replica whose client
-//! has gone elsewhere are lost, which is at most what the rate brings in 200 ms, per replica; a
-//! bucket found empty is left alone for up to 50 ms; and while a client is busy its burst is
-//! smaller by what the rate brings in 200 ms.
+//! Does not guarantee that the whole limit can be used: permits leased by a replica whose client
+//! has gone elsewhere are lost (at most 200 ms of the rate, per replica), and a bucket found empty
+//! is left alone for up to 50 ms.
 //!
-//! What breaks it: a flush of Redis, or a failover that loses writes, forgets what was spent, so a
-//! burst may come again. While Redis is away the door stays open (whatever needs Redis for being
-//! right fails closed by itself), and each replica keeps the whole limit alone.
-//!
-//! What is remembered is bounded: in this process [`MOST_NAMES`] names, and in Redis a bucket is
-//! gone as soon as it is full again, which for a name that was seen once is the time one permit
-//! takes to come.
-//!
-//! Not the crate `governor`, which does the same sums for one process: they are thirty lines, the
-//! script needs them in Lua anyway, and so one text is held against the other.
+//! What breaks it: a Redis that forgets what was spent, so a burst may come again. While Redis is
+//! away, each replica keeps the whole limit alone. Memory is bounded: [`MOST_NAMES`] names in this
+//! process; in Redis a bucket expires as soon as it is full.
 
 pub mod bucket;
 mod desk;

@@ -147,9 +147,6 @@ struct Seen {
 }
 
 /// Lets the crowd loose, and waits for the last answer.
-///
-/// # Cancel safety
-/// Safe: a crowd that nobody waits for any more goes away.
 pub async fn run(plan: Plan) -> io::Result<Report> {
     let targets: Vec<SocketAddr> = plan.clients.iter().map(|client| client.target).collect();
     let mut dialled = Vec::with_capacity(plan.clients.len());

@@ -83,9 +83,6 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not answer.
-    ///
-    /// # Cancel safety
-    /// Safe: it only looks.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
         let mut keys = self.redis.scan(&format!("{prefix}lock:*"), is_a_lock, MOST).await?;

@@ -1,20 +1,17 @@
-//! At the door: how much one client may ask, before anything else is done for it.
+//! Rate limits of a request, checked before anything else is done for it.
 //!
-//! - by *address*, for every request but those of machines (`/healthz`, `/readyz`, `/metrics`) and
-//!   for files; it is counted first, so that a flood of made-up tokens costs no look-up;
-//! - by *client*: whoever is signed in, by user and not by session, so that signing in again makes
-//!   no second limit;
+//! - by *address*, for all requests but `/healthz`, `/readyz`, `/metrics` and files; it is counted
+//!   first, so that a flood of made-up tokens costs no look-up;
+//! - by *client*: the user, not the session, so that signing in again makes no second limit;
 //! - by address for *sign-in* and sign-up, because a password is slow to check;
-//! - by *name* for signing in, so that a password can't be guessed from a thousand addresses. That
-//!   would shut the owner out too. So whoever has signed in from an address as that user has a
-//!   limit of their own there, for [`KNOWN_FOR`]; and sessions that have begun are not touched.
+//! - by *name* for signing in, against guesses from many addresses. So that this does not shut the
+//!   owner out, an address from which the user has signed in has a limit of its own, for
+//!   [`KNOWN_FOR`]; and sessions that have begun are not touched.
 //!
-//! A refusal is `too-many-requests`, 429, with `Retry-After` in whole seconds; nothing was looked
-//! at, nothing is stored, and the same idempotency key may try again. Limited answers say how the
-//! client stands, by `RateLimit-Policy` and `RateLimit` in the form they have in
-//! draft-ietf-httpapi-ratelimit-headers since its version 08 (and still in 11): `q` the burst, `w`
-//! how many seconds it takes to come back, `r` how many are left, `t` in how many seconds all are
-//! back.
+//! A refusal is `too-many-requests`, 429, with `Retry-After` in seconds; nothing is stored, and the
+//! same idempotency key may try again. Limited answers carry `RateLimit-Policy` and `RateLimit`
+//! (draft-ietf-httpapi-ratelimit-headers 08 to 11): `q` the burst, `w` how many seconds it takes to
+//! come back, `r` how many are left, `t` in how many seconds all are back.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};

@@ -98,9 +98,6 @@ fn seconds<S: serde::Serializer>(took: &Duration, to: S) -> Result<S::Ok, S::Err
 }
 
 /// Looks at every key of every server, and changes nothing.
-///
-/// # Cancel safety
-/// Safe: it only looks.
 pub async fn find(
     redis: &Redis,
     search: &Search,
@@ -169,9 +166,6 @@ pub async fn find(
 }
 
 /// One key; `None` when it is not there.
-///
-/// # Cancel safety
-/// Safe: it only looks.
 pub async fn look_at(redis: &Redis, name: &[u8], big: Big) -> Result<Option<Entry>, Error> {
     let word: String = ask(redis, cmd("TYPE").arg(name)).await?;
     let Some(kind) = Kind::read(&word) else { return Ok(None) };

@@ -1,24 +1,17 @@
-//! The worker of one replica: claims what is due, has it given back, looks for what the queue does
-//! not know.
+//! The worker of one replica: claims what is due, has it expired, looks for orders that the queue
+//! does not know.
 //!
-//! It may be killed between any two of its steps. Before the transaction commits nothing has
-//! happened, and what was claimed is due again when its claim ([`super::queue::CLAIM`]) is over;
-//! afterwards the order is no longer pending, and whoever claims it then only takes it out of the
-//! queue.
+//! It may be killed between any two of its steps. Before the commit nothing has happened, and what
+//! was claimed is due again when its claim ([`super::queue::CLAIM`]) is over; afterwards the order
+//! is no longer pending, and its next claimer only removes it from the queue.
 //!
-//! So how late is an order at most? Of what the queue knows, nothing but what there is to do before
-//! it; with a killed worker its claim more, and for the items that it was at what was left of their
-//! locks' leases (of a fenced lock that it took itself, no more than a claim's time). What the
-//! queue does not know is found [`OVERDUE`] and [`LOOK_BACK_EVERY`] after its time; and because a
-//! queue that does not know one has probably forgotten others, it is then told of those that are
-//! due next, so that they are not late.
+//! An order that the queue knows waits for those before it; with a killed worker for its claim, and
+//! its items for the rest of their locks' leases. One that the queue does not know is found
+//! [`OVERDUE`] and [`LOOK_BACK_EVERY`] after its time; the orders due next are queued then, too.
 //!
-//! An item that nobody can have the lock of keeps one group of its orders, and a few behind it;
-//! those of other items go past.
-//!
-//! What has to wait for a moment waits here, and the claims of what is about to be given back are
-//! renewed meanwhile: it is gone with the process, and then its claim ends as well. What has to
-//! wait longer is put off in Redis.
+//! An item whose lock can't be had keeps one group of its orders, and a few behind it; those of
+//! other items go past. What waits for a moment waits here, its claims renewed; what waits longer
+//! is put off in Redis.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;

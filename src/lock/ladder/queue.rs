@@ -1,33 +1,18 @@
 //! `queue`: a bounded queue in this process, and one consumer per key.
 //!
 //! # Guarantee
-//! Of all requests that *this process* serves, one at a time has its turn with a key: what puts
-//! something back first ([`super::priority`]), the others in the order in which they came. The
-//! house is bounded: [`PLACES`] wait for a key, and who comes then is told so, or waits for a place
-//! outside. Who has gone leaves at once, and their place is somebody else's. Nothing is locked:
-//! there is simply nobody else who works.
-//!
-//! # Four ways to offer to a full house
-//! | | Java's `BlockingQueue` | tokio's `mpsc` | here |
-//! |---|---|---|---|
-//! | an error | `add(e)` throws | `try_send(e)?` | [`WhenFull::Fail`] |
-//! | a value | `offer(e)` says `false` | `try_send(e).is_ok()` | [`WhenFull::Refuse`] |
-//! | wait | `put(e)` | `send(e).await` | [`WhenFull::Wait`] |
-//! | wait for so long | `offer(e, time)` | `send_timeout(e, time)` | [`WhenFull::WaitFor`] |
-//!
-//! And one that needs no place at all, because nothing is ever stored: a *rendezvous* (Java's
-//! `SynchronousQueue`, a channel of capacity 0), which hands over to a consumer that stands there
-//! with empty hands, or not at all. It is what [`Wait::Try`] asks for.
+//! Of all requests that *this process* serves, one at a time has its turn with a key, by priority
+//! ([`super::priority`]), then in the order of arrival. [`PLACES`] wait for a key. [`WhenFull`]
+//! says what happens to one more, as in Java's `BlockingQueue`; [`Wait::Try`] is a rendezvous,
+//! which stores nothing.
 //!
 //! # Breaks when
-//! There is a second replica. Each has its own consumer, and two consumers are two writers. (It
-//! would hold if each item were always sent to the same replica, and none ever moved.) And what
-//! waits in memory dies with the process: nobody answers those in the house any more.
+//! There is a second replica: two consumers are two writers. (It would hold if each item were
+//! always sent to the same replica.) What waits in memory dies with the process.
 //!
 //! # Seen in the wild
-//! Actors, `GenServer`s, a goroutine with a channel, “just put it in a queue” with a consumer group
-//! of one; right until the deployment says `replicas: 2`, or keeps the old one alive for a moment
-//! during a roll-out.
+//! Actors, `GenServer`s, a consumer group of one; right until the deployment says `replicas: 2`, or
+//! keeps the old one alive for a moment during a roll-out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -2,10 +2,9 @@
 //!
 //! # Guarantee
 //! The lock is held by whoever got it on more than half of the nodes, so it survives the loss of
-//! the others. Nodes are asked in parallel, each for a short time only; what was got without a
-//! majority is given back at once, and what a slow node grants after all is given back when it
-//! answers. The lease counts for its time less what asking took, less the drift of clocks: a lock
-//! that was won too late is not handed out.
+//! the others. Nodes are asked in parallel, each for a short time; what was acquired without a
+//! majority, or is granted late, is released. The lease counts for its time less what asking took,
+//! less the drift of clocks.
 //!
 //! # Breaks when
 //! The process is paused past its lease, or the clocks of nodes drift apart by more than allowed,
@@ -13,8 +12,7 @@
 //! a majority's counters does not grow monotonically unless it is written back first.
 //!
 //! # Seen in the wild
-//! antirez, *Distributed locks with Redis*; redsync, node-redlock, rslock. Kleppmann (2016) on why
-//! it is not enough.
+//! antirez, *Distributed locks with Redis*; redsync, rslock. Against it: Kleppmann (2016).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -96,9 +94,6 @@ impl Quorum {
 
     /// Whoever has it on a majority, as far as the nodes say so within a moment; else nothing is
     /// known.
-    ///
-    /// # Cancel safety
-    /// Safe: it only looks.
     pub async fn holder(&self, redis_key: &str) -> Holder {
         let looks = self.nodes.iter().map(|node| inspect::look(node, redis_key));
         let looks = join_all(looks.map(|look| timeout(NODE_LIMIT, look))).await;

@@ -1,13 +1,10 @@
 //! `watchdog`: the textbook lease, renewed while the work runs.
 //!
 //! # Guarantee
-//! Everything that `owner` guarantees, and long work keeps its lock: a task gives the lease its
-//! full time again after every third of it. A process that dies renews nothing, so others wait one
-//! lease at most.
-//!
-//! Calling oneself under the lock is done by handing the guard down
-//! ([`crate::lock::Guard::nested`]), not by asking again: who asks again waits for itself, as with
-//! any plain lock.
+//! Everything that `owner` guarantees, and long work keeps its lock: a task renews the lease after
+//! every third of it. A process that dies renews nothing, so others wait one lease at most. It is
+//! not reentrant: a nested call takes the guard ([`crate::lock::Guard::nested`]), or waits for
+//! itself.
 //!
 //! # Breaks when
 //! The process is paused (its renewals with it) or Redis forgets: the next one is let in, and
