@@ -212,10 +212,7 @@ pub struct Unusable {
     pub why: String,
 }
 
-/// Checks what the command line takes as it is written: the limits, the proxies, the prefix.
-///
-/// # Errors
-/// The first that can't be used.
+/// Checks the limits, the proxies and the prefix as written; returns the first that can't be used.
 pub fn check(options: &Serve) -> Result<(), Unusable> {
     checked(options).map(|_| ())
 }

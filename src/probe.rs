@@ -61,7 +61,6 @@ const ALL: [Point; 10] = [
 ];
 
 impl Point {
-    /// The point of that name, as in a trace.
     pub fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|point| point.name() == name)
     }
@@ -91,19 +90,15 @@ impl Point {
 pub struct Seen {
     /// The lock key of the value, e.g. `{sku:tea}`.
     pub key: String,
-    /// The value read or written, where there is one.
     pub value: Option<i64>,
-    /// The fence of the lock, where it has one.
     pub fence: Option<i64>,
 }
 
 impl Seen {
-    /// Nothing but the key.
     pub fn key(key: impl Into<String>) -> Self {
         Self { key: key.into(), value: None, fence: None }
     }
 
-    /// A value of that key.
     pub fn value(key: impl Into<String>, value: i64) -> Self {
         Self { key: key.into(), value: Some(value), fence: None }
     }
@@ -115,7 +110,6 @@ impl Seen {
     }
 }
 
-/// One line of a trace.
 #[derive(Debug, Clone, Serialize)]
 pub struct Event {
     /// When, on the machine's monotonic clock, in microseconds.
@@ -136,7 +130,6 @@ pub enum Probe {
     Lab(Arc<Watch>),
 }
 
-/// Where a request is held, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Pause {
     /// At this point; at every one if none was said.
@@ -155,9 +148,7 @@ pub struct Watch {
     pub record: bool,
     /// Where to hold the request, and until when at the latest.
     pub pause: Option<Pause>,
-    /// The request, as it is called on the board.
     pub request_id: Uuid,
-    /// Where it is to be seen that it is held.
     pub board: Board,
     /// Whether it is held nowhere any more.
     pub released: AtomicBool,
@@ -212,7 +203,6 @@ struct Stop {
     go: oneshot::Sender<()>,
 }
 
-/// A request that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Held {
     pub request_id: Uuid,

@@ -69,7 +69,6 @@ pub(super) fn read_lock(path: &Path) -> anyhow::Result<LockBench> {
 
 type Value = Result<Spread, String>;
 
-/// All of them, in the order of their numbers.
 pub(super) fn all(results: &Results) -> Vec<Figure> {
     let mut all = of_throughput(results);
     all.extend(of_fenced(results));

@@ -15,7 +15,6 @@ use crate::clock::monotonic_us;
 /// For so long a block is written and synced, over and over.
 const SYNC_FOR: Duration = Duration::from_secs(2);
 
-/// A machine, and what runs on it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Machine {
     pub(super) date: String,

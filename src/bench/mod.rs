@@ -45,7 +45,6 @@ const HERO: &str = "batched";
 const RIVAL: &str = "row-lock";
 /// How much of a run's length is enough to find the best pool.
 const CALIBRATION_PART: f64 = 0.2;
-/// The independent Redis for `redlock`.
 const NODES: u16 = 3;
 /// Emptying and auditing, more or less.
 const AROUND: Duration = Duration::from_secs(1);

@@ -22,7 +22,6 @@ pub(super) struct Results {
     /// Strategies that could not be run here, and why.
     pub(super) skipped: BTreeMap<&'static str, String>,
     pub(super) figures: Vec<Figure>,
-    /// Locks alone, from their own benchmark.
     pub(super) lock: Option<LockBench>,
     pub(super) runs: Vec<Measured>,
     #[serde(skip)]

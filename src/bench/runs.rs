@@ -21,7 +21,6 @@ pub(super) struct Run {
 pub(super) const ANY: &str = "-";
 /// How many items "many items" are.
 pub(super) const MANY: usize = 1_000;
-/// How many clients a large crowd has.
 pub(super) const CROWD: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,7 +141,6 @@ pub(super) struct Round {
     pub(super) audit: Verdict,
 }
 
-/// What the audit said after a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Verdict {
     pub(super) ok: bool,
@@ -157,7 +155,6 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Adds what the audit of one item says.
     pub(super) fn add(&mut self, item: &ItemAudit) {
         self.ok &= item.ok && item.forks.is_empty() && item.unaccounted() == 0;
         self.oversold += (-item.unaccounted()).max(item.oversold).max(0);

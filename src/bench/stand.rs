@@ -21,7 +21,6 @@ use crate::lock;
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, users};
 
-/// How many replicas serve one run.
 pub(super) const REPLICAS: usize = 2;
 /// How long Redis is watched doing nothing.
 const IDLE: Duration = Duration::from_secs(1);
@@ -36,7 +35,6 @@ const PAYMENTS_PER_SECOND: f64 = 12.0;
 /// By which strategy the orders are made that will be paid.
 const PREPARED_BY: &str = "atomic";
 
-/// The part of a run that is not counted.
 pub(super) fn warm_up(length: Duration) -> Duration {
     length.mul_f64(0.3).min(Duration::from_secs(3))
 }
@@ -207,7 +205,6 @@ impl Stand {
         Ok(paying.collect())
     }
 
-    /// So many lab items, just made.
     async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
         let body = [format!("{{\"stock\":{stock}}}")];
         let hands = count.min(OWN_CONNECTIONS as usize);
@@ -220,7 +217,6 @@ impl Stand {
         made.into_iter().map(|(_, item)| item.sku.context("an item has a sku")).collect()
     }
 
-    /// The replicas with pools of that size.
     fn replicas_of(&self, pool_size: u32) -> anyhow::Result<Vec<SocketAddr>> {
         let at = self.pool_sizes.iter().position(|size| *size == pool_size);
         let at = at.context("no replica has a pool of that size")?;

@@ -81,12 +81,9 @@ fn is_superseded(version: i64) -> bool {
     MIGRATIONS.iter().next().is_some_and(|first| version < first.version)
 }
 
-/// Checks that all migrations are applied. Accepts newer ones, which work while this version
-/// serves (`migrations/README.md`).
-///
-/// # Errors
-/// [`Error::Superseded`] for a database of the first version; [`Error::Changed`] when a migration
-/// had another text; [`Error::Schema`] when one is missing.
+/// Checks that all migrations are applied; fails with [`Error::Superseded`] (a database of the
+/// first version), [`Error::Changed`] (a migration had another text) or [`Error::Schema`] (one is
+/// missing). Accepts newer ones, which work while this version serves (`migrations/README.md`).
 pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), Error> {
     let applied = "select version, checksum from _sqlx_migrations where success order by version";
     let applied: Vec<(i64, Vec<u8>)> = sqlx::query_as(applied)

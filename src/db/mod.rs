@@ -56,16 +56,11 @@ pub enum Error {
     Address(sqlx::Error),
     #[error("Postgres does not answer: {0}. Is it running, and is DATABASE_URL right?")]
     Unreachable(sqlx::Error),
-    /// The server is set to lose acknowledged commits.
     #[error(
         "Postgres runs with {name} = {value}: a commit it has acknowledged can be lost, and an \
          order with it. Set {name} = on"
     )]
-    Unsafe {
-        name: String,
-        value: String,
-    },
-    /// The schema is not the one this program was built for.
+    Unsafe { name: String, value: String },
     #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
     Schema(String),
     /// The database has the migrations of the first version, which `0101` replaced.
@@ -75,14 +70,12 @@ pub enum Error {
          empty database, or with `holdfast up` another --data folder"
     )]
     Superseded,
-    /// A migration had another text when it was applied.
     #[error(
         "this database was made while this version of Holdfast was developed (migration {0} had \
          another text) and cannot be upgraded: use an empty database, or with `holdfast up` \
          another --data folder"
     )]
     Changed(i64),
-    /// The database has a migration of a later version than this program.
     #[error(
         "this database has migration {0}, which this version of Holdfast does not know: use the \
          version that applied it, or a later one"
@@ -93,9 +86,7 @@ pub enum Error {
         "a migration did not get its lock within {attempts} attempts, because another session held \
          it: end that session's transaction, then run `holdfast migrate` again"
     )]
-    MigrationBlocked {
-        attempts: u32,
-    },
+    MigrationBlocked { attempts: u32 },
     #[error("the migration failed: {0}")]
     Migrate(sqlx::migrate::MigrateError),
     #[error("Postgres: {0}")]
@@ -232,10 +223,8 @@ impl Transaction {
         self.end("commit").await.map(drop)
     }
 
-    /// Undoes it. The connection is free for something else.
-    ///
-    /// # Errors
-    /// Postgres's; it is undone nevertheless, as soon as Postgres sees that the connection ended.
+    /// Rolls back, and frees the connection. After an error Postgres rolls back as soon as it sees
+    /// that the connection ended.
     pub async fn rollback(self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.end("rollback").await
     }
@@ -283,11 +272,8 @@ impl From<PgPool> for Pool {
     }
 }
 
-/// A pool of at most `size` connections. It does not connect yet. Must be called on the main
-/// runtime.
-///
-/// # Errors
-/// [`Error::Address`] when the address can't be read.
+/// A pool of at most `size` connections, or [`Error::Address`]. It does not connect yet. Must be
+/// called on the main runtime.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let options = options(url)?.application_name("holdfast").options(SESSION);
     Ok(pool_of(options, size))
@@ -321,11 +307,8 @@ pub async fn reach(url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a server that would lose commits or lacks our tables.
-///
-/// # Errors
-/// [`Error::Unsafe`], [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`] or
-/// [`Error::Unreachable`], each with what to do.
+/// Refuses a server that would lose commits or lacks our tables: [`Error::Unsafe`],
+/// [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`] or [`Error::Unreachable`].
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| Error::Unreachable(error))?;
     let settings: Vec<(String, String)> = sqlx::query_as(

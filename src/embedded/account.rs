@@ -52,7 +52,6 @@ impl Account {
         Some(Self { uid: ask("-u")?, gid: ask("-g")? })
     }
 
-    /// Gives a folder to this user.
     pub(super) fn give(&self, folder: &Path) -> Result<()> {
         rustix::fs::chown(folder, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
             .map_err(|error| file("cannot give away the folder", folder)(error.into()))

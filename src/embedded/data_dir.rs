@@ -75,7 +75,6 @@ impl Folder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where it is, in full.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -133,7 +132,6 @@ impl Folder {
         prepare_home(path, Some(account.clone()))
     }
 
-    /// Tells others how to reach us.
     pub(super) fn write_env(&self, running: &RunningUp) -> Result<()> {
         let text = format!(
             "DATABASE_URL='{}'\nREDIS_URL='{}'\nREDLOCK_URLS='{}'\nHOLDFAST_REPLICAS='{}'\n\
@@ -148,7 +146,6 @@ impl Folder {
         write_private(&self.path.join("env"), &text)
     }
 
-    /// Takes it back.
     pub(super) fn remove_env(&self) {
         let _ = fs::remove_file(self.path.join("env"));
     }

@@ -7,20 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Why `holdfast up` could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
         "{program} is not installed: the package is `{package}`. Install it with `{command}`, \
          or start Holdfast with script/server, which does that"
     )]
-    Missing {
-        program: &'static str,
-        /// The package it comes in, on this system.
-        package: String,
-        command: String,
-    },
-    /// The data folder was made by another major version of Postgres.
+    Missing { program: &'static str, package: String, command: String },
     #[error(
         "{} was made by Postgres {made_by}, and only {found} is installed. Install Postgres \
          {made_by}, or start anew with another folder: --data FOLDER", folder.display()
@@ -37,11 +30,7 @@ pub enum Error {
          `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \
          127.0.0.1:PORT", data.display()
     )]
-    AlreadyRunning {
-        data: PathBuf,
-        pid: String,
-        address: String,
-    },
+    AlreadyRunning { data: PathBuf, pid: String, address: String },
     /// The address is open to others, and the demo users' passwords are their names.
     #[error(
         "{0} can be reached from other machines, and the demo users' passwords are their names. \
@@ -53,22 +42,13 @@ pub enum Error {
          go from 1 to 65535: choose another with --listen",
         first = listen.port(), last = u32::from(listen.port()) + u32::from(*replicas) - 1
     )]
-    NoSuchPort {
-        listen: SocketAddr,
-        replicas: u16,
-    },
-    /// A replica's port is taken, or its address is not ours.
+    NoSuchPort { listen: SocketAddr, replicas: u16 },
     #[error(
         "replica {number} cannot listen on {address}: {source}. Choose another first port with \
          --listen, e.g. --listen {}",
         elsewhere(*address)
     )]
-    PortTaken {
-        number: usize,
-        address: SocketAddr,
-        source: io::Error,
-    },
-    /// Postgres refuses root, and there is nobody else.
+    PortTaken { number: usize, address: SocketAddr, source: io::Error },
     #[error(
         "Postgres does not run as root, and there is neither a user `postgres` nor `nobody` to \
          run it as. Start Holdfast as an ordinary user"
@@ -78,51 +58,24 @@ pub enum Error {
         "{} belongs to another user (uid {owner}). Start Holdfast as that user or as root, or \
          use another folder: --data FOLDER", folder.display()
     )]
-    NotOurs {
-        folder: PathBuf,
-        owner: u32,
-    },
+    NotOurs { folder: PathBuf, owner: u32 },
     #[error("{what} failed ({status}):\n{output}")]
-    Helper {
-        what: &'static str,
-        status: String,
-        output: String,
-    },
+    Helper { what: &'static str, status: String, output: String },
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]
-    Died {
-        name: String,
-        status: String,
-        log: PathBuf,
-        tail: String,
-    },
-    /// A child did not become ready in time.
+    Died { name: String, status: String, log: PathBuf, tail: String },
     #[error(
         "{name} is not ready after {seconds} s ({last}). The end of {}:\n{tail}", log.display()
     )]
-    NotReady {
-        name: String,
-        seconds: u64,
-        last: String,
-        log: PathBuf,
-        tail: String,
-    },
+    NotReady { name: String, seconds: u64, last: String, log: PathBuf, tail: String },
     #[error("the database could not be prepared: {0:#}")]
     Prepare(anyhow::Error),
     #[error("the database `holdfast` could not be created: {0}")]
     Database(#[from] sqlx::Error),
-    /// A file or folder could not be used.
     #[error("{what} {}: {source}", path.display())]
-    File {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: io::Error },
     /// Something of the system's that has no file.
     #[error("{what}: {source}")]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 pub(super) type Result<T> = std::result::Result<T, Error>;

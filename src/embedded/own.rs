@@ -114,7 +114,6 @@ impl OwnShop {
         &self.folder
     }
 
-    /// Ends it, and removes its folder.
     pub async fn stop(mut self) {
         if let Some(pid) =
             self.up.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)

@@ -38,7 +38,6 @@ pub(super) fn url(sockets: &Path, database: &str) -> String {
     )
 }
 
-/// Makes the cluster, if there is none yet.
 pub(super) async fn make_cluster(initdb: &Path, home: &Home) -> Result<PathBuf> {
     let cluster = home.path.join("postgres");
     if cluster.join("PG_VERSION").exists() {
@@ -154,7 +153,6 @@ pub(super) async fn answers(sockets: &Path) -> std::result::Result<(), String> {
     }
 }
 
-/// Creates the database `holdfast`, if there is none yet.
 pub(super) async fn create_database(sockets: &Path) -> Result<()> {
     let mut connection = connect(sockets).await?;
     let there = sqlx::query("select from pg_database where datname = 'holdfast'")

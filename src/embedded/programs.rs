@@ -14,7 +14,6 @@ use std::process::Command;
 
 use super::error::{Error, Result};
 
-/// The programs that `up` runs.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
     pub(super) postgres: PathBuf,

@@ -34,7 +34,6 @@ pub(super) fn url(folder: &Path, name: &str) -> String {
     format!("redis+unix://{}", sockets::redis(folder, name).display())
 }
 
-/// How the one of that name is started.
 pub(super) fn spec(program: &Path, home: &Home, folder: &Path, name: &str, log: PathBuf) -> Spec {
     let (socket, data) = (sockets::redis(folder, name), home.path.join(name));
     let mut args = vec!["--unixsocket".into(), socket.into(), "--dir".into(), data.into()];

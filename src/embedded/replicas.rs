@@ -27,7 +27,6 @@ const MAX_ANSWER: u64 = 2 << 10;
 /// Of one replica; sixteen of them stay below Postgres' limit. The user may say otherwise.
 const POOL_SIZE: &str = "16";
 
-/// What all replicas share.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
     pub(super) program: &'a Path,
@@ -48,7 +47,6 @@ pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketA
     Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
 }
 
-/// Whether all of them are free now.
 pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
     for (index, address) in addresses.iter().enumerate() {
         TcpListener::bind(address).map_err(|source| Error::PortTaken {

@@ -21,7 +21,6 @@ const PREFIX: &str = "holdfast-";
 /// A name that is taken is no accident twice in a row.
 const ATTEMPTS: u32 = 5;
 
-/// Makes a new one.
 pub(super) fn make(account: Option<&Account>) -> Result<PathBuf> {
     let base = base(account);
     for _ in 0..ATTEMPTS {

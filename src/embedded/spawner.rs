@@ -47,7 +47,6 @@ pub(super) struct Spec {
     pub(super) ending: Ending,
 }
 
-/// What a child finds in its environment.
 #[derive(Debug, Clone)]
 pub(super) enum Environment {
     /// Nothing of ours: a `PGDATA` or an odd locale must not reach the services.
@@ -56,7 +55,6 @@ pub(super) enum Environment {
     Ours(Vec<(String, Option<String>)>),
 }
 
-/// How a child is asked to end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending {
     pub(super) signal: Signal,

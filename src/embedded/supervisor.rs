@@ -28,7 +28,6 @@ const HURRY_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a starting child is asked whether it is ready.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 
-/// A child and the task that looks after it.
 #[derive(Debug)]
 pub(super) struct Supervised {
     name: String,
@@ -163,7 +162,6 @@ impl Supervised {
         }
     }
 
-    /// Ends the child and waits until it has.
     pub(super) async fn stop(&mut self) {
         self.wish.send_replace(Wish::Stop);
         let _ = self.ended.wait_for(Option::is_some).await;

@@ -55,13 +55,11 @@ pub struct Hands {
     pub nodes: Vec<Hand>,
 }
 
-/// Runs Postgres, Redis and the replicas until it is told to stop by INT, TERM or HUP.
+/// Runs Postgres, Redis and the replicas until INT, TERM or HUP. After an error all of them have
+/// been stopped.
 ///
 /// `prepare` gets the address of a database that exists and may be empty, and makes it fit for the
 /// replicas: schema and seed. `beside` is run while everything is up, and dropped when it ends.
-///
-/// # Errors
-/// Whatever keeps it from starting; what had been started has been stopped by then.
 pub async fn up(
     options: UpOptions,
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
@@ -235,7 +233,6 @@ impl Stack {
         Ok(sockets)
     }
 
-    /// Starts one child and waits until it is ready.
     async fn start(
         &mut self,
         spec: Spec,
@@ -288,7 +285,6 @@ async fn stop_in_turn(children: &mut [Supervised], services: usize) {
     }
 }
 
-/// The signals that mean "stop".
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -306,7 +302,6 @@ impl Signals {
         })
     }
 
-    /// The name of the next one.
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "interrupted",

@@ -68,7 +68,6 @@ pub struct Earlier {
 }
 
 impl Run {
-    /// How long its latest attempt took, in milliseconds.
     pub fn took_ms(&self) -> Option<i64> {
         let took = self.ended_at? - self.started_at;
         Some(i64::try_from(took.whole_milliseconds()).unwrap_or(0).max(0))
@@ -118,7 +117,6 @@ pub async fn standing(pool: &Pool, jobs: &[String]) -> Result<(OffsetDateTime, V
     Ok((now, runs))
 }
 
-/// The run of that job for that tick.
 pub async fn of(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<Run>, Error> {
     let run = sqlx::query_as!(
         Run,

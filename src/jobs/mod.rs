@@ -68,7 +68,6 @@ pub struct Turn {
     pub due_at: OffsetDateTime,
     /// Which attempt, from 1.
     pub attempt: i32,
-    /// The fence of the lock, where there is one.
     pub fence: Option<i64>,
     pub replica: String,
     /// Whether a row sees to it that this tick is run once.

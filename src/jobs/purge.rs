@@ -30,7 +30,6 @@ use crate::shop::{Error, users};
 
 /// How long a run's row is remembered.
 pub const RUNS_KEPT_DAYS: i32 = 30;
-/// How many kinds of things are purged.
 const KINDS: u32 = 5;
 
 pub const NAME: &str = "purge";
@@ -96,18 +95,13 @@ pub struct Purged {
     pub failed: Vec<Failed>,
 }
 
-/// A kind that could not be purged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
     pub kind: &'static str,
     pub why: String,
 }
 
-/// Forgets what may be forgotten.
-///
-/// # Errors
-/// What kept some kind from being purged; the others were, and what was forgotten until then stays
-/// so.
+/// Purges all kinds. An error names the kinds that failed; the others were purged.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     let purged = purge(&turn.shop.pool, &Pace::default()).await;
     if let Some(trouble) = purged.trouble() {
@@ -117,7 +111,6 @@ pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
 }
 
 impl Purged {
-    /// What went wrong, in words, if anything.
     pub fn trouble(&self) -> Option<String> {
         if self.failed.is_empty() {
             return None;
@@ -136,10 +129,8 @@ impl Purged {
     }
 }
 
-/// The same, at a pace of one's own. It does not fail: it says what did.
-///
-/// # Cancel safety
-/// Safe: what was forgotten stays so, and the walks go on from there.
+/// Purges at a given pace. It does not fail, but reports what did. Safe to drop: the next call goes
+/// on from there.
 pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     let began = Instant::now();
     let until = |kind: u32| began + pace.each_for * kind;

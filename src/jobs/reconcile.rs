@@ -24,7 +24,6 @@ pub(super) const JOB: Job = Job {
     run_once: |turn| Box::pin(run_once(turn)),
 };
 
-/// What is kept of an audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     pub sound: bool,

@@ -69,7 +69,6 @@ impl Scheduler {
         Self::of(shop, replica, stop, on, &JOBS)
     }
 
-    /// The same with other jobs.
     pub fn of(
         shop: &Shop,
         replica: &str,
@@ -154,11 +153,9 @@ impl Scheduler {
         pause
     }
 
-    /// Takes a turn at that tick of that job now, whatever its timetable says: what the lab does
-    /// at its replicas. `None` when there is no such job.
-    ///
-    /// # Cancel safety
-    /// Safe: a turn that has begun goes on to its end by itself.
+    /// Takes a turn at that tick of that job now, whatever its timetable says: what the lab does at
+    /// its replicas. `None` when there is no such job. Safe to drop: a turn that has begun runs to
+    /// its end.
     pub async fn offer(
         &self,
         job: &str,

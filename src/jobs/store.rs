@@ -49,7 +49,6 @@ pub struct Last {
 pub struct Open {
     pub due_at: OffsetDateTime,
     pub state: State,
-    /// When it is tried again.
     pub next_at: Option<OffsetDateTime>,
 }
 
@@ -66,7 +65,6 @@ pub struct Book {
     pub known: HashMap<String, Known>,
 }
 
-/// Looks.
 pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
     let rows = sqlx::query!(
         r#"select asked.job as "job!", clock_timestamp() as "now!",
@@ -113,7 +111,6 @@ pub struct Attempt {
     pub started_at: OffsetDateTime,
 }
 
-/// What came of asking for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     Ours(Attempt),
@@ -128,12 +125,9 @@ pub enum Claim {
     Parked,
 }
 
-/// Asks for the run of that tick, under the job's lock. `again` says that a failed one's pause is
-/// over. `parked_until` is when one is tried again that has to be parked.
-///
-/// # Errors
-/// Postgres's. Whether it was claimed is then unknown; if it was, whoever has the lock next
-/// follows.
+/// Claims the run of that tick, under the job's lock. `again` says that a failed one's pause is
+/// over. `parked_until` is when one is tried again that has to be parked. After an error it is
+/// unknown whether it was claimed; if it was, the next holder of the lock follows.
 pub async fn claim(
     pool: &Pool,
     holder: Holder<'_>,

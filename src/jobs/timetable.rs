@@ -38,7 +38,6 @@ impl fmt::Debug for Timetable {
 }
 
 impl Timetable {
-    /// Reads an expression of five fields.
     pub fn read(expression: &str) -> anyhow::Result<Self> {
         let cron = Cron::from_str(expression);
         Ok(Self(cron.map_err(|error| anyhow::anyhow!("{expression:?} is no timetable: {error}"))?))
@@ -49,7 +48,6 @@ impl Timetable {
         self.0.find_previous_occurrence(&Utc::of(now), true).ok().map(|found| found.0)
     }
 
-    /// The first tick after then.
     pub fn next(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.0.find_next_occurrence(&Utc::of(now), false).ok().map(|found| found.0)
     }
@@ -59,7 +57,6 @@ impl Timetable {
     }
 }
 
-/// What is to be done about one job now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// That tick has come, and nobody has begun it.

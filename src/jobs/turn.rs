@@ -42,7 +42,6 @@ pub(super) struct By {
     pub(super) stop: CancellationToken,
 }
 
-/// A tick that somebody may run.
 #[derive(Debug, Clone)]
 pub(super) struct Offer {
     pub(super) job: &'static Job,
@@ -56,6 +55,7 @@ pub(super) struct Offer {
     pub(super) probe: Probe,
 }
 
+/// The result of a turn.
 #[derive(Debug)]
 pub enum Came {
     Done(Value),
@@ -93,11 +93,8 @@ impl Came {
     }
 }
 
-/// Takes a turn at a tick.
-///
-/// # Errors
-/// Redis or Postgres is away, and nothing was begun; or it went away meanwhile, and whoever has the
-/// lock next follows.
+/// Takes a turn at a tick. After an error nothing was begun, or the next holder of the lock
+/// follows.
 pub(super) async fn take(by: &By, offer: &Offer) -> Result<Came, Error> {
     let key = LockKey::new(format!("{{job:{}}}", offer.job.name))?;
     offer.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
@@ -226,7 +223,6 @@ async fn claim(
     Ok(Err(Came::NotYet))
 }
 
-/// How the job itself ended.
 enum Ran {
     Ended(Result<Value, String>),
     Stopped,

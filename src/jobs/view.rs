@@ -10,7 +10,6 @@ use super::store::State;
 use super::unpaid::{Unpaid, UnpaidStanding};
 use crate::shop::{Error, Shop};
 
-/// So many of the latest runs are shown.
 const LATEST: i64 = 50;
 
 /// How all jobs stand.

@@ -25,11 +25,9 @@ use crate::load::{self, Client, Live, Observation, Plan, Report, Script};
 const EVERY: Duration = Duration::from_millis(100);
 /// So many points a curve has; twice as far apart from then on.
 const MOST_SAMPLES: usize = 150;
-/// No arm takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
 /// A buyer thinks up to so long before each order.
 const THINK_MS: u64 = 3;
-/// So many requests have a lane.
 const LANES: usize = 24;
 /// The bounds of the picture of waits, in ms.
 const BUCKETS_MS: [f64; 14] = [
@@ -37,7 +35,6 @@ const BUCKETS_MS: [f64; 14] = [
     60_000.0,
 ];
 
-/// What an arm is to do.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
     pub(super) strategy: String,

@@ -11,7 +11,6 @@ use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Locks, Outcome, Redis, Set
 /// No lock of a lesson is waited for longer, unless it says so.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// What came of asking, when Redis was there.
 #[derive(Debug)]
 pub enum Got {
     Lock(Guards),

@@ -23,7 +23,6 @@ pub(super) fn step(number: usize, words: &str) -> String {
     format!("{number:>3}. {}", wrapped(words, WIDTH - 5, 5))
 }
 
-/// The figures of this moment, in one line.
 pub(super) fn live(strategy: &str, sample: &Sample) -> String {
     format!(
         "     {strategy}: sold {}, on the shelf {}, oversold {}, waiting {}",
@@ -197,7 +196,6 @@ fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     line
 }
 
-/// One event as a sentence's end.
 fn words(event: &LaneEvent) -> String {
     let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
     // Where it matters: on getting the lock, and on what is read and written under it.

@@ -16,7 +16,6 @@ use crate::shop::Sku;
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// How a lock's key stands in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     Gone,
@@ -47,7 +46,6 @@ impl Stage {
         Ok(redis::cmd("GET").arg(lock(sku)).query_async(&mut redis).await?)
     }
 
-    /// When the item's lock ends by itself.
     pub async fn expiry(&self, sku: &Sku) -> anyhow::Result<Expiry> {
         let mut redis = self.redis().await?;
         let left: i64 = redis::cmd("PTTL").arg(lock(sku)).query_async(&mut redis).await?;
@@ -142,10 +140,7 @@ impl Answer {
     }
 }
 
-/// Waits until that is so.
-///
-/// # Errors
-/// It is not so for longer than anything that a lesson waits for, or it can't be told.
+/// Waits until that is so; fails after longer than anything that a lesson waits for.
 pub async fn until<F>(what: &str, condition: impl Fn() -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<bool>>,

@@ -70,6 +70,7 @@ impl Wish {
     }
 }
 
+/// A request in flight.
 #[derive(Debug)]
 pub struct Asking {
     pub id: Uuid,

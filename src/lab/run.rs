@@ -114,7 +114,6 @@ impl FaultKind {
         }
     }
 
-    /// What it is, for people.
     pub fn about(self) -> &'static str {
         match self {
             Self::PauseReplica => "a replica is stopped and goes on later",
@@ -146,7 +145,6 @@ impl State {
         matches!(self, State::Done | State::Failed)
     }
 
-    /// As in the API and in the table.
     pub fn name(self) -> &'static str {
         match self {
             State::Queued => "queued",

@@ -29,7 +29,6 @@ const RESTORED_WITHIN: Duration = Duration::from_secs(90);
 /// No run takes longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Carries runs out until it is dropped.
 pub async fn serve(running: RunningUp, hands: Hands) {
     let pool = match db::pool(&running.database_url, CONNECTIONS) {
         Ok(pool) => pool,

@@ -35,10 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(4);
 /// Each holds a connection per order, beside the replica's own.
 const MOST_GAMES: usize = 2;
 const CONNECTIONS: u32 = 8;
-/// How many entries a page has room for.
 const ENTRIES: i64 = 20;
 
-/// The games of one process.
 #[derive(Debug)]
 pub struct Games {
     shop: Shop,
@@ -110,7 +108,6 @@ pub struct Step {
 #[derive(Debug, Clone)]
 pub struct Stand {
     pub name: char,
-    /// The point at which it is held, if it is.
     pub held: Option<Point>,
     /// Since when, to say which hold is meant.
     pub since_us: Option<u64>,
@@ -147,10 +144,8 @@ impl Games {
         Self { shop, board: board.clone(), games: Mutex::default(), places }
     }
 
-    /// Begins a game: its orders stand at their first point.
-    ///
-    /// # Errors
-    /// [`Rejection`] when too many are being played; the shop's.
+    /// Begins a game: its orders stand at their first point. A [`Rejection`] when too many are
+    /// being played.
     pub async fn begin(&self, user: UserId, rules: Rules) -> Result<Arc<Game>, Failure> {
         self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
         self.games().retain(|_, game| !game.is_over());
@@ -241,7 +236,6 @@ impl Games {
         })
     }
 
-    /// Sends an order on its way.
     fn seat(&self, name: char, user: UserId, rules: Rules, sku: &Sku) -> Seat {
         let request_id = Uuid::now_v7();
         let deadline = Instant::now() + SESSION;
@@ -295,7 +289,6 @@ impl Games {
         });
     }
 
-    /// Where it is held, and since when.
     fn held(&self, seat: &Seat) -> Option<(Point, u64)> {
         let held = self.board.held();
         let held = held.iter().find(|held| held.request_id == seat.request_id)?;

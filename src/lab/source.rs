@@ -11,7 +11,6 @@ pub struct Source {
     text: &'static str,
 }
 
-/// What is shown beside strategies.
 const FILES: [Source; 7] = [
     Source {
         name: "claim.lua",

@@ -26,7 +26,6 @@ use crate::shop::audit::{self, ItemAudit};
 
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
-/// What a run is carried out on.
 #[derive(Debug)]
 pub struct Stage {
     pub(super) house: House,
@@ -72,7 +71,6 @@ impl Stage {
         replicas - 1 - replica % replicas
     }
 
-    /// Tells the visitor what is being done.
     pub async fn say(&self, words: impl Into<String>) {
         self.progress().said.push(words.into());
         self.show().await;
@@ -142,7 +140,6 @@ impl Stage {
         .into_bytes()
     }
 
-    /// Orders one unit.
     pub fn order(&self, label: &str, replica: usize, sku: &Sku, wish: &Wish) -> Asking {
         self.post(label, replica, "/api/orders", &order_of(sku), wish)
     }
@@ -190,7 +187,6 @@ impl Stage {
         }
     }
 
-    /// Who is held at a replica.
     pub(super) async fn held(&self, replica: usize) -> anyhow::Result<Vec<HeldThere>> {
         let (status, body) = self.ask(&self.house.admin, replica, "GET", "/api/lab/holds").await?;
         if status != 200 {
@@ -241,13 +237,11 @@ impl Stage {
         asking.outside.push(LaneEvent { t_us, event, key, value: None, fence: None });
     }
 
-    /// Stops a replica, with that request on it.
     pub async fn pause(&self, asking: &mut Asking) {
         self.house.hands.replicas[asking.replica].pause().await;
         self.happened(asking, "paused");
     }
 
-    /// Lets it go on.
     pub async fn resume(&self, asking: &mut Asking) {
         self.happened(asking, "resumed");
         self.house.hands.replicas[asking.replica].resume().await;
@@ -303,7 +297,6 @@ impl Stage {
         load::ask(self.house.replicas[replica], request.as_bytes()).await
     }
 
-    /// What the trace in an answer says.
     pub(super) fn traced(&self, body: &Value) -> Vec<LaneEvent> {
         let trace = body.get("trace").cloned().unwrap_or_default();
         let trace: Vec<Traced> = serde_json::from_value(trace).unwrap_or_default();
@@ -344,7 +337,6 @@ impl Stage {
     }
 }
 
-/// Who is held, as the API says it.
 #[derive(Debug, Deserialize)]
 pub(super) struct HeldThere {
     pub(super) request_id: Uuid,
@@ -352,7 +344,6 @@ pub(super) struct HeldThere {
     pub(super) since_us: u64,
 }
 
-/// One unit of that item.
 pub(super) fn order_of(sku: &Sku) -> String {
     format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}")
 }

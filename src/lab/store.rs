@@ -12,12 +12,10 @@ use super::run::{Outcome, Progress, Run, State, Wanted};
 use crate::db::Pool;
 use crate::shop::Error;
 
-/// How many runs are kept.
 pub const KEPT: i64 = 200;
 /// A runner that was not seen for so long is gone, in seconds. It says that it is there every one.
 const GONE_AFTER_S: f64 = 5.0;
 
-/// What came of asking for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Queued(Uuid),
@@ -27,7 +25,6 @@ pub enum Asked {
     Nobody,
 }
 
-/// A run in a list.
 #[derive(Debug, Clone)]
 pub struct Head {
     pub id: Uuid,
@@ -92,7 +89,6 @@ pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
     Ok(kept.rows_affected() == 1)
 }
 
-/// The run of that id.
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
     let row = sqlx::query!(
         "select wanted, state, progress, outcome, guess, created_at, from_file
@@ -122,7 +118,6 @@ pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> 
     row.map(|row| Ok((row.frame, state(&row.state)?.is_over()))).transpose()
 }
 
-/// The newest runs, newest first.
 pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
     let rows = sqlx::query!(
         r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,
@@ -146,7 +141,6 @@ pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
         .collect()
 }
 
-/// Takes the run that waits to be begun.
 pub(super) async fn take(pool: &Pool) -> Result<Option<(Uuid, Wanted)>, Error> {
     let row = sqlx::query!(
         "update lab_runs set state = 'running', frame = frame + 1 where state = 'queued'
@@ -158,7 +152,6 @@ pub(super) async fn take(pool: &Pool) -> Result<Option<(Uuid, Wanted)>, Error> {
     row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
 }
 
-/// Shows how far it has come.
 pub(super) async fn show(pool: &Pool, id: Uuid, progress: &Progress) -> Result<(), Error> {
     sqlx::query!(
         "update lab_runs set progress = $2, frame = frame + 1 where id = $1",
@@ -188,7 +181,6 @@ pub(super) async fn end(
     Ok(())
 }
 
-/// Says that a runner is there.
 pub(super) async fn here(pool: &Pool) -> Result<(), Error> {
     sqlx::query!(
         "insert into lab_runner (seen_at) values (now())

@@ -6,9 +6,7 @@ use super::run::{Arm, Forked, ForkedEntry};
 use super::stage::Stage;
 use crate::shop::{Sku, UserId};
 
-/// What one unit costs.
 pub(super) const PRICE_CENTS: i64 = 100;
-/// So many forks are shown with their requests.
 const FORKS_SHOWN: i64 = 12;
 
 #[derive(Debug, Clone)]
@@ -53,7 +51,6 @@ impl Target {
         })
     }
 
-    /// What the ledger says in the end.
     pub(super) async fn audit(
         &self,
         stage: &Stage,

@@ -19,22 +19,18 @@ use crate::db::{self, Pool};
 use crate::embedded::{OwnShop, Plan, RunningUp, read_env};
 use crate::output;
 
-/// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Somebody else's run has to end first; the lab of a shop that has just started has to open.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 /// Connections of each replica of a shop of one's own.
 const POOL_SIZE: u32 = 16;
 
-/// What was asked for at the command line.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub lesson: String,
-    /// Whether the run is printed as JSON, and nothing else.
     pub json: bool,
     /// Where a `holdfast up` may be running.
     pub data: PathBuf,
-    /// This very program, for a shop of its own.
     pub program: PathBuf,
 }
 
@@ -100,7 +96,6 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
     }
 }
 
-/// The address of a run at that replica.
 fn address_of(replica: &str, id: Uuid) -> String {
     format!("{replica}/lab/runs/{id}")
 }
@@ -150,7 +145,6 @@ async fn begin(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Res
     }
 }
 
-/// Shows how it goes on, until it is over.
 async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<Run> {
     let lively = !quiet && std::io::stderr().is_terminal();
     let mut said = 0;

@@ -50,10 +50,7 @@ impl Wishes {
             .any(|wish| wish.is_some())
     }
 
-    /// The conditions that were wished for.
-    ///
-    /// # Errors
-    /// [`Ungrantable`], for the first header that makes no sense.
+    /// Parses the conditions; [`Ungrantable`] for the first header that makes no sense.
     pub fn grant(
         &self,
         shop: &Shop,

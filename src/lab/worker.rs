@@ -18,7 +18,6 @@ use crate::shop::Sku;
 const PATIENCE: Duration = Duration::from_secs(12);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A worker that is held at a point.
 #[derive(Debug)]
 pub struct HeldWorker {
     id: Uuid,
@@ -46,7 +45,6 @@ impl Stage {
             .await
     }
 
-    /// Waits until that worker is held there.
     pub async fn until_worker_held(
         &self,
         replica: usize,
@@ -102,7 +100,6 @@ impl Stage {
         });
     }
 
-    /// The queue of the shop's unpaid orders.
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
         Ok(queue_of(Redis::open(&self.house.redis_url)?, &Settings::default().prefix))
     }

@@ -61,7 +61,6 @@ struct Waiting {
     who: Vec<oneshot::Sender<Told>>,
 }
 
-/// What is asked of one bucket.
 #[derive(Debug)]
 struct Wanted {
     name: String,

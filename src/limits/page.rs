@@ -28,11 +28,12 @@ pub(super) struct Page {
     alone: Bucket,
 }
 
-/// What a page says to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Pass,
-    Refused { wait_us: u64 },
+    Refused {
+        wait_us: u64,
+    },
     /// Redis must be asked.
     Ask,
 }

@@ -74,7 +74,6 @@ struct Head {
     body: usize,
 }
 
-/// The head of an answer, once it is there.
 fn head(bytes: &[u8]) -> io::Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut answer = httparse::Response::new(&mut headers);

@@ -127,7 +127,6 @@ struct Window {
     end_us: u64,
 }
 
-/// What is kept of each answer.
 struct Watch {
     wanted: fn(u16) -> bool,
     observe: bool,
@@ -171,7 +170,6 @@ pub async fn run(plan: Plan) -> io::Result<Report> {
     Ok(report(seen, &targets, until_us.saturating_sub(begin_us)))
 }
 
-/// One request outside any crowd: its status and body.
 pub async fn ask(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let mut connection = Connection::open(target).await?;
     let status = tokio::time::timeout(PATIENCE, connection.exchange(request)).await??;

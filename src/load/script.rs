@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-/// A request that a script has put together.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub key: Uuid,

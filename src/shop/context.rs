@@ -41,10 +41,7 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// A connection to Postgres.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Overloaded`], within 1.5 s.
+    /// A connection to Postgres; [`Error::Unavailable`] or [`Error::Overloaded`] within 1.5 s.
     pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
         Ok(self.pool.acquire().await?)
     }
@@ -60,7 +57,6 @@ pub struct RequestOptions {
     pub strategy: &'static Strategy,
     /// How it waits for its lock, if it says so.
     pub wait: Option<Wait>,
-    /// How it joins a queue, where its strategy has one.
     pub manner: Manner,
     /// The TTL of its lease, if it says so.
     pub ttl: Option<Duration>,

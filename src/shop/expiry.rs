@@ -29,7 +29,6 @@ pub struct Placed {
 }
 
 impl ExpiryNotifier {
-    /// Returns one, and the receiving end of its channel.
     pub fn new() -> (Self, mpsc::Receiver<Placed>) {
         let (sender, receiver) = mpsc::channel(MAX_NOTIFICATIONS);
         (Self(sender), receiver)

@@ -24,25 +24,18 @@ pub struct StoredResponse {
 }
 
 impl StoredResponse {
-    /// That value as JSON.
-    ///
-    /// # Errors
-    /// [`Error::Bug`] when it can't be written as JSON.
+    /// Serializes a value; [`Error::Bug`] if that fails.
     pub fn json(status: u16, value: &impl Serialize) -> Result<Self, Error> {
         let body = serde_json::to_vec(value).map_err(|error| Error::Bug(error.to_string()))?;
         Ok(Self { status, body })
     }
 
-    /// Parses the value.
-    ///
-    /// # Errors
-    /// [`Error::Bug`] when it is not a `T`.
+    /// Parses the value; [`Error::Bug`] when it is not a `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| Error::Bug(error.to_string()))
     }
 }
 
-/// A command that was executed, and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executed {
     pub response: StoredResponse,
@@ -91,7 +84,6 @@ impl From<(Trouble, sqlx::Error)> for Failure {
 /// The name of a field: `delta`, or `lines[2].quantity`.
 pub type Field = Cow<'static, str>;
 
-/// Why the shop says no.
 #[derive(Debug, Clone)]
 pub enum Rejection {
     /// What was asked for makes no sense; the field and why.
@@ -108,7 +100,6 @@ pub enum Rejection {
         /// How many there were when it was judged.
         available: i64,
     },
-    /// The customer would have more of an item than its limit allows.
     LimitReached {
         /// The first item of which it would be too many.
         sku: Sku,
@@ -148,7 +139,6 @@ pub enum Rejection {
     },
 }
 
-/// What is broken.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Postgres or Redis is away.

@@ -19,7 +19,6 @@ impl Sku {
         &self.0
     }
 
-    /// What a lock on its stock is on.
     pub fn lock_key(&self) -> LockKey {
         named(format!("{{sku:{self}}}"))
     }
@@ -48,7 +47,6 @@ impl fmt::Display for Sku {
 pub struct UserId(pub Uuid);
 
 impl UserId {
-    /// What a lock on its balance is on.
     pub fn lock_key(self) -> LockKey {
         named(format!("{{user:{}}}", self.0))
     }
@@ -117,7 +115,6 @@ impl IdempotencyKey {
         &self.0
     }
 
-    /// A key nobody has used.
     pub fn mint() -> Self {
         Self(Uuid::new_v4().to_string())
     }

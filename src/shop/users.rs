@@ -24,9 +24,7 @@ use crate::db::{self, Pool};
 
 /// How long a session lasts, in days.
 const SESSION_DAYS: i32 = 30;
-/// No longer name is anybody's.
 const LONGEST_NAME: usize = 64;
-/// How many passwords are hashed at a time.
 const HASHERS: usize = 2;
 /// What the names of the lab's own users begin with. Nobody else may have such a one.
 pub const LAB_NAMES: &str = "lab-";
@@ -72,7 +70,6 @@ pub struct SessionToken {
     pub expires_at: OffsetDateTime,
 }
 
-/// Somebody who has signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub id: UserId,
@@ -222,10 +219,7 @@ pub async fn forget_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
     Ok(forgotten.rows_affected())
 }
 
-/// The hash of a password, made on a thread where slowness hurts nobody.
-///
-/// # Errors
-/// [`Error::Bug`] when hashing fails.
+/// Hashes a password, on a thread where slowness hurts nobody; [`Error::Bug`] if that fails.
 pub async fn hash_apart(password: String) -> Result<String, Error> {
     apart(move || hash(&password)).await?
 }

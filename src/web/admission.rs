@@ -51,7 +51,6 @@ pub struct Rates {
     pub name: Option<Rate>,
 }
 
-/// The limits of one replica.
 #[derive(Debug)]
 pub struct Door {
     limiter: Limiter,
@@ -59,7 +58,6 @@ pub struct Door {
     proxies: Proxies,
 }
 
-/// What a limit counts, and for whom.
 type Wanted = (Policy, String);
 
 impl Door {
@@ -110,10 +108,8 @@ impl Door {
 
     /// Counts an attempt to sign in as somebody, or to sign up: by its address first, because
     /// whether it is known here costs a call, which only those may cause who may try at all. So an
-    /// attempt that is refused by its name has been counted for its address.
-    ///
-    /// # Errors
-    /// `too-many-requests`; then the password must not be looked at.
+    /// attempt that is refused by its name has been counted for its address. After
+    /// `too-many-requests` the password must not be looked at.
     pub async fn knock(&self, request: &HttpRequest, name: Option<&str>) -> Result<(), Problem> {
         let address = self.address(request);
         let by_address = limit("sign-in", self.rates.sign_in, || address.clone());
@@ -143,7 +139,6 @@ fn at(name: &str, address: &str) -> String {
     format!("{name}@{address}")
 }
 
-/// Wraps a request; see the module.
 pub async fn admission<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,

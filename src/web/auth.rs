@@ -73,18 +73,15 @@ impl Sessions {
     }
 }
 
-/// Somebody who is signed in.
 #[derive(Debug, Clone)]
 pub struct SignedIn {
     pub caller: Arc<Caller>,
     pub token: String,
 }
 
-/// An admin who is signed in.
 #[derive(Debug, Clone)]
 pub struct Admin(pub SignedIn);
 
-/// How a request says who it is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
     /// `Authorization: Bearer …`: nothing sends it by itself.
@@ -94,7 +91,6 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// What the request carries, if anything.
     pub fn of(request: &HttpRequest) -> Option<Self> {
         if let Some(value) = request.headers().get(AUTHORIZATION) {
             let (scheme, token) = value.to_str().ok()?.split_once(' ')?;

@@ -28,10 +28,7 @@ const USUAL_LIST: i64 = 100;
 pub struct Json<T>(Result<T, Problem>);
 
 impl<T> Json<T> {
-    /// What it says.
-    ///
-    /// # Errors
-    /// A problem, when it is no JSON, too long, or not a `T`.
+    /// The value; a problem when it is no JSON, too long, or not a `T`.
     pub fn read(self) -> Result<T, Problem> {
         self.0
     }
@@ -130,19 +127,13 @@ pub fn query_config() -> web::QueryConfig {
         .error_handler(|error, _| Problem::field("query", error.to_string()).into())
 }
 
-/// A sku in a path: one that can't exist is one that does not.
-///
-/// # Errors
-/// `not-found`.
+/// Parses a sku in a path; `not-found` when it can't exist.
 pub fn sku(text: String) -> Result<Sku, Problem> {
     Sku::try_from(text.clone())
         .map_err(|_| Problem::new(Kind::NotFound, format!("there is no item {text}")))
 }
 
-/// An order's id in a path.
-///
-/// # Errors
-/// `not-found`.
+/// Parses an order's id in a path, or `not-found`.
 pub fn order_id(text: &str) -> Result<OrderId, Problem> {
     Uuid::parse_str(text)
         .map(OrderId)

@@ -19,7 +19,6 @@ pub struct RequestId(pub Uuid);
 #[derive(Debug, Clone, Copy)]
 pub struct ServedUnder(pub &'static str);
 
-/// The server's own conditions.
 #[derive(Debug)]
 pub struct Usual(pub RequestOptions);
 
@@ -97,10 +96,8 @@ pub fn request_id(request: &HttpRequest) -> Uuid {
     request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }
 
-/// Returns the request's idempotency key.
-///
-/// # Errors
-/// `idempotency-key-missing`; as [`optional_idempotency_key`].
+/// Returns the request's idempotency key, or `idempotency-key-missing`; see
+/// [`optional_idempotency_key`].
 pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem> {
     optional_idempotency_key(request)?.ok_or_else(|| {
         let detail = "send a header Idempotency-Key with a fresh UUID";
@@ -109,10 +106,7 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem>
 }
 
 /// Returns the request's idempotency key, if it carries one: the header, or `?token=` for tools
-/// that can't vary a header.
-///
-/// # Errors
-/// 400 when both are there and differ; 422 when it is not a valid key.
+/// that can't vary a header. 400 when both are there and differ; 422 when it is not a valid key.
 pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
     let key = |name: &str, text: String| {
         IdempotencyKey::try_from(text).map_err(|error| Problem::field(name, error))

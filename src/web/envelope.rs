@@ -32,7 +32,6 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Wraps a request; see the module.
 pub async fn envelope(
     mut request: ServiceRequest,
     next: Next<impl MessageBody>,

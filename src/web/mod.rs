@@ -39,13 +39,10 @@ pub struct Site {
     pub lab: bool,
     /// Who is held at a point of the lab's.
     pub board: Board,
-    /// The games in which a visitor is the scheduler.
     pub games: Games,
-    /// What the shop does when nobody is asking.
     pub jobs: jobs::Scheduler,
     /// Cancelled when the replica is to end: whoever follows something is let go.
     pub stop: CancellationToken,
-    /// Who is signed in, for a few seconds.
     pub sessions: Sessions,
     pub door: Door,
     /// Whether Postgres and Redis answered just now.
@@ -53,7 +50,6 @@ pub struct Site {
     pub metrics: PrometheusHandle,
 }
 
-/// All addresses of the shop.
 pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(web::PayloadConfig::new(body::LARGEST_BODY))

@@ -18,7 +18,6 @@ pub(super) fn going(shown: &str, gone: u64, of: u64) -> String {
     format!("{}: {} of {} removed", cut(shown, SHORT), count(gone), count(of))
 }
 
-/// The largest, and how many there are.
 pub(super) fn table(found: &Found, big: Big) -> String {
     let mut text = String::new();
     if !found.top.is_empty() {

@@ -292,7 +292,6 @@ impl Walk<'_> {
     }
 }
 
-/// The largest few.
 #[derive(Default)]
 struct Top {
     order: BTreeSet<(u128, Vec<u8>)>,

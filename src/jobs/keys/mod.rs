@@ -138,9 +138,5 @@ pub enum Error {
         "{key} is of type {kind}, which can't be removed piece by piece, and this Redis refuses \
          UNLINK: {why}"
     )]
-    Whole {
-        key: String,
-        kind: String,
-        why: String,
-    },
+    Whole { key: String, kind: String, why: String },
 }

@@ -34,10 +34,7 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// The name that is shown like that.
-///
-/// # Errors
-/// A backslash that begins nothing, for people.
+/// Parses a name that is shown like that; the error is about a backslash that begins nothing.
 pub fn read(text: &str) -> Result<Vec<u8>, String> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

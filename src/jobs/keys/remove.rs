@@ -63,14 +63,9 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
     to.serialize_f64((time.as_secs_f64() * 1e6).round() / 1e3)
 }
 
-/// Removes a key; `None` when it is not there. `progress` hears how many elements have gone.
-///
-/// # Errors
-/// When Redis stays away or refuses, or the key has become something else. What was removed until
-/// then is gone.
-///
-/// # Cancel safety
-/// Dropped in between, some elements have gone and the others are there. To be called again.
+/// Removes a key; `None` when it is not there. `progress` receives the number of removed elements.
+/// Fails when Redis stays away or refuses, or the key has become something else. After an error, or
+/// when dropped, some elements are gone; call it again.
 pub async fn remove(
     redis: &Redis,
     name: &[u8],
@@ -141,13 +136,11 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
         cmd(command).arg(&self.entry.name).to_owned()
     }
 
-    /// Whether it has removed as much as it may.
     fn is_enough(&self) -> bool {
         let at_first = self.entry.length.unwrap_or(0);
         self.removed >= at_first.saturating_mul(2).saturating_add(self.batch)
     }
 
-    /// One command that removes something.
     async fn change<T: FromRedisValue + Send + 'static>(
         &mut self,
         command: &Cmd,

@@ -16,12 +16,10 @@ use super::{Big, Entry, Found, Removal, Search, With, drawing, find, look_at, na
 use crate::lock::Redis;
 use crate::output;
 
-/// How often progress is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// What has to be typed.
 const WORD: &str = "delete";
 
-/// What was asked for at the command line.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub pattern: String,

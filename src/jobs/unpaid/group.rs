@@ -30,7 +30,6 @@ const MOST_IN_COMMON: usize = 8;
 /// An order that is due, and its units, sorted.
 pub(super) type Due = (OrderId, Vec<(Sku, i64)>);
 
-/// Orders that go back together.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) orders: VecDeque<Due>,

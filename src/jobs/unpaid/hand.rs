@@ -38,10 +38,7 @@ impl Hand {
         }
     }
 
-    /// Renews the claims of what is in hand, for ever.
-    ///
-    /// # Cancel safety
-    /// What is not renewed is due again when its claim is over.
+    /// Renews the claims of what is in hand, for ever. When dropped, they end.
     pub(super) async fn keep(&self, queue: &DelayQueue) {
         loop {
             let renew_at = Instant::now() + RENEW_EVERY;

@@ -53,7 +53,6 @@ pub struct Unpaid {
     lab: Arc<Mutex<Option<(Wish, Instant)>>>,
 }
 
-/// What the lab wants of a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum Wish {
     /// To do nothing for so long; [`LONGEST_WISH`] at most.
@@ -115,7 +114,6 @@ impl Unpaid {
         *self.wished() = wish.map(|wish| (wish, Instant::now() + length));
     }
 
-    /// Whether the worker is to do nothing now.
     fn rests(&self) -> bool {
         matches!(*self.wished(), Some((Wish::Rest(_), until)) if Instant::now() < until)
     }

@@ -50,7 +50,6 @@ pub struct Claimed {
     pub next_in: Option<Duration>,
 }
 
-/// What became of what was brought forward.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Brought {
     /// How many the queue did not know.
@@ -158,10 +157,8 @@ impl DelayQueue {
         self.put_off(&kept).await
     }
 
-    /// Claims what is due, at most so many, for [`CLAIM`].
-    ///
-    /// # Errors
-    /// When Redis does not answer; what it gave away all the same is due again after that time.
+    /// Claims what is due, at most so many, for [`CLAIM`]. After an error, what was claimed all the
+    /// same is due again after that time.
     pub async fn claim(&self, most: usize) -> Result<Claimed, RedisError> {
         // From anywhere on: if there is always more than one claim takes, each shard has its turn.
         let first = rand::rng().random_range(0..SHARDS);
@@ -196,10 +193,7 @@ impl DelayQueue {
         Ok(claimed)
     }
 
-    /// Takes them out for good.
-    ///
-    /// # Errors
-    /// When Redis does not answer; doing it again is harmless.
+    /// Removes them for good. Repeating it is harmless.
     pub async fn remove(&self, ids: &[Uuid]) -> Result<(), RedisError> {
         let shards = by_shard(ids.iter().copied(), |id| *id);
         let commands = shards.into_iter().map(|(shard, ids)| {
@@ -213,10 +207,7 @@ impl DelayQueue {
         try_join_all(commands).await.map(drop)
     }
 
-    /// Empties it.
-    ///
-    /// # Errors
-    /// When Redis does not answer; then some of it may be left.
+    /// Empties it. After an error some of it may be left.
     pub async fn clear(&self) -> Result<(), RedisError> {
         let commands = (0..SHARDS).map(|shard| {
             self.redis.query::<i64>(redis::cmd("UNLINK").arg(self.key(shard)).to_owned())
@@ -224,7 +215,6 @@ impl DelayQueue {
         try_join_all(commands).await.map(drop)
     }
 
-    /// Whether it is in it, claimed or not.
     pub async fn has(&self, id: Uuid) -> Result<bool, RedisError> {
         let shard = id.as_bytes()[15] % SHARDS;
         let command = redis::cmd("ZSCORE").arg(self.key(shard)).arg(id.to_string()).to_owned();

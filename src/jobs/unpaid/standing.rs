@@ -7,7 +7,6 @@ use super::Unpaid;
 use super::failures::{self, Failure};
 use crate::shop::{Error, Shop};
 
-/// So many failures are shown.
 const SHOWN: i64 = 50;
 
 /// How the unpaid orders stand.

@@ -47,10 +47,7 @@ pub struct Swept {
     pub forgotten: u64,
 }
 
-/// One sweep, from the order that is due next.
-///
-/// # Errors
-/// Redis's and Postgres's; what was told by then stays told, and telling it again is harmless.
+/// Sweeps once, from the order that is due next. Repeating it after an error is harmless.
 pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
     let mut swept = Swept {
         forgotten: failures::forget_settled(shop, MOST_FORGOTTEN).await?,

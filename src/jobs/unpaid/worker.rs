@@ -116,10 +116,8 @@ impl Worker {
         }
     }
 
-    /// Works for ever.
-    ///
-    /// # Cancel safety
-    /// What was claimed is due again later; a transaction that has begun goes on to its end.
+    /// Works for ever. When dropped, what was claimed is due again later; a transaction that has
+    /// begun goes on to its end.
     pub(super) async fn work(self) {
         let (in_hand, queue) = (self.in_hand.clone(), self.giver.queue.clone());
         // Beside it: no answer that the worker waits for shall cost it its claims.
@@ -365,7 +363,6 @@ impl Worker {
     }
 }
 
-/// Tells the queue of those that are due next.
 async fn look_ahead(giver: Giver) {
     let told = sweep::tell(&giver.shop, &giver.queue, LOOK_AHEAD, MOST_PAGES_AHEAD);
     match timeout(ANSWER_LIMIT, told).await {
@@ -375,7 +372,6 @@ async fn look_ahead(giver: Giver) {
     }
 }
 
-/// The answer, unless it takes too long.
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| {
         let cause = "it did not answer in time".to_owned();

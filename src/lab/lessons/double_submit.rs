@@ -41,7 +41,6 @@ pub(super) const LESSON: Lesson = Lesson {
 /// Without a lock on the item: what is shown is the key's doing.
 const STRATEGY: &str = "row-lock";
 
-/// The requests of one client for one item.
 struct Client<'a> {
     stage: &'a Stage,
     sku: Sku,

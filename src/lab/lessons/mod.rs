@@ -109,7 +109,6 @@ pub fn named(name: &str) -> Option<&'static Lesson> {
     LESSONS.iter().copied().find(|lesson| lesson.name == name)
 }
 
-/// All names, for an error message.
 pub fn names() -> String {
     LESSONS.iter().map(|lesson| lesson.name).collect::<Vec<_>>().join(", ")
 }

@@ -45,7 +45,6 @@ pub(super) const LESSON: Lesson = Lesson {
 
 const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-/// Places in the house.
 const PLACES: u16 = 2;
 /// How long one offers for: `offer-for:250`.
 const FOR_MS: u64 = 250;
@@ -158,7 +157,6 @@ async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
     Ok((as_claimed, told))
 }
 
-/// An answer, and after how many milliseconds it came.
 async fn timed(stage: &Stage, label: &str, sku: &Sku, wish: Wish) -> anyhow::Result<(Answer, u64)> {
     let began = Instant::now();
     let answer = stage.answer(stage.order(label, 0, sku, &wish)).await?;

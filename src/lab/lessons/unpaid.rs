@@ -206,7 +206,6 @@ async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
         && audit.stock == 10)
 }
 
-/// Places an order that is due so soon.
 async fn order(
     stage: &Stage,
     label: &str,
@@ -255,7 +254,6 @@ async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
     Ok(waits.fetch_one(&mut *db).await?)
 }
 
-/// Whether the queue still has it.
 async fn queued(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
     Ok(stage.unpaid_queue()?.has(order).await?)
 }

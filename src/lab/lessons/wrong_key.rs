@@ -37,7 +37,6 @@ pub(super) const LESSON: Lesson = Lesson {
 
 const CROWD: Crowd = Crowd { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
 
-/// What one order costs.
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
@@ -103,7 +102,6 @@ async fn purse(stage: &Stage) -> anyhow::Result<Purse> {
     Ok(Purse { token, orders })
 }
 
-/// The balance before and after a payment.
 fn balance(paid: &Answer) -> anyhow::Result<(i64, i64)> {
     let number = |name: &str| paid.body.pointer(name).and_then(serde_json::Value::as_i64);
     let both = number("/balance/before").zip(number("/balance/after"));

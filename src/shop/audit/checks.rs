@@ -24,7 +24,6 @@ pub struct Check {
     pub detail: String,
 }
 
-/// How many culprits are named.
 const NAMED: usize = 5;
 
 /// A check: its name, what it says when it holds, and the query that finds what breaks it. The
@@ -391,7 +390,6 @@ fn detail(rule: &Rule, culprits: &[String]) -> String {
     }
 }
 
-/// What is counted apart.
 pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
     let shop = sqlx::query!(
         r#"select (select count(*) from items where kind = 'shop') as "items!",

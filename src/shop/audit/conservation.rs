@@ -24,7 +24,6 @@ pub struct Conservation {
     pub apart: Vec<Apart>,
 }
 
-/// An item whose figures do not add up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
     pub sku: Sku,

@@ -14,7 +14,6 @@ pub struct Changes {
     /// Changes of stock, in the order of the ledger.
     pub stock: Vec<StockChange>,
     pub balance: Option<BalanceChange>,
-    /// The new limit per customer of an item.
     pub limit: Option<(Sku, Option<i64>)>,
     /// Money that comes into the shop, in cents.
     pub top_up_cents: Option<i64>,
@@ -51,7 +50,6 @@ pub struct NewOrder {
     pub token: String,
     pub total_cents: i64,
     pub created_at: OffsetDateTime,
-    /// The moment until which it can be paid.
     pub expires_at: OffsetDateTime,
     /// Its lines, in the order of the stock changes.
     pub lines: Vec<NewLine>,
@@ -74,7 +72,6 @@ pub struct Transition {
     /// The status it must have.
     pub from: OrderStatus,
     pub to: OrderStatus,
-    /// When it is paid, if it is now.
     pub paid_at: Option<OffsetDateTime>,
 }
 
@@ -133,10 +130,7 @@ pub enum Response {
 }
 
 impl Response {
-    /// As it is stored and sent.
-    ///
-    /// # Errors
-    /// [`Error::Bug`] when it can't be written as JSON.
+    /// Serializes it as it is stored and sent; [`Error::Bug`] if that fails.
     pub fn stored(&self) -> Result<StoredResponse, Error> {
         match self {
             Response::Placed(order) => StoredResponse::json(201, order),

@@ -34,10 +34,8 @@ pub struct PlaceOrder {
 }
 
 impl PlaceOrder {
-    /// Sums the lines of one item.
-    ///
-    /// # Errors
-    /// [`Rejection::Invalid`]: too many lines or none, or a quantity out of range.
+    /// Sums the lines of one item. [`Rejection::Invalid`]: too many lines or none, or a quantity
+    /// out of range.
     pub fn new(
         user: UserId,
         key: IdempotencyKey,
@@ -133,7 +131,6 @@ impl PlaceOrder {
     }
 }
 
-/// The rejection of an item that is not there.
 pub(super) fn no_item(sku: &Sku) -> Rejection {
     Rejection::NotFound(format!("there is no item {sku}"))
 }

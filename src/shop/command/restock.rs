@@ -36,11 +36,8 @@ pub struct Restock {
 }
 
 impl Restock {
-    /// Checks the request.
-    ///
-    /// # Errors
-    /// [`Rejection::Invalid`]: a delta of 0 or too large, a reason that is empty, too long or
-    /// reserved.
+    /// Checks the request. [`Rejection::Invalid`]: a delta of 0 or too large, a reason that is
+    /// empty, too long or reserved.
     pub fn new(
         admin: UserId,
         sku: Sku,

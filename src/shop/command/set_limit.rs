@@ -27,10 +27,7 @@ pub struct SetLimit {
 }
 
 impl SetLimit {
-    /// Checks the limit.
-    ///
-    /// # Errors
-    /// [`Rejection::Invalid`]: a limit out of range.
+    /// Checks the limit; [`Rejection::Invalid`] when it is out of range.
     pub fn new(
         admin: UserId,
         item: Item,
@@ -45,10 +42,7 @@ impl SetLimit {
     }
 }
 
-/// Rejects a limit that is out of range.
-///
-/// # Errors
-/// [`Rejection::Invalid`].
+/// Rejects a limit that is out of range with [`Rejection::Invalid`].
 pub fn check_limit(limit: Option<i64>) -> Result<(), Rejection> {
     if limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit)) {
         let why = format!("1 to {MAX_LIMIT}, or null");

@@ -56,7 +56,6 @@ pub struct BalanceSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderSnapshot {
     pub status: OrderStatus,
-    /// The moment until which it can be paid.
     pub expires_at: OffsetDateTime,
     pub paid_at: Option<OffsetDateTime>,
     /// Whether it was cancelled because it was not paid in time.
@@ -78,7 +77,6 @@ pub struct NextEntry {
 }
 
 impl State {
-    /// With no rows.
     pub fn at(now: OffsetDateTime) -> Self {
         Self {
             now,
@@ -107,7 +105,6 @@ impl State {
         Some(StockChange { sku: sku.clone(), before, delta, version, reason, order, seq: None })
     }
 
-    /// The same for a balance.
     pub(super) fn change_balance(
         &mut self,
         user: UserId,
@@ -122,7 +119,6 @@ impl State {
         Some(BalanceChange { user, before, delta, version, reason, order, seq: None })
     }
 
-    /// The entry that a change will be written as.
     pub(super) fn entry(
         &self,
         next: NextEntry,

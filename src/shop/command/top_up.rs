@@ -18,10 +18,7 @@ pub struct TopUp {
 }
 
 impl TopUp {
-    /// Checks the amount.
-    ///
-    /// # Errors
-    /// [`Rejection::Invalid`]: an amount out of range.
+    /// Checks the amount; [`Rejection::Invalid`] when it is out of range.
     pub fn new(user: UserId, amount_cents: i64, key: IdempotencyKey) -> Result<Self, Rejection> {
         if !(1..=MAX_AMOUNT).contains(&amount_cents) {
             return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));

@@ -85,10 +85,7 @@ pub async fn purchased_by(
     Ok(counts.into_iter().map(|((sku, _), count)| (sku, count)).collect())
 }
 
-/// A sku as the database has it.
-///
-/// # Errors
-/// [`Error::Bug`] when it is none.
+/// A sku as the database has it; [`Error::Bug`] when it is none.
 pub fn known(sku: String) -> Result<Sku, Error> {
     Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
 }

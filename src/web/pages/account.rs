@@ -52,7 +52,6 @@ pub struct Listing {
     before: Option<i64>,
 }
 
-/// What the button *Top up* sends.
 #[derive(Debug, Deserialize)]
 pub struct TopUpForm {
     #[serde(default)]

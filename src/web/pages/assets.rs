@@ -57,10 +57,7 @@ pub fn address(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
 }
 
-/// An asset.
-///
-/// # Errors
-/// `not-found`.
+/// Serves an asset, or `not-found`.
 pub async fn serve(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
     let name = name.into_inner();
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {

@@ -29,7 +29,6 @@ struct BasketPage {
     token: String,
     lines: Vec<BasketLine>,
     total: Cents,
-    /// Whether every line can be had as things stand.
     can_be_had: bool,
     /// What is on the account, and what would be there after paying.
     balance: Option<(Cents, Cents)>,
@@ -60,11 +59,9 @@ struct BasketLine {
     sum: Cents,
     /// How many are on the shelf; `None` when the shop has no such item.
     stock: Option<i64>,
-    /// How many one customer may have, if that is limited.
     limit: Option<i64>,
     /// How many of those this one has already, in orders; none, where nobody has signed in.
     held: i64,
-    /// What was wrong with the quantity asked for.
     wrong: Option<String>,
 }
 
@@ -86,7 +83,6 @@ impl BasketLine {
     }
 }
 
-/// What was wrong with the quantity of one line.
 #[derive(Debug, Clone)]
 pub(super) struct WrongUnits {
     pub sku: Sku,
@@ -127,7 +123,6 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> Result<Http
     }
 }
 
-/// Changes how many of an item are in it.
 pub async fn change(
     request: HttpRequest,
     form: web::Form<LineForm>,

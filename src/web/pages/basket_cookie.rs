@@ -20,7 +20,6 @@ const BASKET_COOKIE: &str = "holdfast_basket";
 /// How long a basket waits for its owner, in days.
 const KEPT_DAYS: i64 = 30;
 
-/// What somebody is about to order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Basket {
     token: Uuid,
@@ -110,13 +109,11 @@ impl Basket {
         self.token = Uuid::new_v4();
     }
 
-    /// The cookie of this version.
     pub fn cookie(&self) -> Cookie<'static> {
         let lines: String = self.lines.iter().map(|(sku, n)| format!(".{sku}:{n}")).collect();
         Self::build(format!("{}{lines}", self.token), Duration::days(KEPT_DAYS))
     }
 
-    /// The cookie that empties the basket.
     pub fn emptied() -> Cookie<'static> {
         Self::build(String::new(), Duration::ZERO)
     }

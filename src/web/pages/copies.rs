@@ -9,7 +9,6 @@ use crate::shop::{Executed, Failure, Rejection};
 
 /// How long a second copy waits. Less than a request may take, so that it is told as a refusal.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it looks.
 pub(super) const PAUSE: Duration = Duration::from_millis(60);
 
 /// Repeats the request until no other copy is in flight; the key ensures one execution.

@@ -15,44 +15,30 @@ use crate::web::problems::{Kind, Problem};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whoever is signed in.
-///
-/// # Errors
-/// `unauthenticated`, which is shown as the sign-in page.
+/// Returns the user; `unauthenticated` is shown as the sign-in page.
 pub async fn signed_in(request: &HttpRequest) -> Result<SignedIn, Problem> {
     let nobody = || Problem::new(Kind::Unauthenticated, "no session, or one that is over");
     look(request).await?.ok_or_else(nobody)
 }
 
-/// An admin.
-///
-/// # Errors
-/// `unauthenticated` or `forbidden`.
+/// Requires an admin: else `unauthenticated` or `forbidden`.
 pub async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
     only_admin(signed_in(request).await?)
 }
 
-/// Whoever is signed in and sent this form from one of our pages.
-///
-/// # Errors
-/// `unauthenticated` or `forbidden`.
+/// Requires a user who sent this form from one of our pages: else `unauthenticated` or `forbidden`.
 pub async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
     let who = signed_in(request).await?;
     if csrf_matches(&who.caller, Some(csrf)) { Ok(who) } else { Err(not_our_form()) }
 }
 
-/// An admin who sent this form from one of our pages.
-///
-/// # Errors
-/// `unauthenticated` or `forbidden`.
+/// Requires an admin who sent this form from one of our pages: else `unauthenticated` or
+/// `forbidden`.
 pub async fn posted_by_admin(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
     only_admin(posted(request, csrf).await?)
 }
 
-/// Whoever sent this form, signed in or not, from one of our pages.
-///
-/// # Errors
-/// `forbidden`.
+/// Requires that this form comes from one of our pages, signed in or not: else `forbidden`.
 pub async fn posted_by_anyone(
     request: &HttpRequest,
     csrf: &str,
@@ -64,10 +50,7 @@ pub async fn posted_by_anyone(
     }
 }
 
-/// Refuses a form that the browser says comes from elsewhere.
-///
-/// # Errors
-/// `forbidden`.
+/// Refuses a form that the browser says comes from elsewhere, as `forbidden`.
 pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
     let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str());
     let ours = match text(SEC_FETCH_SITE) {

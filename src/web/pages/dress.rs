@@ -29,7 +29,6 @@ struct RefusalPage {
     status: StatusCode,
 }
 
-/// Wraps a request; see the module.
 pub async fn dress<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,

@@ -26,7 +26,6 @@ use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
 
 const ON_ONE_PAGE: usize = 50;
-/// The field of the limit per customer.
 const LIMIT: &str = "limit_per_user";
 
 #[derive(Debug, Template)]
@@ -39,7 +38,6 @@ struct ItemPage {
     limit_typed: String,
     audit: ItemAudit,
     entries: Vec<Row>,
-    /// Whether an entry was written under a fence.
     is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
@@ -90,7 +88,6 @@ pub struct Listing {
     before: Option<i64>,
 }
 
-/// What the button *Change the stock* sends.
 #[derive(Debug, Deserialize)]
 pub struct RestockForm {
     #[serde(default)]
@@ -100,7 +97,6 @@ pub struct RestockForm {
     reason: String,
 }
 
-/// What the button *Set the limit* sends.
 #[derive(Debug, Deserialize)]
 pub struct LimitForm {
     #[serde(default)]

@@ -88,7 +88,6 @@ struct Earlier {
     trouble: String,
 }
 
-/// What came of a run, in words.
 #[derive(Debug, PartialEq, Eq)]
 struct Came {
     words: String,

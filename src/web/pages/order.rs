@@ -34,7 +34,6 @@ struct OrderPage {
     placed_rfc3339: String,
     expires_rfc3339: String,
     status: &'static str,
-    /// How long it is still held for its customer.
     left: Option<Duration>,
     /// Until when it could be paid, where somebody has just tried to, too late.
     late: Option<String>,
@@ -72,7 +71,6 @@ struct LineRow {
     sum: Cents,
 }
 
-/// What one entry of a ledger did.
 #[derive(Debug)]
 struct Moved {
     what: String,
@@ -84,7 +82,6 @@ struct Moved {
     at_rfc3339: String,
 }
 
-/// The form of the buttons *Pay*, *Cancel* and *Refund*.
 #[derive(Debug, Deserialize)]
 pub struct OrderForm {
     #[serde(default)]

@@ -29,7 +29,6 @@ use crate::web::Site;
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
 
-/// What the button *Place the order* sends.
 #[derive(Debug, Deserialize)]
 pub struct PlaceForm {
     #[serde(default)]

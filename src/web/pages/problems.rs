@@ -30,10 +30,7 @@ pub async fn list(request: HttpRequest) -> Result<HttpResponse, Problem> {
     html(StatusCode::OK, &ProblemsPage { frame, kinds: Kind::ALL })
 }
 
-/// One of them.
-///
-/// # Errors
-/// `not-found`.
+/// Shows one of them, or `not-found`.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
     let unknown = || Problem::new(Kind::NotFound, format!("there is no problem {name}"));
     let kind = Kind::named(&name).ok_or_else(unknown)?;

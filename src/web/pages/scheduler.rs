@@ -85,7 +85,6 @@ struct Stop {
     here: bool,
 }
 
-/// What is to be played.
 #[derive(Debug, Deserialize)]
 pub struct Choice {
     csrf: String,

@@ -39,7 +39,6 @@ pub struct Entrance {
     pub next: String,
 }
 
-/// What the button *Sign out* sends.
 #[derive(Debug, Deserialize)]
 pub struct Leaving {
     #[serde(default)]

@@ -30,7 +30,6 @@ struct Card {
     name: String,
     price: Cents,
     stock: i64,
-    /// How many one customer may have, if that is limited.
     limit: Option<i64>,
     /// The most that can be put in the basket at once.
     most: i64,
@@ -38,7 +37,6 @@ struct Card {
     percent: i64,
     /// What the field says: one, or what was typed and is wrong.
     typed: String,
-    /// What was wrong with the quantity asked for.
     wrong: Option<String>,
 }
 

@@ -88,7 +88,6 @@ pub fn full_sentence(text: &str) -> String {
     format!("{}{end}", sentence(text))
 }
 
-/// With a capital at its beginning.
 pub fn sentence(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())

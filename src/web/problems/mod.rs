@@ -44,7 +44,6 @@ impl Problem {
         }))
     }
 
-    /// A field that is not as it should be.
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = json!([{ "field": field, "detail": detail }]);

@@ -96,7 +96,6 @@ pub struct Value {
     pub now: i64,
 }
 
-/// A row of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its number in the ledger: unique, not an order (a statement may take its number before
@@ -118,7 +117,6 @@ pub struct Entry {
     pub request: Uuid,
 }
 
-/// An order as it is in the books.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     pub id: OrderId,

@@ -71,7 +71,6 @@ impl Rule {
     }
 }
 
-/// One thing that can't be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub rule: Rule,

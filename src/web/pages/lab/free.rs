@@ -16,7 +16,6 @@ use crate::web::problems::Problem;
 /// What is chosen when nobody has chosen yet: the shop without a lock beside the shop as it is.
 const USUAL: [&str; 2] = ["none", "batched"];
 
-/// The form, with what was typed.
 #[derive(Debug)]
 pub struct Form {
     pub strategies: Vec<Choice>,
@@ -28,7 +27,6 @@ pub struct Form {
     wrong: Vec<Wrong>,
 }
 
-/// A strategy that can be chosen.
 #[derive(Debug)]
 pub struct Choice {
     pub name: &'static str,
@@ -39,7 +37,6 @@ pub struct Choice {
 }
 
 impl Form {
-    /// The form before anything was typed.
     pub fn default_of(request: &HttpRequest) -> Result<Self, Problem> {
         let usual = USUAL.iter().map(|name| ("strategies".to_owned(), (*name).to_owned()));
         Ok(Self::new(site(request)?, usual.collect(), Vec::new()))

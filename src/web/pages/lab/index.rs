@@ -22,7 +22,6 @@ struct LabPage {
     going: Option<Line>,
     lessons: Vec<LessonLine>,
     form: Form,
-    /// What is wrong with a file that was to be opened.
     file_wrong: Option<String>,
     runs: Vec<Line>,
 }

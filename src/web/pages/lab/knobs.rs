@@ -11,7 +11,6 @@ use crate::web::pages::words::full_sentence;
 /// The fields of a form, in the order they came in.
 pub type Sent = Vec<(String, String)>;
 
-/// A field for a number.
 #[derive(Debug)]
 pub struct Field {
     pub name: &'static str,
@@ -62,7 +61,6 @@ pub fn fields(sent: &Sent, wrong: &[Wrong]) -> (Vec<Field>, Vec<Field>) {
     (load, fault)
 }
 
-/// What a field is called on the page.
 pub fn label(field: &str) -> &str {
     let number = NUMBERS.iter().find(|(name, ..)| *name == field).map(|number| number.1);
     let other = || OTHERS.iter().find(|(name, _)| *name == field).map(|(_, label)| *label);

@@ -14,7 +14,6 @@ use crate::web::pages::frame::Frame;
 use crate::web::pages::{html, see_other};
 use crate::web::problems::{Kind, Problem};
 
-/// So many runs of a lesson are listed.
 const LISTED: usize = 5;
 
 #[derive(Debug, Template)]

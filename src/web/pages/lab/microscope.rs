@@ -26,7 +26,6 @@ pub struct Fork {
     pub track: Option<Track>,
 }
 
-/// One of them.
 #[derive(Debug)]
 pub struct Entry {
     pub seq: i64,
@@ -40,7 +39,6 @@ pub struct Entry {
     pub again: bool,
 }
 
-/// The forks of one arm.
 #[derive(Debug)]
 pub struct Forks {
     pub strategy: String,
@@ -50,7 +48,6 @@ pub struct Forks {
     pub shown: Vec<Fork>,
 }
 
-/// Two requests.
 #[derive(Debug)]
 pub struct Pair {
     /// What they read.
@@ -69,7 +66,6 @@ pub struct Pair {
 
 type Lanes<'a> = BTreeMap<Uuid, &'a Lane>;
 
-/// The forks of every arm that has any.
 pub fn forks(run: &Run) -> Vec<Forks> {
     let lanes = lanes(run);
     let mut left = TAKEN_APART;
@@ -115,7 +111,6 @@ fn fork(arm: &Arm, forked: &Forked, lanes: &Lanes<'_>, taken_apart: bool) -> For
     }
 }
 
-/// The entries whose requests were traced.
 fn riders<'a>(entries: &[ForkedEntry], lanes: &Lanes<'a>) -> Vec<Rider<'a>> {
     let rider = |(place, entry): (usize, &ForkedEntry)| {
         lanes.get(&entry.request_id).map(|lane| Rider { lane, again: place > 0 })

@@ -57,7 +57,6 @@ pub fn configure(config: &mut ServiceConfig) {
         );
 }
 
-/// An admin, in a shop whose lab is on.
 async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
     lab_is_on(request)?;
     door::admin(request).await
@@ -77,7 +76,6 @@ fn lab_is_on(request: &HttpRequest) -> Result<(), Problem> {
     Err(Problem::new(Kind::Forbidden, detail))
 }
 
-/// Every run that is kept, newest first.
 async fn kept(request: &HttpRequest) -> Result<Vec<Head>, Problem> {
     Ok(store::newest(&site(request)?.shop.pool, store::KEPT).await?)
 }

@@ -53,7 +53,6 @@ struct RunPage {
     scenes: Vec<Scene>,
 }
 
-/// What the visitor thought, and what came of it.
 #[derive(Debug)]
 struct Guess {
     question: &'static str,

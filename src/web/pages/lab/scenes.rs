@@ -9,7 +9,6 @@ use crate::lab::run::{Lane, Run};
 /// More requests than this are a crowd, named by their number.
 const NAMED: usize = 4;
 
-/// Requests that belong together.
 #[derive(Debug)]
 pub struct Scene {
     pub title: String,

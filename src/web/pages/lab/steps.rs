@@ -7,7 +7,6 @@ use crate::lab::run::{Lane, LaneEvent};
 use crate::shop::strategy::{Guard, Isolation, Read};
 use crate::shop::{Cents, Strategy};
 
-/// Some requests and their steps.
 #[derive(Debug)]
 pub struct Track {
     /// Replica, name and whether it sold a unit again: as JSON for the script.

@@ -68,7 +68,6 @@ pub struct LessonLine {
     pub last: Option<Line>,
 }
 
-/// What one strategy made of the load.
 #[derive(Debug)]
 pub struct ArmView {
     pub strategy: String,
@@ -139,7 +138,6 @@ fn counted(arm: &Arm, number: i64) -> String {
     amount(number, arm.sku.is_none())
 }
 
-/// Whether units and money add up.
 pub fn is_sound(arm: &Arm) -> bool {
     arm.ok && arm.oversold <= 0 && arm.drift == 0 && arm.breaks == 0
 }
@@ -149,7 +147,6 @@ pub fn amount(number: i64, money: bool) -> String {
     if money { Cents(number).to_string() } else { grouped(number) }
 }
 
-/// Milliseconds, as exactly as it helps.
 pub fn ms(ms: f64) -> String {
     if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
 }
