@@ -103,7 +103,7 @@ impl Seen {
         Self { key: key.into(), value: Some(value), fence: None }
     }
 
-    /// The same under the fence of its lock, where that has one.
+    /// Adds the fence of its lock, if it has one.
     #[must_use]
     pub fn under(self, fence: Option<i64>) -> Self {
         Self { fence, ..self }

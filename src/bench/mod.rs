@@ -33,8 +33,7 @@ use results::{Method, Results};
 use runs::{Round, Run, Task};
 use stand::Stand;
 
-/// What is measured when nothing is named: the rest of the ladder costs what its neighbours cost,
-/// or is slow by design.
+/// Measured when nothing is named: the rest of the ladder costs the same, or is slow by design.
 const USUAL: [&str; 9] =
     ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", HERO];
 /// Everything is compared with the textbook's lock.

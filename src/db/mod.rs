@@ -117,9 +117,8 @@ impl Pool {
         self.first_that_works(Transaction::begin).await
     }
 
-    /// Asks what changes nothing, and gives the answer and the connection it came by. That it is
-    /// answered is what shows that the connection works: asking for that beforehand would be one
-    /// round trip more.
+    /// Runs a query that changes nothing; returns its result and its connection, which is thereby
+    /// known to work: asking for that beforehand would be one round trip more.
     pub async fn ask<T: Send + 'static>(
         &self,
         question: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
@@ -199,8 +198,7 @@ impl Pool {
     }
 }
 
-/// A transaction that has begun. Dropped half-way, its connection is closed: whatever it was
-/// doing, Postgres undoes it.
+/// A transaction that has begun. When dropped, its connection is closed and it is rolled back.
 #[derive(Debug)]
 pub struct Transaction(Option<PoolConnection<Postgres>>);
 
@@ -223,8 +221,7 @@ impl Transaction {
         self.end("commit").await.map(drop)
     }
 
-    /// Rolls back, and frees the connection. After an error Postgres rolls back as soon as it sees
-    /// that the connection ended.
+    /// Rolls back, and frees the connection. After an error it is rolled back with the connection.
     pub async fn rollback(self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.end("rollback").await
     }

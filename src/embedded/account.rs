@@ -1,8 +1,7 @@
 //! Whom the services run as: ourselves, or, when we are root, somebody with less power.
 //!
 //! Postgres refuses root. Guarantees that a child started with an account has that user's id, its
-//! group and no other group, and that a cluster is opened by the user it belongs to. It does not
-//! create users.
+//! group and no other, and that a cluster is opened by its user. It does not create users.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

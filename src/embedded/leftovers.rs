@@ -178,8 +178,7 @@ impl Process {
     }
 }
 
-/// When a process started, in words that no other process with its pid shares; `None` if it has
-/// ended (a zombie has).
+/// The start time of a process, which no other with its pid shares; `None` if it has ended.
 fn start_of(pid: i32) -> Option<String> {
     test_kill_process(Pid::from_raw(pid)?).ok().or_else(|| is_foreign(pid))?;
     if cfg!(target_os = "linux") {

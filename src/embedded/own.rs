@@ -49,8 +49,7 @@ pub struct OwnShop {
 }
 
 impl OwnShop {
-    /// Begins to start it: `program up`, on free ports of 127.0.0.1. To be called from the main
-    /// thread, whose end ends it.
+    /// Starts `program up` on free ports of 127.0.0.1; it ends with the calling (main) thread.
     pub fn start(program: &Path, plan: &Plan<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };

@@ -1,8 +1,7 @@
 //! The private Redis (or Valkey): on a socket, no password, no network, an append-only file.
 //!
-//! Guarantees that it never evicts a key (a lock evicted is a lock lost) and that a restart brings
-//! back all but the last second. It does not guarantee that second: nothing that matters may live
-//! in Redis only.
+//! Guarantees that it never evicts a key (a lock evicted is a lock lost) and that a restart loses
+//! the last second at most. So nothing that matters may live in Redis only.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -33,15 +33,13 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// Starts one, empty, and waits until it answers. To be called from the main thread, whose end
-    /// ends it.
+    /// Starts one, empty, and waits until it answers; it ends with the calling (main) thread.
     pub async fn start() -> anyhow::Result<Self> {
         let program = programs::redis()?;
         let folder = sockets::make(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
         let password = format!("{:032x}", rand::random::<u128>());
-        // Free a moment ago. Whoever takes it meanwhile keeps this one from starting, and that is
-        // said.
+        // Free a moment ago. If another process takes it, this one fails to start.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let mut command = tied(&program);
         command

@@ -152,8 +152,7 @@ impl Spawner {
 }
 
 /// A command whose process is asked to end when the thread that started it does (on Linux): for a
-/// whole `up` that must not outlive whoever started it, however that ends. To be started from the
-/// main thread.
+/// whole `up` that must not outlive its starter. To be started from the main thread.
 pub fn tied(program: &Path) -> Command {
     let mut command = if can_setpriv() {
         let mut command = Command::new("setpriv");

@@ -55,8 +55,7 @@ pub struct Hands {
     pub nodes: Vec<Hand>,
 }
 
-/// Runs Postgres, Redis and the replicas until INT, TERM or HUP. After an error all of them have
-/// been stopped.
+/// Runs Postgres, Redis and the replicas until INT, TERM or HUP. On an error it stops them all.
 ///
 /// `prepare` gets the address of a database that exists and may be empty, and makes it fit for the
 /// replicas: schema and seed. `beside` is run while everything is up, and dropped when it ends.

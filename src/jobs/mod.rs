@@ -1,5 +1,4 @@
-//! Scheduled jobs (this module and those beside it), order expiry ([`unpaid`]) and big keys in
-//! Redis ([`keys`]).
+//! Scheduled jobs (this module and its siblings), order expiry ([`unpaid`]), big keys ([`keys`]).
 //!
 //! Every replica has a scheduler ([`schedule`]), and all of them see every tick. One of them runs
 //! it:

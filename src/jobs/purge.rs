@@ -1,5 +1,4 @@
-//! What is kept for a time, and then not any more: stored answers, sessions that are over, old runs
-//! of jobs, marks of the lab.
+//! Purges old responses, ended sessions, old runs of jobs and marks of the lab.
 //!
 //! Guarantees: every statement is short (so many rows, or so many blocks) and a transaction by
 //! itself, so nobody waits long for a row of it, the pool's limit of a statement is far away, and a
@@ -89,8 +88,7 @@ pub struct Purged {
     pub blocks: u64,
     /// Whether there was time for all that was this run's.
     pub all: bool,
-    /// Kinds that could not be purged, or not to the end. A run with some is not done: no row of a
-    /// run that is done has them.
+    /// Kinds that were not purged, or not to the end. A run with some is not done.
     #[serde(skip)]
     pub failed: Vec<Failed>,
 }
@@ -129,8 +127,7 @@ impl Purged {
     }
 }
 
-/// Purges at a given pace. It does not fail, but reports what did. Safe to drop: the next call goes
-/// on from there.
+/// Purges at a given pace. It does not fail, but reports what did. Safe to drop and call again.
 pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     let began = Instant::now();
     let until = |kind: u32| began + pace.each_for * kind;

@@ -1,9 +1,7 @@
-//! The audit, every hour, with its result kept: a shop whose books are not sound should not have to
-//! be asked.
+//! The audit, every hour, with its result kept.
 //!
-//! It only reads, in one snapshot, so running it twice costs time and nothing else. Books that are
-//! not sound are no failure of the job: it did what it is for, and its result says which checks
-//! fail.
+//! It only reads, in one snapshot, so it can be repeated. Books that are not sound are no failure
+//! of the job: its result says which checks fail.
 
 use std::time::Duration;
 

@@ -43,8 +43,7 @@ struct Inner {
     names: Vec<String>,
     /// What this replica is at.
     at_it: Mutex<HashSet<&'static str>>,
-    /// Ticks that were found to be done although the latest row does not say so: the clock was put
-    /// back.
+    /// Ticks that are done although the latest row does not say so: the clock was put back.
     settled: Mutex<HashMap<&'static str, OffsetDateTime>>,
     postgres_is_away: AtomicBool,
     redis_is_away: AtomicBool,
@@ -108,8 +107,7 @@ impl Scheduler {
         &self.0.names
     }
 
-    /// Looks, and begins what is to be begun, until the replica is told to end; returns at once
-    /// where it is off.
+    /// Looks and begins what is due until the replica ends; returns at once where it is off.
     pub async fn run(self) {
         if !self.0.on {
             return;
@@ -123,8 +121,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks once, begins what is to be begun, and says when to look again. What was begun goes on
-    /// in tasks of its own.
+    /// Looks once, begins what is due in tasks of its own, and returns when to look again.
     pub async fn look(&self) -> Duration {
         let mut pause = LOOK_EVERY.mul_f64(rand::rng().random_range(0.75..=1.0));
         let book = match store::book(&self.0.by.shop.pool, &self.0.names).await {
@@ -153,9 +150,8 @@ impl Scheduler {
         pause
     }
 
-    /// Takes a turn at that tick of that job now, whatever its timetable says: what the lab does at
-    /// its replicas. `None` when there is no such job. Safe to drop: a turn that has begun runs to
-    /// its end.
+    /// Takes a turn at that tick of that job now, whatever its timetable: what the lab does at its
+    /// replicas. `None`: no such job. Safe to drop: a turn that has begun runs to its end.
     pub async fn offer(
         &self,
         job: &str,

@@ -247,8 +247,7 @@ pub enum End {
     Stopped,
 }
 
-/// Writes down how an attempt ended; `false` when somebody else has followed meanwhile, and nothing
-/// was written.
+/// Records how an attempt ended; `false` if a later holder has followed and nothing was written.
 pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Error> {
     let (state, result, trouble, pause, at, more) = match end {
         End::Done(result) => (State::Done, Some(result), None, None, None, 0),
@@ -283,8 +282,7 @@ pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Er
     Ok(written.rows_affected() == 1)
 }
 
-/// Tries a parked run again, now, with as many attempts as a new one has; `false` when it is not
-/// parked.
+/// Retries a parked run now, with all its attempts; `false` when it is not parked.
 pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
     let done = sqlx::query!(
         "update job_runs set state = 'failed', next_at = clock_timestamp(),

@@ -1,5 +1,4 @@
-//! One replica's turn at one tick: take the lock, claim the row, run the job, write how it ended,
-//! give the lock back.
+//! One replica's turn at one tick: acquire the lock, claim the row, run the job, record its end.
 //!
 //! Guarantees: whatever the job does (fail, panic, wait for ever), the turn ends and its row says
 //! how; a turn whose lock was lost, or that was followed by another's, changes no row. It does not
@@ -93,8 +92,7 @@ impl Came {
     }
 }
 
-/// Takes a turn at a tick. After an error nothing was begun, or the next holder of the lock
-/// follows.
+/// Takes a turn at a tick. After an error nothing was begun, or the next holder follows.
 pub(super) async fn take(by: &By, offer: &Offer) -> Result<Came, Error> {
     let key = LockKey::new(format!("{{job:{}}}", offer.job.name))?;
     offer.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
@@ -144,8 +142,7 @@ fn note(job: &Job, came: &Came, took: Duration) {
     }
 }
 
-/// Holds the lock until it was held for as long as the job wants it, unless there is a reason not
-/// to.
+/// Holds the lock for as long as the job wants, unless there is a reason not to.
 async fn keep_at_least(by: &By, offer: &Offer, key: &LockKey, guards: &Guards, began: Instant) {
     tokio::select! {
         () = sleep_until(began + offer.job.at_least_for) => {}
@@ -276,8 +273,7 @@ fn outcome(ended: Result<anyhow::Result<Value>, JoinError>) -> Result<Value, Str
     }
 }
 
-/// Writes down how it ended, as often as it takes for a while: under the lock, so nobody follows
-/// meanwhile.
+/// Records how it ended, with retries: under the lock, so that no other holder follows.
 async fn write_end(
     by: &By,
     offer: &Offer,

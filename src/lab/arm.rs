@@ -1,5 +1,4 @@
-//! One arm of a run: buyers who order, or pay, under one strategy, watched while they do and
-//! audited afterwards.
+//! One arm of a run: a load under one strategy, sampled while it runs and audited afterwards.
 //!
 //! The same seed makes the same arrivals under every strategy: whom each buyer asks, and how long
 //! he thinks before. What comes of them is the strategy's.
@@ -249,8 +248,7 @@ async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
     }
 }
 
-/// The curves of a long run are as large as those of a short one: every second sample goes when
-/// they are many.
+/// Keeps the curves of a long run small: drops every second sample when there are many.
 fn thinned(samples: &mut Vec<Sample>) -> bool {
     if samples.len() < MOST_SAMPLES {
         return false;

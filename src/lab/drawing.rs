@@ -110,8 +110,7 @@ fn worth_drawing(run: &Run) -> Vec<&Lane> {
     pairs.filter(|pair| pair.len() == 2).min_by_key(span).unwrap_or_default()
 }
 
-/// Requests down, events across in their order: gaps are shortened, so that nothing hides behind
-/// anything else.
+/// Requests down, events across in their order; gaps are shortened so that nothing overlaps.
 fn swimlane(lanes: &[&Lane]) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
     let mut moments: Vec<u64> = lanes.iter().flat_map(|lane| moments(lane)).collect();

@@ -74,8 +74,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until so many wait for the item inside the queue and outside, at the replica of that
-    /// request.
+    /// Waits until so many wait for the item, in and before the queue, at that request's replica.
     pub async fn until_in_line(
         &self,
         beside: &Asking,
@@ -107,8 +106,7 @@ impl Stage {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Lets a held request go on as often as it comes to its point again, because it tries again,
-    /// and waits for its answer.
+    /// Resumes a held request as often as it retries to its point, and waits for its answer.
     pub async fn press_on(&self, asking: Asking) -> anyhow::Result<Answer> {
         while !asking.answer.is_finished() {
             // Not held, when it is between two attempts.

@@ -55,8 +55,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether the write is one statement that commits itself: the points come in the order read,
-    /// commit, write, committed.
+    /// Whether the write commits itself: the points are read, commit, write, committed.
     pub fn is_autocommit(self) -> bool {
         self.strategy.transaction == Isolation::Autocommit
     }
@@ -144,8 +143,7 @@ impl Games {
         Self { shop, board: board.clone(), games: Mutex::default(), places }
     }
 
-    /// Begins a game: its orders stand at their first point. A [`Rejection`] when too many are
-    /// being played.
+    /// Begins a game, its orders at their first point; a [`Rejection`] if there are too many.
     pub async fn begin(&self, user: UserId, rules: Rules) -> Result<Arc<Game>, Failure> {
         self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
         self.games().retain(|_, game| !game.is_over());

@@ -1,5 +1,4 @@
-//! What a lesson is played on: single requests that are sent, held at a point, let go and awaited,
-//! and what is noted of them.
+//! The stage of a lesson: sends requests, holds them at a point, resumes them, and takes notes.
 //!
 //! Guarantees that nothing is left to luck: [`Stage::until_held`] returns when the request *is* at
 //! its point, a signal was sent when its call returns, and everything has an end.
@@ -200,7 +199,7 @@ impl Stage {
         let_go.with_context(|| asking.label.clone())
     }
 
-    /// The same for one that nobody waits for any more.
+    /// Lets a held request go on whose response is not awaited.
     pub async fn let_go_at(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
         let path = format!("/api/lab/holds/{request_id}");
         match self.ask(&self.house.admin, replica, "POST", &path).await? {

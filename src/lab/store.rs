@@ -19,9 +19,9 @@ const GONE_AFTER_S: f64 = 5.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Queued(Uuid),
-    /// That one is not over yet.
+    /// Another run is not over yet.
     Busy(Uuid),
-    /// Nobody is there to run it.
+    /// There is no runner.
     Nobody,
 }
 

@@ -1,5 +1,4 @@
-//! A lesson in a terminal: the same run as in a browser, with its progress, its figures and its
-//! swimlanes in text.
+//! A lesson in a terminal: the run of the browser, with its figures and its swimlanes as text.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;

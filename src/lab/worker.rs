@@ -33,8 +33,7 @@ impl Stage {
         self.wish_of_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
     }
 
-    /// Has a replica's worker held at that point the next time it has something to do, and work
-    /// under that strategy then.
+    /// Holds a replica's worker at that point the next time it has work, under that strategy.
     pub async fn hold_worker(
         &self,
         replica: usize,

@@ -38,8 +38,7 @@ pub fn script_arguments(rate: Rate) -> [u64; 5] {
 }
 
 impl Bucket {
-    /// Takes permits for `at_once` who are there now, and up to `ahead` as a lease, if there are
-    /// any over.
+    /// Takes permits for `at_once` who wait now, and up to `ahead` as a lease, if any are left.
     pub fn take(&mut self, rate: Rate, now_us: u64, at_once: u64, ahead: u64) -> Grant {
         let brim = now_us + rate.refill_us();
         let room = |from: u64| rate.in_us(brim.saturating_sub(from)).min(rate.burst());

@@ -29,8 +29,7 @@ use desk::{Desk, Told};
 use page::{Entry, Page};
 pub use rate::Rate;
 
-/// So many names a replica remembers; of more, those seen least are forgotten, and cost a call
-/// when they come again.
+/// Names that a replica remembers; beyond that, those seen least cost a call when they return.
 const MOST_NAMES: u64 = 50_000;
 /// Whoever was not seen for so long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(2);
@@ -145,8 +144,7 @@ impl Limiter {
         self.desk.remember(what, long).await;
     }
 
-    /// Whether that was to be remembered; no, with Redis away. Each time a call: for those who have
-    /// passed a limit.
+    /// Whether that was remembered (one call each time); `false` with Redis away.
     pub async fn knows(&self, what: &str) -> bool {
         self.desk.knows(what).await
     }

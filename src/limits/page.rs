@@ -1,5 +1,4 @@
-//! What one replica knows of one bucket: the permits it has leased, and until when it is no use to
-//! ask for more.
+//! One replica's view of a bucket: the leased permits, and until when asking for more is no use.
 
 use super::Rate;
 use super::bucket::{Bucket, Grant};

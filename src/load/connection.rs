@@ -33,8 +33,7 @@ impl Connection {
         Ok(Self { stream, answer: Vec::with_capacity(CHUNK), body_at: 0 })
     }
 
-    /// Sends a request and reads its whole answer; its status. After an error the connection is of
-    /// no use any more.
+    /// Sends a request, reads its whole answer; returns its status. An error ends the connection.
     pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.answer.clear();

@@ -1,5 +1,4 @@
-//! A crowd over HTTP: many clients, each on a connection of its own, each asking again as soon as
-//! it is answered.
+//! A crowd over HTTP: clients with a connection each, which ask again as soon as they are answered.
 //!
 //! It runs on the cores of the server that it measures, so it does little: a request is bytes that
 //! were put together before (only its key is new), an answer is read as far as its status and its

@@ -23,8 +23,7 @@ pub trait Script: std::fmt::Debug + Send {
     }
 }
 
-/// `POST`s of one kind for ever (or `times`), over a list of subjects in turn. All is written
-/// beforehand but the key.
+/// `POST`s of one kind for ever (or `times`), over a list of subjects; only the key is added.
 #[derive(Debug, Clone)]
 pub struct Posts {
     /// Up to the value of `Idempotency-Key`.

@@ -87,8 +87,7 @@ impl Guard {
         Self { key, held: Held::Fenced(guard) }
     }
 
-    /// The fenced guard inside, if it is one: its number, and whether it is still held. The other
-    /// kinds can't tell either.
+    /// The fenced guard inside, if it is one: its number, and whether it is still held.
     #[must_use]
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
@@ -104,9 +103,8 @@ impl Guard {
 
     /// The same lock, for work that is called under it and wants it held too.
     ///
-    /// It costs nothing and can't outlive this guard: reentrancy is handed down by whoever holds
-    /// the lock, and never guessed from who is running. (A thread is no owner: an asynchronous task
-    /// changes it at any await.)
+    /// It costs nothing and can't outlive this guard: reentrancy is handed down by the holder,
+    /// never guessed from who is running. (An asynchronous task changes its thread at any await.)
     #[must_use]
     pub fn nested(&self) -> Nested<'_> {
         Nested(self)
@@ -218,8 +216,7 @@ impl Guards {
             match guard.release().await {
                 Released::Held => {}
                 Released::Lost => all = Released::Lost,
-                // Nobody should wait once per key for a Redis that does not answer: the rest is
-                // handed over.
+                // Do not wait once per key for a Redis that does not answer: hand over the rest.
                 Released::Unknown => return Released::Unknown,
             }
         }

@@ -156,8 +156,7 @@ impl KeyLocks {
         }
     }
 
-    /// Sends commands in one pipeline; in a Cluster, where keys are on several nodes, each by
-    /// itself.
+    /// Sends commands in one pipeline; in a Cluster with keys on several nodes, one by one.
     async fn send<T>(&self, commands: Vec<Cmd>) -> Result<Vec<T>, RedisError>
     where
         T: FromRedisValue + Send + 'static,

@@ -1,16 +1,14 @@
 //! Locks on keys: in this process ([`Kind::Local`]) and across processes ([`Kind::Fenced`]), and
 //! the whole ladder between ([`ladder`]).
 //!
-//! Guarantees: several keys are taken in sorted order, all or none; a caller that stops waiting,
-//! however it stops, leaves nothing locked behind; Redis that does not answer is an [`Error`] and
-//! never looks like *busy*.
+//! Guarantees: several keys are taken in sorted order, all or none; a caller that stops waiting
+//! leaves nothing locked; Redis that does not answer is an [`Error`] and never looks like *busy*.
 //!
 //! Does not guarantee: that a lease is still held when the work is done. `Owner` is a lease with an
 //! expiry and without a fence; work that outlives it runs beside the next holder. Nor that Redis
 //! remembers: after a failover ([`redis`]) a lock may be free that somebody holds.
 //!
-//! The module knows Redis, the clock and the probe, and nothing of the shop: a key is a string
-//! here.
+//! The module knows Redis, the clock and the probe, but no item and no user: a key is a string.
 
 #![warn(missing_docs)]
 

@@ -1,7 +1,6 @@
 //! Orders that were not paid in time: who is notified of new ones, and which are due.
 //!
-//! Expiring them is a command: [`super::command::expire_orders`]. What decides when is
-//! `jobs::unpaid`.
+//! The command that expires them: [`super::command::expire_orders`]; its schedule: `jobs::unpaid`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

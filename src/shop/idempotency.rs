@@ -75,8 +75,7 @@ impl IdempotencyRequest {
         Self::post(UserId(Uuid::nil()), path, None, [0; 32])
     }
 
-    /// What follows `holdfast:token:` in Redis. The path is part of it, except for orders, whose
-    /// keys are the rule.
+    /// The key in Redis after `holdfast:token:`. It contains the path, except for orders.
     pub(super) fn lock_name(&self) -> String {
         let name = format!("{{{}:{}}}", self.user.0, self.key.as_str());
         if self.path == ORDERS_PATH { name } else { format!("{name}:{}", self.path) }

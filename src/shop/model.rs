@@ -1,5 +1,4 @@
-//! What the API and the pages show: items, orders, ledger entries. Plain data, read by `query` and
-//! made by `command`.
+//! What the API and the pages show: items, orders, ledger entries. Plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -30,8 +30,7 @@ const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
     ("last-lantern", "The last lantern", 9_900, 1, None),
 ];
 
-/// Fills an empty database; `false` when it is not empty, and then nothing is touched. Two callers
-/// at once take turns.
+/// Fills an empty database; `false` and no change if it is not empty. Callers take turns.
 pub async fn seed(pool: &Pool) -> Result<bool, Error> {
     let mut hashes = Vec::with_capacity(USERS.len());
     let mut connection = pool.acquire().await?;

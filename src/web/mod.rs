@@ -76,8 +76,7 @@ async fn nowhere(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(Problem::new(Kind::NotFound, format!("there is nothing at {}", request.path())))
 }
 
-/// Returns the response of an executed command: the stored bytes, and a header if they are a
-/// replay.
+/// Returns the stored bytes of an executed command, and a header if they are a replay.
 pub fn answer(executed: Executed) -> HttpResponse {
     let Executed { response: StoredResponse { status, body }, replayed } = executed;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);

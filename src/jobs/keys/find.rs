@@ -25,8 +25,7 @@ pub struct Search {
     pub pattern: String,
     /// How many are listed at most.
     pub top: usize,
-    /// The largest by memory; else by elements, a string's bytes put in proportion by what counts
-    /// as big.
+    /// The largest by memory; else by elements, with a string's bytes in proportion to [`Big`].
     pub by_memory: bool,
     pub big: Big,
     pub only_big: bool,

@@ -186,8 +186,7 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
         }
     }
 
-    /// Walks through a hash or a set and removes what is shown; `stride` 2 where every second word
-    /// is a value.
+    /// Scans a hash or a set and removes what is shown; `stride` 2 if every second word is a value.
     async fn walks(&mut self, scan: &str, remove: &str, stride: usize) -> Result<(), RedisError> {
         for _ in 0..WALKS {
             let length = self.length().await?;

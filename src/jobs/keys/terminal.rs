@@ -31,7 +31,7 @@ pub struct Asked {
     pub with: With,
     /// What the shop's own keys begin with.
     pub prefix: String,
-    /// Whether those may go, too.
+    /// Whether the shop's own keys may be deleted.
     pub force: bool,
     pub json: bool,
 }
@@ -39,7 +39,7 @@ pub struct Asked {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delete {
     Nothing,
-    /// These, as [`name::shown`] writes them.
+    /// Names as [`name::shown`] writes them.
     Named(Vec<String>),
     /// The big ones that are listed; `unasked`: without a confirmation.
     Big {

@@ -35,8 +35,7 @@ pub struct Failure {
     pub next_at: Option<OffsetDateTime>,
 }
 
-/// Writes down that giving an order back failed. How long it is to be left alone; nothing when it
-/// is parked now.
+/// Records a failed expiry. Returns how long to leave the order alone; nothing once it is parked.
 pub(super) async fn record(
     shop: &Shop,
     order: OrderId,
@@ -101,8 +100,7 @@ pub(super) async fn overdue(
     Ok(rows.into_iter().map(|row| overdue((row.id, row.expires_at))).collect())
 }
 
-/// The orders that could not be given back and are still unpaid; parked ones first, then the
-/// latest.
+/// The unpaid orders whose expiry failed; parked ones first, then the latest.
 pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
     let rows = sqlx::query!(
         "select f.order_id, f.attempts, f.cause, f.failed_at, f.next_at
@@ -122,8 +120,7 @@ pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
     Ok(failures.collect())
 }
 
-/// Lets an order that could not be given back be tried again now, as if for the first time. `false`
-/// when it is none of those.
+/// Retries a failed expiry now, as if for the first time. `false` when it is none of those.
 pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
     let again = sqlx::query!(
         "update unpaid_failures set attempts = 1, next_at = clock_timestamp()

@@ -11,8 +11,7 @@ use crate::shop::expiry::Placed;
 
 /// Orders added in one call: about a millisecond of Redis's time.
 const MAX_BATCH_SIZE: usize = 1_000;
-/// What is due in a quarter of an hour can wait a second to be told: one call a second, whatever
-/// the shop sells.
+/// Orders are due in a quarter of an hour, so one call a second is enough, whatever is sold.
 const PAUSE: Duration = Duration::from_secs(1);
 /// But not what is due so soon; then the next ones probably are too.
 const SOON: Duration = Duration::from_secs(5);
@@ -20,8 +19,7 @@ const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Adds placed orders to the queue until all senders are gone.
 ///
-/// An order that could not be added because Redis was away is not lost: the worker finds it in
-/// Postgres.
+/// An order that Redis could not take is not lost: the worker finds it in Postgres.
 pub(super) async fn feed(queue: DelayQueue, mut heard: mpsc::Receiver<Placed>) {
     let mut placed = Vec::with_capacity(MAX_BATCH_SIZE);
     let mut away = false;

@@ -12,8 +12,7 @@ use super::queue::{CLAIM, DelayQueue};
 use crate::lock::Kind;
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 
-/// A lock that was not had, or a database that is away, is tried again after this and as much again
-/// by chance.
+/// The pause before a busy lock or an absent database is tried again, plus as much by chance.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// What a killed worker was at is nobody's for no longer than its claims are.
@@ -29,7 +28,7 @@ pub(super) struct Giver {
 /// What came of a group, beside what was given back.
 #[derive(Debug, Default)]
 pub(super) struct Came {
-    /// Those whose rows somebody else has locked.
+    /// Orders whose rows another transaction has locked.
     pub(super) taken: Vec<OrderId>,
     /// Whether a server is away, or has too much to do: so others had better have what waits here.
     pub(super) away: bool,

@@ -62,8 +62,7 @@ impl Pending {
         room
     }
 
-    /// Joins them with what the lab wants of the first one and those of the same items; the others
-    /// are given back.
+    /// Joins those of the same items with what the lab wants of the first; the others are returned.
     pub(super) fn join_watched(&mut self, due: Vec<Due>, conditions: RequestOptions) -> Vec<Due> {
         let Some(skus) = due.first().map(skus) else { return due };
         let (same, others): (Vec<Due>, Vec<Due>) =

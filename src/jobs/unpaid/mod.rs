@@ -88,8 +88,7 @@ impl Unpaid {
         shop.runtime.spawn(stop.clone().run_until_cancelled_owned(feed));
     }
 
-    /// Gives back what is due, until it is told to stop. A worker that panics is followed by
-    /// another one.
+    /// Expires what is due until it is told to stop. A worker that panics is replaced.
     pub fn work(&self, shop: &Shop, replica: &str, board: &Board, stop: &CancellationToken) {
         let (unpaid, shop, board) = (self.clone(), shop.clone(), board.clone());
         let (replica, stop, runtime) = (replica.to_owned(), stop.clone(), shop.runtime.clone());

@@ -1,5 +1,4 @@
-//! The worker of one replica: claims what is due, has it expired, looks for orders that the queue
-//! does not know.
+//! The worker of one replica: claims due orders, expires them, looks for orders not in the queue.
 //!
 //! It may be killed between any two of its steps. Before the commit nothing has happened, and what
 //! was claimed is due again when its claim ([`super::queue::CLAIM`]) is over; afterwards the order
@@ -116,8 +115,7 @@ impl Worker {
         }
     }
 
-    /// Works for ever. When dropped, what was claimed is due again later; a transaction that has
-    /// begun goes on to its end.
+    /// Works for ever. When dropped, claims expire; a transaction that has begun runs to its end.
     pub(super) async fn work(self) {
         let (in_hand, queue) = (self.in_hand.clone(), self.giver.queue.clone());
         // Beside it: no answer that the worker waits for shall cost it its claims.

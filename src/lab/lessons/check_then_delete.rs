@@ -1,7 +1,6 @@
 //! # Check, then delete
 //!
-//! A looks whose lock it is, sees its own, and is held right there until its lease has ended and B
-//! has the lock.
+//! A checks the owner, sees its own, and is held until its lease has ended and B has the lock.
 
 use super::{Lesson, Shown};
 use crate::lab::stage::{Stage, Wish};

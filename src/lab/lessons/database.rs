@@ -74,8 +74,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// What is read by a statement that locks too, and by one after the lock; each while somebody sells
-/// one: of 10, then of 9.
+/// Reads with a locking statement, and after the lock, while one unit is sold: of 10, then of 9.
 async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
     let sku = stage.item(10).await?;
     stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;

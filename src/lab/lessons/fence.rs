@@ -1,8 +1,7 @@
 //! # Fence
 //!
-//! The paused holder of `watchdog` once more, with a lock whose every grant has a number that the
-//! row remembers. Then Redis forgets its numbers. And last, by hand: why the number alone is not
-//! enough.
+//! The paused holder of `watchdog` once more, with a lock whose grants are numbered, and a row that
+//! remembers the number. Then Redis forgets its numbers. Last: why the number is not enough.
 
 use anyhow::Context as _;
 use sqlx::PgConnection;

@@ -65,8 +65,7 @@ impl Shown {
         Self { shown: Some(shown), verdict: verdict.into() }
     }
 
-    /// The same for a crowd whose numbers the visitor may have turned: where they keep it from
-    /// showing anything, that is what is said.
+    /// The result of a crowd whose numbers the visitor may have set; a hindrance is the verdict.
     pub fn by_a_crowd(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
         match hindrance {
             Some(why) => Self::that(false, format!("not shown, because {why}")),

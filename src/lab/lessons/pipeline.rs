@@ -1,7 +1,6 @@
 //! # Pipeline
 //!
-//! The same thousand commands, sent one after the other and all at once; three times each, of which
-//! the middle one counts.
+//! The same thousand commands, one after the other and all at once; the median of three.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! # Wrong key
 //!
-//! One account pays two orders at once: under a lock on the order, then under one on the account.
-//! Then a crowd does.
+//! One account pays two orders at once, with the order locked, then the account. Then a crowd.
 
 use anyhow::{Context as _, ensure};
 use uuid::Uuid;

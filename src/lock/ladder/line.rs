@@ -1,5 +1,4 @@
-//! Those who wait for one key under the [`super::queue`]: some inside, in order of priority, and
-//! some outside, for a place.
+//! The waiters of one key of the [`super::queue`]: inside by priority, and outside for a place.
 //!
 //! Guarantees: so many inside at most, for each priority; a place is free again the moment its
 //! owner is called, or goes; nobody who arrives is overlooked. A channel (tokio's `mpsc` is a

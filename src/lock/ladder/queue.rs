@@ -249,8 +249,7 @@ pub struct Turn {
     _guest: Guest,
 }
 
-/// Being in the house, or before it; the last one out takes the key off the map, and the consumer
-/// ends.
+/// Being in the house, or before it; the last one out removes the key and ends the consumer.
 #[derive(Debug)]
 struct Guest {
     map: Arc<Map>,

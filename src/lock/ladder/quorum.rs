@@ -44,8 +44,7 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// A quorum of those nodes, for that process. An even number of them tolerates no more than
-    /// one less does.
+    /// A quorum of those nodes. An even number tolerates no more than one less does.
     #[must_use]
     pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
         Self { nodes, process }
@@ -92,8 +91,7 @@ impl Quorum {
         }
     }
 
-    /// Whoever has it on a majority, as far as the nodes say so within a moment; else nothing is
-    /// known.
+    /// The holder on a majority, as far as the nodes respond within a moment.
     pub async fn holder(&self, redis_key: &str) -> Holder {
         let looks = self.nodes.iter().map(|node| inspect::look(node, redis_key));
         let looks = join_all(looks.map(|look| timeout(NODE_LIMIT, look))).await;
@@ -134,8 +132,7 @@ impl Quorum {
         }
     }
 
-    /// Asks all nodes at once. Returns as soon as a majority has agreed, or all have answered or
-    /// had their time.
+    /// Asks all nodes at once. Returns when a majority has agreed, or none is left to wait for.
     ///
     /// A node whose answer is not waited for is asked all the same, by a task of its own: a lock on
     /// a bare majority would be lost with its first node.
@@ -204,8 +201,7 @@ pub struct QuorumLease {
 }
 
 impl QuorumLease {
-    /// Until when the first lease counts, on the machine's monotonic clock; extensions move on from
-    /// there.
+    /// The end of the first lease, on the monotonic clock; extensions move it.
     #[must_use]
     pub fn deadline_us(&self) -> u64 {
         self.deadline_us

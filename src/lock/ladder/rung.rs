@@ -157,8 +157,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Gives it back in the way of its rung, and says what that could see: most don't look whose
-    /// key they delete.
+    /// Releases in the way of its rung, and says what it saw: most delete without a look.
     ///
     /// # Cancel safety
     /// Safe: a release that was not answered is handed over, as by dropping.

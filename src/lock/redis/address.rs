@@ -16,14 +16,12 @@ pub(super) enum Address {
     One(ConnectionInfo),
     /// Some nodes of a Cluster; they know the others.
     Cluster(Vec<ConnectionInfo>),
-    /// The sentinels, the name under which they know the primary, and how to speak to that one,
-    /// wherever it is.
+    /// The sentinels, the primary's name there, and how to speak to the primary.
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, primary: ConnectionInfo },
 }
 
 impl Address {
-    /// Reads an address. A user and a password before the hosts are the servers', not the
-    /// sentinels'.
+    /// Parses an address. A user and a password in it are the servers', not the sentinels'.
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
         let address = match url.split_once("://") {
             Some(("redis-cluster", rest)) => cluster(rest),

@@ -119,8 +119,7 @@ impl Redis {
     /// One command.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll, nothing is sent. A command that was sent is carried out,
-    /// whoever waits for it.
+    /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
     pub async fn query<T>(&self, command: Cmd) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -192,8 +191,7 @@ impl Redis {
         self.runtime.spawn(work).await.map_err(ended)?
     }
 
-    /// Each server that keeps keys: the one, the primary that the sentinels name, or all primaries
-    /// of a Cluster.
+    /// Each server that keeps keys: the one, the sentinels' primary, or all primaries of a Cluster.
     ///
     /// What is said to one of a Cluster's primaries stays with it: for a key that is elsewhere, or
     /// has moved meanwhile, it answers with `MOVED` or `ASK`, and that is an error here.
@@ -213,8 +211,7 @@ impl Redis {
         select_ok(pings).await.map(|(answer, _)| answer)
     }
 
-    /// The eviction policy, if the server tells; some managed ones do not. Of a Cluster, the worst
-    /// of all primaries'.
+    /// The eviction policy, if the server reports it; of a Cluster, the worst of all primaries'.
     pub async fn eviction_policy(&self) -> Result<Option<String>, RedisError> {
         let servers = self.each().await?;
         let policies = try_join_all(servers.iter().map(Self::its_eviction_policy)).await?;
@@ -262,8 +259,7 @@ impl Redis {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }
 
-    /// Deletes the keys that have the given values, in one script; returns how many. In a Cluster
-    /// they must share a slot.
+    /// Deletes the keys (of one slot) that have these values, in one script; returns how many.
     pub async fn delete_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],

@@ -326,8 +326,7 @@ const RULES: [Rule; 20] = [
     },
 ];
 
-/// Key records, held against the orders that were placed with them. The response of an old one is
-/// purged; the record stays.
+/// Compares key records with the orders placed with them. Old responses are purged, not records.
 const KEY_RECORDS: Rule = Rule {
     name: "answers",
     holds: "every order has its key record, and every stored response its order",

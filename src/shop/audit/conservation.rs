@@ -4,8 +4,7 @@
 //! figures belong to one moment. Items are held against themselves: one that has too much does not
 //! make up for one that has too little.
 //!
-//! Cost: what came by hand is found by index; what was sold is one pass over the lines of orders
-//! that are pending or paid.
+//! Cost: an index for what came by hand, and one pass over the lines of pending or paid orders.
 
 use crate::shop::query::catalog;
 use crate::shop::{Error, Shop, Sku};
@@ -27,8 +26,7 @@ pub struct Conservation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
     pub sku: Sku,
-    /// Units that came and are neither sold nor on the shelf; below zero when there are more than
-    /// ever came.
+    /// Units that came and are neither sold nor on the shelf; negative when there are too many.
     pub unaccounted: i64,
 }
 

@@ -67,8 +67,7 @@ async fn snapshot(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// What Redis lacks or has too much of never makes the audit fail: nothing that matters lives
-/// there.
+/// Redis never makes the audit fail: nothing that matters lives there.
 async fn redis_note(locks: &Locks) -> String {
     match locks.held().await {
         Ok(held) => {

@@ -23,8 +23,7 @@ pub struct ExpireOrders {
 }
 
 impl ExpireOrders {
-    /// Expires those of `orders` that are due, each once; with their items and quantities, sorted
-    /// by sku.
+    /// Expires those of `orders` that are due, each once; items and quantities are sorted by sku.
     pub fn new(mut orders: Vec<(OrderId, Vec<(Sku, i64)>)>) -> Self {
         orders.sort();
         orders.dedup_by_key(|(order, _)| *order);

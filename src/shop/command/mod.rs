@@ -43,8 +43,7 @@ pub trait Command: Debug + Send + Sync + 'static {
         None
     }
 
-    /// The key under which it may be executed together with others of its kind: it then changes no
-    /// other row.
+    /// The key of its batch; a command that has one changes no other row.
     fn batch_key(&self) -> Option<LockKey> {
         None
     }

@@ -34,8 +34,7 @@ pub struct PlaceOrder {
 }
 
 impl PlaceOrder {
-    /// Sums the lines of one item. [`Rejection::Invalid`]: too many lines or none, or a quantity
-    /// out of range.
+    /// Sums lines by item; [`Rejection::Invalid`]: too many lines or none, quantity out of range.
     pub fn new(
         user: UserId,
         key: IdempotencyKey,

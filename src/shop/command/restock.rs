@@ -77,8 +77,7 @@ impl Command for Restock {
         Reads { items, entry_in, ..Reads::default() }
     }
 
-    /// Behind a queue of buyers it would come too late for all of them. Removing units has no
-    /// hurry.
+    /// Behind a queue of buyers it would be too late for all of them. Removing can wait.
     fn priority(&self) -> Priority {
         if self.delta > 0 { Priority::High } else { Priority::Normal }
     }

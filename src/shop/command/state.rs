@@ -88,8 +88,7 @@ impl State {
         }
     }
 
-    /// Adds `delta` to an item's stock; the caller has checked that it can be done. `None` when the
-    /// item is not there.
+    /// Adds `delta`, which the caller has checked, to an item's stock. `None`: no such item.
     pub(super) fn change_stock(
         &mut self,
         sku: &Sku,

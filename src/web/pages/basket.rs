@@ -70,8 +70,7 @@ impl BasketLine {
         self.stock.is_none_or(|stock| stock < self.quantity)
     }
 
-    /// How many this customer may order, when that is fewer than are in the basket, of those that
-    /// there are.
+    /// How many this customer may order, if fewer than in the basket and in stock.
     fn beyond_limit(&self) -> Option<i64> {
         let left = (self.limit? - self.held).max(0);
         (!self.is_short() && self.quantity > left).then_some(left)

@@ -32,8 +32,7 @@ pub async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Probl
     if csrf_matches(&who.caller, Some(csrf)) { Ok(who) } else { Err(not_our_form()) }
 }
 
-/// Requires an admin who sent this form from one of our pages: else `unauthenticated` or
-/// `forbidden`.
+/// Requires an admin and a form of our pages: else `unauthenticated` or `forbidden`.
 pub async fn posted_by_admin(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
     only_admin(posted(request, csrf).await?)
 }

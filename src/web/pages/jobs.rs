@@ -121,8 +121,7 @@ pub struct TryAgain {
     csrf: String,
 }
 
-/// Tries a parked run again. One that is not parked any more is none of its business: a second
-/// click, or somebody else's.
+/// Retries a parked run. One that is no longer parked is left alone (a second click).
 pub async fn try_again(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -136,8 +135,7 @@ pub async fn try_again(
     Ok(see_other("/jobs"))
 }
 
-/// Lets an unpaid order that could not be given back be tried again. One that has gone its way is
-/// none of its business.
+/// Retries an unpaid order whose expiry failed. One that is no longer unpaid is left alone.
 pub async fn try_unpaid_again(
     site: web::Data<Site>,
     request: HttpRequest,

@@ -1,5 +1,4 @@
-//! The locks: who holds what since when, and who waits. The admin's; a page that is left open
-//! follows.
+//! The locks, for admins: who holds what since when, and who waits. An open page follows.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};

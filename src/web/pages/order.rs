@@ -1,5 +1,4 @@
-//! One order: how it stands, what it did to the stock and to the account, and what can be done
-//! about it.
+//! One order: its status, what it did to stock and account, and what can be done about it.
 
 use std::time::Duration;
 
@@ -150,8 +149,7 @@ pub async fn refund(
     told(&request, user, id, refunded, "refunded").await
 }
 
-/// Leads to the order when it is as it should be (a second click finds it so), and else says why
-/// not, above it.
+/// Leads to the order if the action (or a copy) succeeded, else says why not above it.
 async fn told(
     request: &HttpRequest,
     user: UserId,
@@ -212,9 +210,8 @@ async fn page(
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }
 
-/// How it stands, in a word. To people, an order that was not paid in time is `expired`, from the
-/// moment on that it can't be paid any more; in the books it is pending until its units are back,
-/// and cancelled then.
+/// Its status in a word. An order that can't be paid any more is shown as `expired`; in the books
+/// it is pending until its units are back, and cancelled then.
 pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
     match order.status.as_str() {
         "pending" if left.is_some() => "pending",

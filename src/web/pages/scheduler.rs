@@ -16,8 +16,7 @@ use crate::web::Site;
 use crate::web::api::lab::lab_is_on;
 use crate::web::problems::{Kind, Problem};
 
-/// The points of a way, in order, and what they are called on the page. The write of an autocommit
-/// strategy is its commit.
+/// The points in order, and their names on the page. An autocommit write is its commit.
 const AUTOCOMMIT_WAY: [(Point, &str); 7] = [
     (Point::Wait, "arrived"),
     (Point::Held, "has the lock"),

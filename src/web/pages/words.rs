@@ -28,8 +28,7 @@ pub fn rfc3339(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }
 
-/// What is left of a time: `14 min 05 s`. A second that has begun counts, so that nothing is left
-/// only when nothing is.
+/// The rest of a time: `14 min 05 s`, rounded up to seconds, so 0 only when nothing is left.
 pub fn time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     format!("{} min {:02} s", seconds / 60, seconds % 60)
@@ -50,8 +49,8 @@ pub fn in_words(time: Duration) -> String {
 }
 
 /// An amount that a person typed, in cents: `25`, `25.5`, `1,000.50`. A comma stands between
-/// thousands only, as the pages show money; where it could mean cents, nothing is guessed. The error
-/// is the text for the form's field.
+/// thousands only; where it could mean cents, nothing is guessed. The error is the text for the
+/// form's field.
 pub fn typed_cents(text: &str) -> Result<i64, String> {
     let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
     let text = text.trim();

@@ -71,8 +71,7 @@ pub struct Change {
 pub struct Books {
     /// The stock of every sku that observations speak of.
     pub stock: Ledger,
-    /// The balances of all whose payments are observed, if any are. Then all orders of these users
-    /// must be there.
+    /// The balances of observed payers, if any; then all orders of these users must be there.
     pub money: Option<Ledger>,
     /// Every order that has a line of an item in `stock`, or whose buyer is in `money`.
     pub orders: Vec<Order>,
@@ -106,8 +105,7 @@ pub struct Entry {
     pub before: i64,
     pub delta: i64,
     pub after: i64,
-    /// The row's version that `before` was read at: the order of a key's entries. The opening
-    /// entry has version 0.
+    /// The row's version that `before` was read at: the order of entries. The opening one has 0.
     pub version: i64,
     /// Under which fence, where the lock has one.
     pub fence: Option<i64>,

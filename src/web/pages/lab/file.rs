@@ -17,8 +17,7 @@ use crate::web::problems::Problem;
 
 /// The largest file, in bytes.
 pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
-/// What is read, and thrown away, of one that is too large: a browser wants to send it before it
-/// listens.
+/// Read and discarded of a file that is too large: a browser sends it before it listens.
 const READ_AT_MOST: usize = 16 * LARGEST_FILE;
 
 pub async fn save(

@@ -1,5 +1,4 @@
-//! The lab: the lessons in order with what each claims, a form for a load of one's own, and the
-//! newest runs.
+//! The lab: the lessons with their claims, a form for a load of one's own, the newest runs.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse};

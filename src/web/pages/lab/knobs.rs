@@ -1,5 +1,4 @@
-//! The knobs of a run, as a person turns them: fields, what was typed into them, and what is wrong
-//! with it, beside each.
+//! The form fields of a run: their values, and what is wrong with each.
 
 use std::str::FromStr;
 

@@ -1,5 +1,4 @@
-//! The lab's pages: the lessons, a load of one's own, and what came of each run. The admin's, and
-//! only while the lab is on.
+//! The lab's pages, for admins while the lab is on: lessons, free loads, results.
 
 pub mod file;
 pub mod free;

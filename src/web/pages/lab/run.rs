@@ -1,5 +1,4 @@
-//! A run: while it goes on, its figures; when it is over, the verdict and everything it rests on.
-//! Its address stays.
+//! A run: its figures while it goes on; then the verdict and what it rests on.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};

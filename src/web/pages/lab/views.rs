@@ -78,7 +78,7 @@ pub struct ArmView {
     pub waits: Vec<(String, u64, u64)>,
     /// Its curve, as JSON for the script: times, stock, sold, oversold.
     pub curve: String,
-    /// The same as a table.
+    /// The curve as a table.
     pub samples: Vec<SampleRow>,
 }
 

@@ -11,8 +11,7 @@ use uuid::Uuid;
 use super::*;
 use crate::shop::{OrderId, UserId};
 
-/// A shop that does one thing after the other, in the order in which it is told to, whatever time
-/// its clients see.
+/// A shop that does one thing after the other, whatever time its clients see.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Story {
     pub books: Books,
