@@ -38,6 +38,9 @@ use crate::shop::store::key_records;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
+/// After how long the key locks of those who wait for the lock are acquired: by then most clients of
+/// the last batch have sent their next command.
+const PREPARE_AFTER: Duration = Duration::from_millis(1);
 /// How long the lock is kept with an empty queue.
 const LINGER: Duration = Duration::from_millis(1);
 /// A rejection for want of room is to be immediate, so its look-up gets this much.
@@ -69,6 +72,7 @@ pub(super) async fn enqueue(
         options: options.clone(),
         joined_at: Instant::now(),
         has_key_lock: false,
+        looked_up: false,
         in_flight,
         reply,
     };
@@ -295,13 +299,16 @@ impl BatchLeader {
     async fn wait_for(&mut self, mut acquiring: Acquiring) -> Option<BatchLock> {
         let began = Instant::now();
         let waiting = Waiting::begin(&batched::STRATEGY);
-        while timeout(REPLAY_AFTER, &mut acquiring).await.is_err() {
-            if self.queues.waiting(&self.key) == 0 {
+        let mut pause = PREPARE_AFTER;
+        while timeout(pause, &mut acquiring).await.is_err() {
+            let look_up = pause == REPLAY_AFTER;
+            pause = REPLAY_AFTER;
+            if look_up && self.queues.waiting(&self.key) == 0 {
                 // The crowd has gone: other processes need not wait for our turn.
                 return None;
             }
             // The lock may be granted meanwhile; borrowed entries are put back first.
-            let tending = pin!(self.tend());
+            let tending = pin!(self.tend(look_up));
             if let Either::Left(((), tending)) = select(&mut acquiring, tending).await {
                 tending.await;
                 break;
@@ -327,17 +334,18 @@ impl BatchLeader {
         }
     }
 
-    /// While the lock is waited for: acquires the key locks of those in the queue and looks their
-    /// keys up, so that a duplicate learns so, here or on another replica, instead of waiting.
-    async fn tend(&mut self) {
+    /// While the lock is waited for: acquires the key locks of those in the queue, so that they need
+    /// not be acquired under the lock; later looks their keys up too, so that a duplicate learns so,
+    /// here or on another replica, instead of waiting.
+    async fn tend(&mut self, look_up: bool) {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
         self.reject_late(dead).await;
+        let acquired = self.acquire_keys(&alive).await;
+        let waiting = self.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
-            alive.into_iter().partition(|entry| entry.has_key_lock);
-        let acquired = self.acquire_keys(&fresh).await;
-        let fresh = self.retain_locked(fresh, acquired);
+            waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
         let fresh = self.replay(fresh).await;
         self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
     }
@@ -349,7 +357,8 @@ impl BatchLeader {
             entries.iter().map(|entry| entry.command.idempotency()).collect();
         let Ok(found) = replay::look_up(&self.shop, &asked).await else { return entries };
         let (mut done, mut rest) = (Vec::new(), Vec::new());
-        for (entry, replay) in entries.into_iter().zip(found) {
+        for (mut entry, replay) in entries.into_iter().zip(found) {
+            entry.looked_up = true;
             match replay {
                 Some(replay) => done.push((entry, key_records::replayed(replay))),
                 None => rest.push(entry),

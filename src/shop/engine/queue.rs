@@ -22,6 +22,8 @@ pub(super) struct BatchEntry {
     pub joined_at: Instant,
     /// Whether this process holds its key's lock.
     pub has_key_lock: bool,
+    /// Whether its key was looked up while it waited.
+    pub looked_up: bool,
     pub in_flight: InFlight,
     pub reply: oneshot::Sender<EntryResult>,
 }
@@ -234,8 +236,15 @@ mod tests {
         let in_flight = in_flight.unwrap_or_else(|_| unreachable!());
         let (reply, response) = oneshot::channel();
         let joined_at = Instant::now();
-        let entry =
-            BatchEntry { command, options, joined_at, has_key_lock: false, in_flight, reply };
+        let entry = BatchEntry {
+            command,
+            options,
+            joined_at,
+            has_key_lock: false,
+            looked_up: false,
+            in_flight,
+            reply,
+        };
         (entry, response)
     }
 
