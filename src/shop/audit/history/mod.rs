@@ -11,7 +11,7 @@
 //!
 //! Not proven: that the *sold out*s of several values fit together; when an unobserved change
 //! happened, beyond the bounds of its neighbours; an unobserved change that is missing from ledger
-//! and value alike; that a refusal for other reasons was necessary. Test: `tests/agreement.rs`.
+//! and value alike; that a refusal for other reasons was necessary. Test: `tests/checker/agreement.rs`.
 
 mod across;
 mod answer;
@@ -22,8 +22,6 @@ mod deeds;
 mod load;
 mod moments;
 mod report;
-#[cfg(test)]
-mod tests;
 
 pub use books::{Asked, Books, Change, Entry, Ledger, Observation, Order, Outcome, Value};
 pub use load::load;
@@ -34,12 +32,14 @@ use report::Findings;
 /// What can't be, in the order of the rules' modules; nothing when the history is sound.
 #[must_use]
 pub fn check(books: &Books, observations: &[Observation]) -> Vec<Violation> {
-    counted(books, observations).violations
+    counted(books, observations).0
 }
 
 /// [`check`], and how many steps it took: entries, orders and observations looked at, lookups, and
 /// comparisons of sorts and searches.
-fn counted(books: &Books, observations: &[Observation]) -> Findings {
+#[doc(hidden)]
+#[must_use]
+pub fn counted(books: &Books, observations: &[Observation]) -> (Vec<Violation>, u64) {
     let mut findings = Findings::default();
     let settled = deeds::settle(books, observations, &mut findings);
     let money = books.money.as_ref().map(|ledger| (ledger, &settled.money));
@@ -57,5 +57,5 @@ fn counted(books: &Books, observations: &[Observation]) -> Findings {
     for ((ledger, side), chains) in sides.iter().zip(&chains) {
         moments::check(ledger, chains, observations, side, &mut findings);
     }
-    findings
+    (findings.violations, findings.steps)
 }

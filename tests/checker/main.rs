@@ -1,4 +1,6 @@
-//! Histories to test the checker with: a shop in memory that keeps books as the real one does.
+//! The checker of histories, on histories of a shop in memory that keeps books as the real one does.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod agreement;
 mod growth;
@@ -6,14 +8,13 @@ mod mutations;
 
 use std::collections::BTreeMap;
 
+use holdfast::shop::audit::history::*;
+use holdfast::shop::{OrderId, UserId};
 use uuid::Uuid;
-
-use super::*;
-use crate::shop::{OrderId, UserId};
 
 /// A shop that does one thing after the other, whatever time its clients see.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Story {
+struct Story {
     pub books: Books,
     pub seen: Vec<Observation>,
     seq: i64,
@@ -175,6 +176,6 @@ impl Story {
 }
 
 /// Violations, one a line.
-pub(super) fn lines(found: &[Violation]) -> String {
+fn lines(found: &[Violation]) -> String {
     found.iter().map(|violation| format!("{violation}\n")).collect()
 }
