@@ -25,6 +25,7 @@ mod history;
 mod jumps;
 mod key_locks;
 mod manners;
+mod queue;
 mod quorum;
 mod rungs;
 mod server;

@@ -2,13 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::poll;
+use holdfast::lock::ladder::queue::{Limits, Queues};
+use holdfast::lock::{Error, Guard, LockKey, Manner, Priority, Wait, WhenFull};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-
-use super::*;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -55,7 +59,7 @@ impl House {
     }
 
     fn is_empty(&self) -> bool {
-        self.queues.map().is_empty()
+        self.queues.is_empty()
     }
 }
 
