@@ -9,10 +9,11 @@
 //! The shop knows nothing of lessons; it only says where it is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -184,9 +185,7 @@ impl Probe {
     /// What was seen, in order; `None` when no trace was asked for.
     pub fn trace(&self) -> Option<Vec<Event>> {
         match self {
-            Probe::Lab(watch) if watch.record => {
-                Some(watch.events.lock().unwrap_or_else(PoisonError::into_inner).clone())
-            }
+            Probe::Lab(watch) if watch.record => Some(watch.events.lock().clone()),
             _ => None,
         }
     }
@@ -216,14 +215,14 @@ impl Board {
     async fn hold(&self, request_id: Uuid, point: Point, until: Instant) {
         let (go, gone) = oneshot::channel();
         let since_us = clock::monotonic_us();
-        self.stops().insert(request_id, Stop { point, since_us, go });
+        self.0.lock().insert(request_id, Stop { point, since_us, go });
         // Whoever lets it go takes it off; so does the drop, when the request is given up.
         let _entry = Entry { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
     }
 
     pub fn held(&self) -> Vec<Held> {
-        let stops = self.stops();
+        let stops = self.0.lock();
         let held = stops.iter().map(|(request_id, stop)| Held {
             request_id: *request_id,
             point: stop.point,
@@ -236,16 +235,12 @@ impl Board {
     /// when it is not held, or held since another time: at another point.
     #[must_use]
     pub fn let_go(&self, request_id: Uuid, since_us: Option<u64>) -> bool {
-        let mut stops = self.stops();
+        let mut stops = self.0.lock();
         let there = stops.get(&request_id);
         if there.is_none_or(|stop| since_us.is_some_and(|since_us| stop.since_us != since_us)) {
             return false;
         }
         stops.remove(&request_id).is_some_and(|stop| stop.go.send(()).is_ok())
-    }
-
-    fn stops(&self) -> MutexGuard<'_, BTreeMap<Uuid, Stop>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,7 +252,7 @@ struct Entry<'a> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let mut stops = self.board.stops();
+        let mut stops = self.board.0.lock();
         if stops.get(&self.request_id).is_some_and(|stop| stop.since_us == self.since_us) {
             stops.remove(&self.request_id);
         }
@@ -277,7 +272,7 @@ impl Watch {
             return;
         }
         let t_us = clock::monotonic_us();
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.events.lock();
         events.extend(seen.into_iter().map(|seen| Event {
             t_us,
             replica: self.replica.clone(),

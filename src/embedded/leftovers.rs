@@ -8,9 +8,9 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::time::{Instant, sleep};
 
@@ -72,7 +72,7 @@ impl Notes {
     }
 
     fn change(&self, change: impl FnOnce(&mut Kept)) -> Result<()> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         change(&mut kept);
         write_private(&self.path, &kept.to_text())
     }

@@ -7,10 +7,11 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
@@ -82,7 +83,7 @@ impl OwnShop {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(stderr).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut said = said.lock();
                     if said.len() == QUOTED_LINES {
                         said.remove(0);
                     }
@@ -130,7 +131,7 @@ impl OwnShop {
     }
 
     fn last_words(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.lock();
         said.join("\n")
     }
 }

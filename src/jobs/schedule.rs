@@ -9,10 +9,11 @@
 //! once, and once again when they are over.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rand::RngExt as _;
 use time::OffsetDateTime;
 use tokio::time::sleep;
@@ -173,7 +174,7 @@ impl Scheduler {
     /// Begins a turn, unless this replica is at that job.
     fn begin(&self, planned: &Planned, due_at: OffsetDateTime, now: OffsetDateTime, again: bool) {
         let job = planned.job;
-        if !self.at_it().insert(job.name) {
+        if !self.0.at_it.lock().insert(job.name) {
             return;
         }
         let timetable = planned.timetable.clone();
@@ -192,7 +193,7 @@ impl Scheduler {
         let came = turn::take(&self.0.by, offer).await?;
         self.back(&self.0.redis_is_away, "Redis");
         if matches!(came, Came::Already) {
-            self.settled().insert(offer.job.name, offer.due_at);
+            self.0.settled.lock().insert(offer.job.name, offer.due_at);
         }
         Ok(came)
     }
@@ -212,15 +213,7 @@ impl Scheduler {
     }
 
     fn is_settled(&self, job: &Job, due_at: OffsetDateTime) -> bool {
-        self.settled().get(job.name) == Some(&due_at)
-    }
-
-    fn at_it(&self) -> MutexGuard<'_, HashSet<&'static str>> {
-        self.0.at_it.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn settled(&self) -> MutexGuard<'_, HashMap<&'static str, OffsetDateTime>> {
-        self.0.settled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.settled.lock().get(job.name) == Some(&due_at)
     }
 }
 
@@ -232,6 +225,6 @@ struct AtIt {
 
 impl Drop for AtIt {
     fn drop(&mut self) {
-        self.scheduler.at_it().remove(self.job);
+        self.scheduler.0.at_it.lock().remove(self.job);
     }
 }

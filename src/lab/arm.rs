@@ -67,7 +67,7 @@ impl Spec {
 
 pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Result<Arm> {
     {
-        let mut progress = stage.progress();
+        let mut progress = stage.progress.lock();
         progress.arm = number;
         progress.strategy.clone_from(&spec.strategy);
         progress.samples.clear();
@@ -90,7 +90,7 @@ pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Re
     };
     stage.restore().await?;
     let mut arm = value.audit(stage, spec, opening).await?;
-    arm.samples = std::mem::take(&mut stage.progress().samples);
+    arm.samples = std::mem::take(&mut stage.progress.lock().samples);
     match report {
         Some(report) => {
             figures(&mut arm, &report);
@@ -238,9 +238,9 @@ async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
             p50_ms: moment.p50_ms,
             p99_ms: moment.p99_ms,
         };
-        stage.progress().samples.push(sample);
+        stage.progress.lock().samples.push(sample);
         stage.show().await;
-        if thinned(&mut stage.progress().samples) {
+        if thinned(&mut stage.progress.lock().samples) {
             every *= 2;
             ticks = interval(every);
             ticks.tick().await;

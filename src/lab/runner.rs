@@ -138,16 +138,16 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         "redlock needs several Redis: start the shop with --redlock 5"
     );
     arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     Ok(Shown { shown: None, verdict: verdict(&outcome) })
 }
 
 /// Runs the arms in turn, and notes what came of each.
 pub(super) async fn arms(stage: &Stage, specs: &[Spec]) -> anyhow::Result<()> {
-    stage.progress().arms = specs.len();
+    stage.progress.lock().arms = specs.len();
     for (number, spec) in specs.iter().enumerate() {
         let arm = arm::run(stage, number, spec).await?;
-        stage.outcome().arms.push(arm);
+        stage.outcome.lock().arms.push(arm);
     }
     Ok(())
 }

@@ -5,10 +5,11 @@
 //! in the process that began them, and end after [`SESSION`]; what they held is released then.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -146,7 +147,7 @@ impl Games {
     /// Begins a game, its orders at their first point; a [`Rejection`] if there are too many.
     pub async fn begin(&self, user: UserId, rules: Rules) -> Result<Arc<Game>, Failure> {
         self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
-        self.games().retain(|_, game| !game.is_over());
+        self.games.lock().retain(|_, game| !game.is_over());
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let busy = format!("{MOST_GAMES} games go on at this replica; come back later");
             return Err(Rejection::Exists(busy).into());
@@ -174,7 +175,7 @@ impl Games {
             steps: Mutex::default(),
             _place: place,
         });
-        self.games().insert(game.id, Arc::clone(&game));
+        self.games.lock().insert(game.id, Arc::clone(&game));
         for seat in &game.seats {
             self.settled(seat, None).await;
         }
@@ -183,7 +184,7 @@ impl Games {
 
     /// The game of that id, if it is that user's.
     pub fn game(&self, id: Uuid, user: UserId) -> Option<Arc<Game>> {
-        self.games().get(&id).filter(|game| game.user == user).cloned()
+        self.games.lock().get(&id).filter(|game| game.user == user).cloned()
     }
 
     /// Lets one order go on to its next point, from where it has been since then; since whenever,
@@ -207,7 +208,7 @@ impl Games {
             (None, None) => "it waits for the others".to_owned(),
         };
         let from = leaving(point, game.rules);
-        game.steps().push(Step { who: Some(who), at: stand.held, from, to });
+        game.steps.lock().push(Step { who: Some(who), at: stand.held, from, to });
         true
     }
 
@@ -216,7 +217,7 @@ impl Games {
         self.shop.locks.forget(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
         let from = "Redis forgets the lock".to_owned();
-        game.steps().push(Step { who: None, at: None, from, to });
+        game.steps.lock().push(Step { who: None, at: None, from, to });
         for seat in game.seats.iter().filter(|seat| self.held(seat).is_none()) {
             self.settled(seat, None).await;
         }
@@ -229,7 +230,7 @@ impl Games {
             stands: game.seats.iter().map(|seat| self.stand(seat)).collect(),
             audit: audit::of_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
             entries: ledger::stock_entries(&self.shop, &game.sku, 0, ENTRIES).await?,
-            steps: game.steps().clone(),
+            steps: game.steps.lock().clone(),
             left_s: SESSION.saturating_sub(game.begun.elapsed()).as_secs(),
         })
     }
@@ -264,7 +265,7 @@ impl Games {
                 let lines = [WantedLine { sku, quantity: 1 }];
                 let key = IdempotencyKey::mint();
                 let placed = engine::place_order(&shop, &options, user, key, &lines).await;
-                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(placed);
+                *noted.lock() = Some(placed);
             },
             &self.shop.runtime,
         );
@@ -278,7 +279,7 @@ impl Games {
 
     /// Ends those games: their orders are held nowhere any more, and run through.
     fn end(&self, which: impl Fn(&Game) -> bool) {
-        self.games().retain(|_, game| {
+        self.games.lock().retain(|_, game| {
             let ends = which(game);
             if ends {
                 game.seats.iter().for_each(|seat| seat.watch.release());
@@ -305,22 +306,14 @@ impl Games {
     }
 
     fn stand(&self, seat: &Seat) -> Stand {
-        let came = seat.came.lock().unwrap_or_else(PoisonError::into_inner);
-        let events = seat.watch.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let came = seat.came.lock();
+        let events = seat.watch.events.lock().clone();
         let (held, since_us) = self.held(seat).unzip();
         Stand { name: seat.name, held, since_us, came: came.as_ref().map(came_of), events }
-    }
-
-    fn games(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Game>>> {
-        self.games.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Game {
-    fn steps(&self) -> MutexGuard<'_, Vec<Step>> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_over(&self) -> bool {
         self.seats.iter().all(Seat::is_over)
     }
@@ -328,7 +321,7 @@ impl Game {
 
 impl Seat {
     fn is_over(&self) -> bool {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.came.lock().is_some()
     }
 }
 

@@ -4,10 +4,10 @@
 //! its point, a signal was sent when its call returns, and everything has an end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -30,8 +30,8 @@ pub struct Stage {
     pub(super) house: House,
     run: Uuid,
     pub(super) wanted: Wanted,
-    progress: Mutex<Progress>,
-    outcome: Mutex<Outcome>,
+    pub(super) progress: Mutex<Progress>,
+    pub(super) outcome: Mutex<Outcome>,
     began_us: u64,
     requests: AtomicUsize,
     items: Mutex<Vec<Sku>>,
@@ -53,8 +53,8 @@ impl Stage {
 
     /// The house back, and what was noted.
     pub(super) fn strike(self) -> (House, Outcome) {
-        let progress = self.progress.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut outcome = self.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let progress = self.progress.into_inner();
+        let mut outcome = self.outcome.into_inner();
         outcome.said = progress.said;
         (self.house, outcome)
     }
@@ -71,13 +71,13 @@ impl Stage {
     }
 
     pub async fn say(&self, words: impl Into<String>) {
-        self.progress().said.push(words.into());
+        self.progress.lock().said.push(words.into());
         self.show().await;
     }
 
     pub fn fact(&self, name: &str, value: impl std::fmt::Display) {
         let fact = Fact { name: name.to_owned(), value: value.to_string() };
-        self.outcome().facts.push(fact);
+        self.outcome.lock().facts.push(fact);
     }
 
     /// Sends a `POST` by the lab's first buyer, and goes on at once.
@@ -218,12 +218,12 @@ impl Stage {
         let sku = made.get("sku").and_then(Value::as_str).map(ToOwned::to_owned);
         let sku = sku.with_context(|| format!("no item was made: {status} {made}"))?;
         let sku = Sku::try_from(sku).map_err(|error| anyhow::anyhow!(error))?;
-        self.items.lock().unwrap_or_else(PoisonError::into_inner).push(sku.clone());
+        self.items.lock().push(sku.clone());
         Ok(sku)
     }
 
     pub(super) fn items(&self) -> Vec<Sku> {
-        self.items.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.items.lock().clone()
     }
 
     pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
@@ -307,7 +307,7 @@ impl Stage {
     }
 
     pub(super) fn lane(&self, lane: Lane) {
-        self.outcome().lanes.push(lane);
+        self.outcome.lock().lanes.push(lane);
     }
 
     /// Since the run began.
@@ -319,17 +319,9 @@ impl Stage {
         self.requests.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn outcome(&self) -> MutexGuard<'_, Outcome> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes down what is to be seen.
     pub(super) async fn show(&self) {
-        let progress = self.progress().clone();
+        let progress = self.progress.lock().clone();
         if let Err(error) = store::show(&self.house.pool, self.run, &progress).await {
             tracing::warn!(%error, "a run's progress can't be shown");
         }

@@ -1,9 +1,10 @@
 //! The conditions under which a request may be served, as its headers wish for them.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
 use rand::RngExt as _;
 use redis::{RedisError, Script};
 use tokio::sync::oneshot;
@@ -74,17 +75,13 @@ impl Desk {
         Self { redis, prefix: prefix.to_owned(), line, alone }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// One permit of each, or why not.
     pub async fn ask(self: &Arc<Self>, tickets: &[Ticket]) -> Vec<Told> {
         if self.alone.load(Ordering::Relaxed) {
             return vec![Told::Alone; tickets.len()];
         }
         let (answers, serve) = {
-            let mut line = self.line();
+            let mut line = self.line.lock();
             let answers: Vec<_> = tickets.iter().map(|ticket| line.join(ticket)).collect();
             (answers, !std::mem::replace(&mut line.served, true))
         };
@@ -129,14 +126,14 @@ impl Desk {
     /// The next who wait; none when nobody does, and then nobody serves any more. Whoever can be
     /// served by a lease that has come meanwhile is.
     fn take(&self) -> Option<Vec<Wanted>> {
-        let mut line = self.line();
+        let mut line = self.line.lock();
         let names: Vec<String> = line.waiting.keys().take(MOST_AT_ONCE).cloned().collect();
         let mut wanted = Vec::with_capacity(names.len());
         for name in names {
             let Some(mut waiting) = line.waiting.remove(&name) else { continue };
             let now_us = monotonic_us();
             let page = waiting.page.clone();
-            let mut page = page.open();
+            let mut page = page.lock();
             waiting.who.retain(|one| !one.is_closed());
             while !waiting.who.is_empty() && page.spend(now_us) == Entry::Pass {
                 waiting.who.pop().map(|one| one.send(Told::Pass));
@@ -249,7 +246,7 @@ impl Line {
 impl Waiting {
     /// First come, first served.
     fn answer(self, grant: Grant, asked_us: u64) {
-        self.page.open().granted(self.rate, grant, asked_us, monotonic_us());
+        self.page.lock().granted(self.rate, grant, asked_us, monotonic_us());
         let granted = usize::try_from(grant.at_once).unwrap_or(usize::MAX);
         for (place, one) in self.who.into_iter().enumerate() {
             let refused = Told::Refused { wait_us: grant.wait_us };
@@ -264,7 +261,7 @@ struct Closing<'d>(&'d Desk);
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            *self.0.line() = Line::default();
+            *self.0.line.lock() = Line::default();
         }
     }
 }

@@ -18,10 +18,11 @@ mod desk;
 mod page;
 mod rate;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
+use parking_lot::Mutex;
 
 use crate::clock::monotonic_us;
 use crate::lock::Redis;
@@ -70,14 +71,7 @@ pub struct Limiter {
 }
 
 /// A page that whoever asks for that name shares.
-#[derive(Debug, Clone, Default)]
-struct SharedPage(Arc<Mutex<Page>>);
-
-impl SharedPage {
-    fn open(&self) -> MutexGuard<'_, Page> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type SharedPage = Arc<Mutex<Page>>;
 
 /// One limit, one name, and what is known of them.
 #[derive(Debug, Clone)]
@@ -109,14 +103,14 @@ impl Limiter {
         let now_us = monotonic_us();
         // Looked at before anything is spent.
         for ticket in &tickets {
-            let entry = ticket.page.open().look(now_us);
+            let entry = ticket.page.lock().look(now_us);
             if let Entry::Refused { wait_us } = entry {
                 return refused(&tickets, ticket.policy, wait_us);
             }
         }
         let mut open = Vec::new();
         for ticket in &tickets {
-            let entry = ticket.page.open().spend(now_us);
+            let entry = ticket.page.lock().spend(now_us);
             match entry {
                 Entry::Pass => {}
                 Entry::Refused { wait_us } => return refused(&tickets, ticket.policy, wait_us),
@@ -129,7 +123,7 @@ impl Limiter {
                 let entry = match told {
                     Told::Pass => Entry::Pass,
                     Told::Refused { wait_us } => Entry::Refused { wait_us },
-                    Told::Alone => ticket.page.open().alone(ticket.policy.rate, monotonic_us()),
+                    Told::Alone => ticket.page.lock().alone(ticket.policy.rate, monotonic_us()),
                 };
                 if let Entry::Refused { wait_us } = entry {
                     return refused(&tickets, ticket.policy, wait_us);
@@ -168,7 +162,7 @@ fn refused(tickets: &[Ticket], by: Policy, wait_us: u64) -> Verdict {
 fn standings(tickets: &[Ticket]) -> Vec<Standing> {
     let now_us = monotonic_us();
     let standing = |ticket: &Ticket| {
-        let page = ticket.page.open();
+        let page = ticket.page.lock();
         let full_s = page.full_us(now_us).div_ceil(1_000_000);
         Standing { policy: ticket.policy, left: page.left(now_us), full_s }
     };
@@ -210,7 +204,7 @@ mod tests {
         let policy = policy("50/s");
         for n in 0..200_000_u32 {
             let ticket = limiter.ticket(policy, &std::net::Ipv4Addr::from(n).to_string());
-            ticket.page.open().spend(0);
+            ticket.page.lock().spend(0);
         }
         limiter.pages.run_pending_tasks();
         assert!(limiter.pages.entry_count() <= MOST_NAMES, "{}", limiter.pages.entry_count());

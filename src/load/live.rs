@@ -1,9 +1,9 @@
 //! How far a crowd has come, while it goes on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 
 use super::histogram;
 
@@ -41,13 +41,13 @@ impl Live {
     pub(super) fn answered(&self, latency_us: Option<u64>) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let Some(latency_us) = latency_us {
-            let mut latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut latency = self.latency.lock();
             latency.saturating_record(latency_us.max(1));
         }
     }
 
     pub fn now(&self) -> Moment {
-        let latency = self.latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let latency = self.latency.lock();
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
         let answered = self.answered.load(Ordering::Relaxed);
         // Read last, so that nobody is answered before he has asked.

@@ -9,10 +9,11 @@
 //! Tests: `tests/lock/key_locks.rs`, `tests/lock/cancelled.rs`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue, RedisError};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -102,7 +103,7 @@ impl KeyLocks {
         let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
         let mut current = self.send::<Option<String>>(gets).await?.into_iter();
 
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         let mut results = Vec::with_capacity(wanted.len());
         for ((key, value), set) in self.to_delete.drain(before..).zip(set) {
             let current = if set.is_some() { None } else { current.next().flatten() };
@@ -129,7 +130,7 @@ impl KeyLocks {
     /// Gives up a lock without releasing it, because its command is done or its outcome unknown:
     /// it expires within three seconds.
     pub fn keep(&mut self, name: &str) {
-        lock(&self.held).remove(&format!("{}{name}", self.prefix));
+        self.held.lock().remove(&format!("{}{name}", self.prefix));
     }
 
     /// Releases locks under which nothing was written. It does not fail: what Redis did not confirm
@@ -139,7 +140,7 @@ impl KeyLocks {
     /// As on an error of Redis.
     pub async fn release(&mut self, names: &[String]) {
         {
-            let mut held = lock(&self.held);
+            let mut held = self.held.lock();
             let released = names.iter().filter_map(|name| {
                 let (key, (value, _)) = held.remove_entry(&format!("{}{name}", self.prefix))?;
                 Some((key, value))
@@ -181,7 +182,7 @@ impl Drop for KeyLocks {
             renewal.abort();
         }
         let mut rest = std::mem::take(&mut self.to_delete);
-        rest.extend(lock(&self.held).drain().map(|(key, (value, _))| (key, value)));
+        rest.extend(self.held.lock().drain().map(|(key, (value, _))| (key, value)));
         if !rest.is_empty() {
             let redis = self.redis.clone();
             self.redis.runtime().spawn(async move { delete(&redis, &rest).await });
@@ -217,7 +218,7 @@ async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
         let renewed = |(key, (value, until)): (&String, &(String, Instant))| {
             (now < *until).then(|| (key.clone(), value.clone()))
         };
-        let locks: Vec<KeyValue> = lock(&held).iter().filter_map(renewed).collect();
+        let locks: Vec<KeyValue> = held.lock().iter().filter_map(renewed).collect();
         drop(held);
         let chunks = locks.chunks(max_keys(&redis));
         join_all(chunks.map(|some| redis.renew_all_if(some, TTL))).await;
@@ -226,8 +227,4 @@ async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
 
 fn max_keys(redis: &Redis) -> usize {
     if redis.is_cluster() { 1 } else { MAX_KEYS_PER_SCRIPT }
-}
-
-fn lock(held: &Mutex<HeldKeys>) -> MutexGuard<'_, HeldKeys> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! A caller that goes away, at whatever moment: an order is placed once or not at all, the books
 //! are sound, and the same token is told the truth.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use holdfast::lock::inspect::HeldLock;
@@ -12,6 +12,7 @@ use holdfast::shop::model::{Order, WantedLine};
 use holdfast::shop::{
     Executed, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
 };
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::common::cut::Cut;
@@ -145,9 +146,8 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
                 events: Mutex::default(),
             });
             conditions.probe = Probe::Lab(watch.clone());
-            let is_there = async || {
-                watch.events.lock().unwrap().iter().any(|event| event.event == point.name())
-            };
+            let is_there =
+                async || watch.events.lock().iter().any(|event| event.event == point.name());
             tokio::select! {
                 _ = world.place(&conditions, &key) => panic!("{strategy} {point:?}: it was held"),
                 () = until("it is there", is_there) => {}

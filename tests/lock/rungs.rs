@@ -4,7 +4,7 @@
 //! is a process that was killed.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::lock::ladder::rung::Rung;
@@ -12,6 +12,7 @@ use holdfast::lock::{
     Ask, Error, Guards, Kind, LockKey, Locks, Outcome, Redis, Released, Settings, Wait,
 };
 use holdfast::probe::{Board, Pause, Point, Probe, Watch};
+use parking_lot::Mutex;
 
 use crate::server::{Server, until};
 
@@ -76,7 +77,7 @@ fn stands_at(point: Point) -> (Arc<Watch>, Probe) {
 
 /// Polls the future until it has come to where it is to stand still, and no more.
 async fn come_there<T>(future: Pin<&mut impl Future<Output = T>>, watch: &Watch) {
-    let there = async || !watch.events.lock().unwrap().is_empty();
+    let there = async || !watch.events.lock().is_empty();
     tokio::select! {
         _ = future => panic!("it did not stand still"),
         () = until("it is there", there) => {}

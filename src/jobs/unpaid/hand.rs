@@ -5,9 +5,10 @@
 //! process ends, so the worker lets go of what it can't give back.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
@@ -26,13 +27,13 @@ pub(super) struct Hand(Arc<Mutex<BTreeSet<OrderId>>>);
 impl Hand {
     /// Takes those in hand that are not in it yet; the others are taken out of `orders`.
     pub(super) fn take<T>(&self, orders: &mut Vec<T>, id: impl Fn(&T) -> OrderId) {
-        let mut held = self.held();
+        let mut held = self.0.lock();
         orders.retain(|order| held.insert(id(order)));
     }
 
     /// Lets go of them: their claims end by themselves.
     pub(super) fn let_go<'a>(&self, orders: impl IntoIterator<Item = &'a OrderId>) {
-        let mut held = self.held();
+        let mut held = self.0.lock();
         for order in orders {
             held.remove(order);
         }
@@ -42,7 +43,7 @@ impl Hand {
     pub(super) async fn keep(&self, queue: &DelayQueue) {
         loop {
             let renew_at = Instant::now() + RENEW_EVERY;
-            let ours: Vec<Uuid> = self.held().iter().map(|order| order.0).collect();
+            let ours: Vec<Uuid> = self.0.lock().iter().map(|order| order.0).collect();
             for some in ours.chunks(MOST_AT_ONCE) {
                 if let Err(error) = queue.renew(some).await {
                     tracing::debug!(%error, "claims are not renewed");
@@ -51,9 +52,5 @@ impl Hand {
             }
             sleep_until(renew_at).await;
         }
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeSet<OrderId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -24,9 +24,10 @@ mod standing;
 pub mod sweep;
 mod worker;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -110,16 +111,16 @@ impl Unpaid {
             Some(Wish::Rest(length)) => length.min(LONGEST_WISH),
             _ => LONGEST_WISH,
         };
-        *self.wished() = wish.map(|wish| (wish, Instant::now() + length));
+        *self.lab.lock() = wish.map(|wish| (wish, Instant::now() + length));
     }
 
     fn rests(&self) -> bool {
-        matches!(*self.wished(), Some((Wish::Rest(_), until)) if Instant::now() < until)
+        matches!(*self.lab.lock(), Some((Wish::Rest(_), until)) if Instant::now() < until)
     }
 
     /// Where the worker is to be held now, if it is at one of those points.
     fn take_pause(&self, among: impl Fn(Point) -> bool) -> Option<Wish> {
-        let mut wished = self.wished();
+        let mut wished = self.lab.lock();
         match *wished {
             Some((wish @ Wish::Pause { at, .. }, until)) if among(at) => {
                 *wished = None;
@@ -127,9 +128,5 @@ impl Unpaid {
             }
             _ => None,
         }
-    }
-
-    fn wished(&self) -> MutexGuard<'_, Option<(Wish, Instant)>> {
-        self.lab.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -53,7 +53,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.say("The same crowd under each of the five.").await;
     let specs = CROWD.under(stage, &strategies);
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     ensure!(outcome.arms.len() == strategies.len(), "an arm is missing");
     let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
     let prices: Vec<String> = outcome

@@ -86,7 +86,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
     let crashed = crash(&client).await?;
     let audit = stage.audit(&client.sku).await?;
-    let asked = stage.outcome().lanes.len();
+    let asked = stage.outcome.lock().lanes.len();
     stage.fact("requests sent", asked);
     stage.fact("units sold", audit.sold);
     Ok(Shown::that(

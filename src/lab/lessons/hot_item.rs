@@ -43,7 +43,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.say("The same orders for one item, under five strategies in turn.").await;
     let specs = CROWD.under(stage, &strategies);
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     let rate = |name: &str| {
         let arm = outcome.arms.iter().find(|arm| arm.strategy == name);
         arm.map(|arm| arm.orders_per_s).with_context(|| format!("{name} is missing"))

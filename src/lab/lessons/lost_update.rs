@@ -50,7 +50,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     );
     stage.say(words).await;
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     let crowd = &outcome.arms[0];
     let pair = both && audit.stock == 9 && audit.sold == 2;
     let (sold, opening, forks) = (crowd.sold, crowd.stock_opening, crowd.forks);

@@ -59,7 +59,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let mut specs = CROWD.under(stage, &["local", "local"]);
     specs[0].replicas = 1;
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     ensure!(outcome.arms.len() == 2, "an arm is missing");
     let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;

@@ -68,7 +68,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let mut specs = CROWD.under(stage, &["queue", "queue"]);
     specs[0].replicas = 1;
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     ensure!(outcome.arms.len() == 2, "an arm is missing");
     let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
     let crowds = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;

@@ -45,7 +45,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     }
     stage.say("The same orders: first with a try, then with retries, then in line.").await;
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     ensure!(outcome.arms.len() == 3, "an arm is missing");
     let (tried, again, line) = (&outcome.arms[0], &outcome.arms[1], &outcome.arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);

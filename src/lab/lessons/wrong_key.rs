@@ -63,7 +63,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         spec.journey = Journey::Pay;
     }
     runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome();
+    let outcome = stage.outcome.lock();
     ensure!(outcome.arms.len() == 2, "an arm is missing");
     let (wrong, right) = (&outcome.arms[0], &outcome.arms[1]);
     Ok(Shown::by_a_crowd(

@@ -7,9 +7,10 @@
 //!
 //! Does not guarantee anything about turns: there is to be one consumer, who calls them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -55,10 +56,6 @@ impl Line {
         }
     }
 
-    fn inside(&self) -> MutexGuard<'_, PriorityQueue<Waiter>> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whose turn it is, as soon as somebody is there.
     ///
     /// # Cancel safety
@@ -66,7 +63,7 @@ impl Line {
     /// arrival that it did not wait for is remembered.
     pub(super) async fn next(&self) -> Ticket {
         loop {
-            let next = self.inside().pop();
+            let next = self.inside.lock().pop();
             match next {
                 Some(waiter) => return waiter.ticket,
                 None => self.arrivals.notified().await,
@@ -76,7 +73,7 @@ impl Line {
 
     /// How many wait for their turn.
     pub(super) fn waiting(&self) -> usize {
-        self.inside().len()
+        self.inside.lock().len()
     }
 
     /// How many wait for a place.
@@ -119,7 +116,7 @@ impl Line {
         ticket: Ticket,
         place: OwnedSemaphorePermit,
     ) -> InLine {
-        let number = self.inside().join(priority, Waiter { ticket, _place: place });
+        let number = self.inside.lock().join(priority, Waiter { ticket, _place: place });
         self.arrivals.notify_one();
         InLine { line: self.clone(), number }
     }
@@ -151,7 +148,7 @@ pub(super) struct InLine {
 
 impl Drop for InLine {
     fn drop(&mut self) {
-        let left = self.line.inside().leave(self.number);
+        let left = self.line.inside.lock().leave(self.number);
         // Not under the lock: the place wakes whoever waits for it.
         drop(left);
     }

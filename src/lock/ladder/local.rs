@@ -12,8 +12,9 @@
 //! later scaled to two.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as Fifo, OwnedMutexGuard};
 use tokio::time::{Instant, timeout_at};
 
@@ -42,7 +43,7 @@ impl LocalLocks {
     }
 
     fn mutex(&self, key: &LockKey) -> Arc<Fifo<()>> {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.0.lock();
         if let Some(mutex) = map.get(key).and_then(Weak::upgrade) {
             return mutex;
         }
@@ -70,7 +71,7 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.lock();
         drop(self.mutex.take());
         if map.get(&self.key).is_some_and(|mutex| mutex.strong_count() == 0) {
             map.remove(&self.key);
@@ -94,9 +95,9 @@ mod tests {
         let key = LockKey::new("{sku:tea}").unwrap();
         let held = locks.acquire(key.clone(), Wait::Notify, soon()).await.unwrap();
         assert!(locks.acquire(key.clone(), Wait::Try, soon()).await.is_none());
-        assert_eq!(locks.0.lock().unwrap().len(), 1);
+        assert_eq!(locks.0.lock().len(), 1);
         drop(held);
-        assert_eq!(locks.0.lock().unwrap().len(), 0);
+        assert_eq!(locks.0.lock().len(), 0);
     }
 
     #[tokio::test]

@@ -15,9 +15,10 @@
 //! keeps the old one alive for a moment during a roll-out.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -201,7 +202,7 @@ impl Queues {
     /// Since when somebody has their turn with a key, in milliseconds of Unix time.
     #[must_use]
     pub fn served_since_ms(&self, key: &LockKey) -> Option<i64> {
-        let map = self.map();
+        let map = self.map.lock();
         *map.get(key)?.upgrade()?.line.serving.borrow()
     }
 
@@ -218,7 +219,7 @@ impl Queues {
             })
         };
         // Under the map's lock, so that nobody finds their house in our hands when they go.
-        let mut looks: Vec<Look> = self.map().iter().filter_map(look).collect();
+        let mut looks: Vec<Look> = self.map.lock().iter().filter_map(look).collect();
         looks.sort_by(|one, other| one.key.cmp(&other.key));
         looks
     }
@@ -227,12 +228,12 @@ impl Queues {
     #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.map().is_empty()
+        self.map.lock().is_empty()
     }
 
     /// The key's house, built if there is none, with a consumer in it.
     fn guest(&self, key: &LockKey, places: usize) -> Guest {
-        let mut map = self.map();
+        let mut map = self.map.lock();
         let house = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let (door, at_door) = flume::bounded(0);
             let house = Arc::new(House { line: Arc::new(Line::new(places)), door });
@@ -241,10 +242,6 @@ impl Queues {
             house
         });
         Guest { map: self.map.clone(), key: key.clone(), house: Some(house) }
-    }
-
-    fn map(&self) -> MutexGuard<'_, HashMap<LockKey, Weak<House>>> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -266,7 +263,7 @@ struct Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.map.lock();
         drop(self.house.take());
         if map.get(&self.key).is_some_and(|house| house.strong_count() == 0) {
             map.remove(&self.key);

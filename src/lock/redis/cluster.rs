@@ -10,12 +10,13 @@
 //! there (`TRYAGAIN`): its locks are unavailable until it has arrived.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use redis::aio::ConnectionManager;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
@@ -126,7 +127,7 @@ impl Cluster {
     }
 
     fn node(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.lock();
         if let Some(connection) = nodes.get(node) {
             return Ok(connection.clone());
         }
@@ -136,7 +137,7 @@ impl Cluster {
     }
 
     fn map(&self) -> Arc<Map> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.map.lock().clone()
     }
 
     async fn owner(&self, slot: u16) -> Result<Node, RedisError> {
@@ -198,8 +199,8 @@ impl Cluster {
                 Ok(map) => {
                     let primaries = map.primaries();
                     let map = Arc::new(map);
-                    *self.map.lock().unwrap_or_else(PoisonError::into_inner) = map.clone();
-                    let mut known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+                    *self.map.lock() = map.clone();
+                    let mut known = self.nodes.lock();
                     known.retain(|node, _| primaries.contains(node) || nodes.contains(node));
                     return Ok(map);
                 }

@@ -8,11 +8,12 @@
 //! and a primary that is cut off from its sentinels goes on answering for a while. Either way a
 //! lock may be held twice, and the stale fence is refused where the work is written down.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use redis::{ServerErrorKind, Value};
@@ -90,12 +91,12 @@ impl Sentinel {
     }
 
     fn current(&self) -> Option<Arc<Primary>> {
-        self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.primary.lock().clone()
     }
 
     /// Nobody else shall use a connection that is broken.
     fn forget(&self, broken: &Arc<Primary>) {
-        let mut primary = self.primary.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut primary = self.primary.lock();
         if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
             *primary = None;
         }
@@ -122,8 +123,7 @@ impl Sentinel {
             Ok(primary) => {
                 *failed = None;
                 let primary = Arc::new(primary);
-                *self.primary.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(primary.clone());
+                *self.primary.lock() = Some(primary.clone());
                 let place = Some(primary.place.addr().clone());
                 self.place.send_if_modified(|known| {
                     let moved = *known != place;
