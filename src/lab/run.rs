@@ -94,35 +94,20 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 6] = [
-        Self::PauseReplica,
-        Self::KillReplica,
-        Self::PauseRedis,
-        Self::RestartRedis,
-        Self::FlushRedis,
-        Self::PauseNode,
+    /// All of them, each with its name, as in the API, and with what it is, for people.
+    pub const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::PauseReplica, "pause-replica", "a replica is stopped and goes on later"),
+        (Self::KillReplica, "kill-replica", "a replica is killed and started again"),
+        (Self::PauseRedis, "pause-redis", "Redis is stopped and goes on later"),
+        (Self::RestartRedis, "restart-redis", "Redis is killed and started again"),
+        (Self::FlushRedis, "flush-redis", "Redis forgets everything"),
+        (Self::PauseNode, "pause-node", "a node of the quorum is stopped and goes on later"),
     ];
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PauseReplica => "pause-replica",
-            Self::KillReplica => "kill-replica",
-            Self::PauseRedis => "pause-redis",
-            Self::RestartRedis => "restart-redis",
-            Self::FlushRedis => "flush-redis",
-            Self::PauseNode => "pause-node",
-        }
-    }
-
+    /// What it is, for people.
+    #[must_use]
     pub fn about(self) -> &'static str {
-        match self {
-            Self::PauseReplica => "a replica is stopped and goes on later",
-            Self::KillReplica => "a replica is killed and started again",
-            Self::PauseRedis => "Redis is stopped and goes on later",
-            Self::RestartRedis => "Redis is killed and started again",
-            Self::FlushRedis => "Redis forgets everything",
-            Self::PauseNode => "a node of the quorum is stopped and goes on later",
-        }
+        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, about)| about)
     }
 }
 

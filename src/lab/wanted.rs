@@ -8,7 +8,7 @@ use crate::lock::Wait;
 use crate::shop::Strategy;
 
 /// Buyers at once, at most.
-pub const MOST_BUYERS: usize = 64;
+pub const MOST_BUYERS: u32 = 64;
 const MOST_ARMS: usize = 6;
 const MOST_STOCK: i64 = 10_000;
 const MOST_ORDERS: u32 = 5_000;
@@ -37,23 +37,16 @@ impl Wanted {
         if let Some(unknown) = self.strategies.iter().find(|name| Strategy::named(name).is_none()) {
             return Some(("strategies", format!("{unknown} is not one of {}", Strategy::names())));
         }
-        if self.stock.is_some_and(|stock| !(0..=MOST_STOCK).contains(&stock)) {
-            return out("stock", "0 to 10,000");
-        }
-        if self.buyers.is_some_and(|buyers| !(1..=MOST_BUYERS).contains(&(buyers as usize))) {
-            return out("buyers", "1 to 64");
-        }
-        if self.orders.is_some_and(|orders| !(1..=MOST_ORDERS).contains(&orders)) {
-            return out("orders", "1 to 5,000");
-        }
-        if self.work_ms.is_some_and(|work| work > MOST_WORK_MS) {
-            return out("work_ms", "0 to 1,000 ms");
-        }
-        if self.ttl_ms.is_some_and(|ttl| !TTL_RANGE_MS.contains(&ttl)) {
-            return out("ttl_ms", "10 to 60,000 ms");
-        }
-        if self.replicas.is_some_and(|replicas| !(1..=MOST_REPLICAS).contains(&replicas)) {
-            return out("replicas", "1 to 16");
+        let ranges = [
+            ("stock", "0 to 10,000", self.stock.is_none_or(|n| (0..=MOST_STOCK).contains(&n))),
+            ("buyers", "1 to 64", self.buyers.is_none_or(|n| (1..=MOST_BUYERS).contains(&n))),
+            ("orders", "1 to 5,000", self.orders.is_none_or(|n| (1..=MOST_ORDERS).contains(&n))),
+            ("work_ms", "0 to 1,000 ms", self.work_ms.is_none_or(|n| n <= MOST_WORK_MS)),
+            ("ttl_ms", "10 to 60,000 ms", self.ttl_ms.is_none_or(|n| TTL_RANGE_MS.contains(&n))),
+            ("replicas", "1 to 16", self.replicas.is_none_or(|n| (1..=MOST_REPLICAS).contains(&n))),
+        ];
+        if let Some((field, range, _)) = ranges.into_iter().find(|(.., holds)| !holds) {
+            return out(field, range);
         }
         self.wrong_wait().or_else(|| self.wrong_fault())
     }

@@ -55,7 +55,7 @@ impl Form {
             strategies: strategies.collect(),
             load,
             fault,
-            faults: FaultKind::ALL.iter().map(|kind| (kind.name(), kind.about())).collect(),
+            faults: FaultKind::ALL.iter().map(|(_, name, about)| (*name, *about)).collect(),
             sent,
             wrong,
         }

@@ -129,8 +129,8 @@ pub fn load(sent: &Sent) -> (Wanted, Vec<Wrong>) {
     wanted.replicas = number(sent, "replicas", &mut wrong);
     wanted.seed = number(sent, "seed", &mut wrong);
     let kind = first(sent, "fault");
-    match FaultKind::ALL.into_iter().find(|known| known.name() == kind) {
-        Some(kind) => {
+    match FaultKind::ALL.into_iter().find(|(_, name, _)| *name == kind) {
+        Some((kind, ..)) => {
             wanted.fault = Some(Fault {
                 kind,
                 at_ms: number(sent, "fault_at_ms", &mut wrong).unwrap_or(0),
