@@ -5,19 +5,17 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
+use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{full_sentence, moment, rfc3339, short, signed_money, typed_cents};
+use super::words::{full_sentence, typed_cents};
 use super::{copies, door, html, see_other};
-use crate::shop::model::Entry;
 use crate::shop::query::ledger;
-use crate::shop::{Cents, Failure, IdempotencyKey, OrderId, Rejection, UserId, engine};
+use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
 use crate::web::Site;
 use crate::web::auth::site;
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
-
-const ON_ONE_PAGE: usize = 50;
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
@@ -32,21 +30,7 @@ struct AccountPage {
     wrong: Option<String>,
 }
 
-#[derive(Debug)]
-struct Row {
-    seq: i64,
-    before: Cents,
-    delta: String,
-    after: Cents,
-    reason: String,
-    order: Option<(OrderId, String)>,
-    version: i64,
-    at: String,
-    at_rfc3339: String,
-    /// What `before` should have been, where the chain is broken.
-    broken: Option<Cents>,
-}
-
+/// Which entries.
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     before: Option<i64>,
@@ -131,34 +115,12 @@ async fn page(
     let page = AccountPage {
         notice: trouble.problem.as_ref().map(Notice::from),
         balance: Cents(balance),
-        older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
-        entries: rows(&entries),
+        older: entries::older(&entries),
+        entries: entries::rows(&entries, Ledger::Money).collect(),
         key: IdempotencyKey::mint(),
         amount: trouble.amount,
         wrong: trouble.wrong,
         frame: Frame::of(request).await?,
     };
     html(status, &page)
-}
-
-/// Newest first; the entry behind the page's last is there only to be held against it.
-fn rows(entries: &[Entry]) -> Vec<Row> {
-    let shown = entries.iter().take(ON_ONE_PAGE).enumerate();
-    shown
-        .map(|(place, entry)| {
-            let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
-            Row {
-                seq: entry.seq,
-                before: Cents(entry.before),
-                delta: signed_money(entry.delta),
-                after: Cents(entry.after),
-                reason: entry.reason.clone(),
-                order: entry.order_id.map(|order| (order, short(&order))),
-                version: entry.version,
-                at: moment(entry.at),
-                at_rfc3339: rfc3339(entry.at),
-                broken: (entry.before != previous).then_some(Cents(previous)),
-            }
-        })
-        .collect()
 }

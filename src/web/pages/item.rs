@@ -9,9 +9,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
+use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{full_sentence, moment, rfc3339, short, signed};
+use super::words::{full_sentence, short};
 use super::{copies, door, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::Restocking;
@@ -25,7 +26,7 @@ use crate::web::body;
 use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
 
-const ON_ONE_PAGE: usize = 50;
+/// The field of the limit per customer.
 const LIMIT: &str = "limit_per_user";
 
 #[derive(Debug, Template)]
@@ -37,7 +38,8 @@ struct ItemPage {
     price: Cents,
     limit_typed: String,
     audit: ItemAudit,
-    entries: Vec<Row>,
+    entries: Vec<(Row, Details)>,
+    /// Whether an entry was written under a fence.
     is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
@@ -46,23 +48,13 @@ struct ItemPage {
     form: Typed,
 }
 
+/// What is known of an entry beside its row.
 #[derive(Debug)]
-struct Row {
-    seq: i64,
-    before: i64,
-    delta: String,
-    after: i64,
-    reason: String,
-    order: Option<(OrderId, String)>,
+struct Details {
     /// Whether the order is the looker's own.
     own: bool,
     fence: Option<i64>,
-    version: i64,
     request: String,
-    at: String,
-    at_rfc3339: String,
-    /// What `before` should have been, where the chain is broken.
-    broken: Option<i64>,
     /// The other entries that read the same version, and where each is.
     fork: Vec<(i64, String)>,
 }
@@ -227,9 +219,11 @@ async fn page(
     let page = ItemPage {
         notice: refused.as_ref().map(Notice::from),
         price: Cents(item.price_cents),
-        older: entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq),
+        older: entries::older(&entries),
         is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
-        entries: rows(sku, &entries, &audit, &own),
+        entries: entries::rows(&entries, Ledger::Stock)
+            .zip(details(sku, &entries, &audit, &own))
+            .collect(),
         is_newest: before.is_none(),
         key: IdempotencyKey::mint(),
         limit_typed: form.limit.clone().unwrap_or_else(|| {
@@ -257,41 +251,28 @@ async fn own_orders(
     }
 }
 
-/// Newest first; the entry behind the page's last is there only to be held against it.
-fn rows(sku: &Sku, entries: &[Entry], audit: &ItemAudit, own: &BTreeSet<OrderId>) -> Vec<Row> {
+/// What is known of the entries that are shown.
+fn details<'e>(
+    sku: &'e Sku,
+    entries: &'e [Entry],
+    audit: &'e ItemAudit,
+    own: &'e BTreeSet<OrderId>,
+) -> impl Iterator<Item = Details> + 'e {
     let shown = &entries[..entries.len().min(ON_ONE_PAGE)];
     // An entry of another page heads the page that it is linked on.
-    let link = |seq: i64| match shown.iter().any(|entry| entry.seq == seq) {
+    let link = move |seq: i64| match shown.iter().any(|entry| entry.seq == seq) {
         true => format!("#entry-{seq}"),
         false => format!("/items/{sku}?before={}#entry-{seq}", seq.saturating_add(1)),
     };
-    shown
-        .iter()
-        .enumerate()
-        .map(|(place, entry)| {
-            let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
-            let fork = audit.forks.iter().find(|fork| fork.entries.contains(&entry.seq));
-            let others = fork.map(|fork| fork.entries.as_slice()).unwrap_or_default();
-            Row {
-                seq: entry.seq,
-                before: entry.before,
-                delta: signed(entry.delta),
-                after: entry.after,
-                reason: entry.reason.clone(),
-                order: entry.order_id.map(|order| (order, short(&order))),
-                own: entry.order_id.is_some_and(|order| own.contains(&order)),
-                fence: entry.fence,
-                version: entry.version,
-                request: short(&entry.request_id),
-                at: moment(entry.at),
-                at_rfc3339: rfc3339(entry.at),
-                broken: (entry.before != previous).then_some(previous),
-                fork: others
-                    .iter()
-                    .filter(|seq| **seq != entry.seq)
-                    .map(|seq| (*seq, link(*seq)))
-                    .collect(),
-            }
-        })
-        .collect()
+    shown.iter().map(move |entry| {
+        let fork = audit.forks.iter().find(|fork| fork.entries.contains(&entry.seq));
+        let others = fork.map(|fork| fork.entries.as_slice()).unwrap_or_default();
+        let others = others.iter().filter(|seq| **seq != entry.seq);
+        Details {
+            own: entry.order_id.is_some_and(|order| own.contains(&order)),
+            fence: entry.fence,
+            request: short(&entry.request_id),
+            fork: others.map(|seq| (*seq, link(*seq))).collect(),
+        }
+    })
 }

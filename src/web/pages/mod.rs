@@ -12,6 +12,7 @@ pub mod basket_cookie;
 mod copies;
 pub mod door;
 pub mod dress;
+mod entries;
 pub mod frame;
 pub mod item;
 pub mod jobs;

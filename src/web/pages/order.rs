@@ -7,14 +7,16 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
+use super::entries::{Ledger, Row, row};
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{moment, rfc3339, short, signed, signed_money, time_left};
+use super::words::{moment, rfc3339, short, time_left};
 use super::{copies, door, html, see_other};
-use crate::shop::model::{Entry, Line, Order};
+use crate::shop::model::{Line, Order};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
-    Cents, Executed, Failure, IdempotencyKey, OrderId, Rejection, Shop, Sku, UserId, engine,
+    Cents, Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
+    UserId, engine,
 };
 use crate::web::Site;
 use crate::web::body;
@@ -37,8 +39,8 @@ struct OrderPage {
     /// Until when it could be paid, where somebody has just tried to, too late.
     late: Option<String>,
     lines: Vec<LineRow>,
-    stock: Vec<Moved>,
-    money: Vec<Moved>,
+    stock: Vec<(Sku, Row)>,
+    money: Vec<Row>,
     balance: Cents,
     after_paying: Cents,
     /// The key of the form: pay, cancel or refund.
@@ -70,17 +72,7 @@ struct LineRow {
     sum: Cents,
 }
 
-#[derive(Debug)]
-struct Moved {
-    what: String,
-    reason: String,
-    before: String,
-    delta: String,
-    after: String,
-    at: String,
-    at_rfc3339: String,
-}
-
+/// The form of the buttons *Pay*, *Cancel* and *Refund*.
 #[derive(Debug, Deserialize)]
 pub struct OrderForm {
     #[serde(default)]
@@ -99,71 +91,63 @@ pub async fn show(request: HttpRequest, id: web::Path<String>) -> Result<HttpRes
     page(&request, user, body::order_id(&id)?, None).await
 }
 
+/// What a form of this page sends.
+type Sent = (web::Data<Site>, HttpRequest, Usual, web::Path<String>, web::Form<OrderForm>);
+
 /// Pays it, once per form.
-pub async fn pay(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    Usual(conditions): Usual,
-    id: web::Path<String>,
-    form: web::Form<OrderForm>,
+///
+/// # Errors
+/// A form from elsewhere, somebody else's order; what is broken.
+pub async fn pay(sent: Sent) -> Result<HttpResponse, Problem> {
+    change(sent, "paid", engine::pay_order).await
+}
+
+/// Cancels it, once per form: its units return to stock.
+///
+/// # Errors
+/// A form from elsewhere, somebody else's order; what is broken.
+pub async fn cancel(sent: Sent) -> Result<HttpResponse, Problem> {
+    let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
+        engine::cancel_order(shop, options, user, id, Some(key)).await
+    };
+    change(sent, "cancelled", cancel).await
+}
+
+/// Refunds it, once per form: the money returns to the account, and the units to stock.
+///
+/// # Errors
+/// A form from elsewhere, somebody else's order; what is broken.
+pub async fn refund(sent: Sent) -> Result<HttpResponse, Problem> {
+    let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
+        engine::refund_order(shop, options, user, id, Some(key)).await
+    };
+    change(sent, "refunded", refund).await
+}
+
+/// Leads to the order when it is as it should be (a second click finds it so), and else says why
+/// not, above it.
+async fn change(
+    (site, request, Usual(conditions), id, form): Sent,
+    wanted: &str,
+    command: impl AsyncFn(
+        &Shop,
+        &RequestOptions,
+        UserId,
+        OrderId,
+        IdempotencyKey,
+    ) -> Result<Executed, Failure>,
 ) -> Result<HttpResponse, Problem> {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let id = body::order_id(&id)?;
     let key = form.into_inner().key()?;
-    let pay = async || engine::pay_order(&site.shop, &conditions, user, id, key.clone()).await;
-    let paid = copies::settled(pay).await;
-    told(&request, user, id, paid, "paid").await
-}
-
-/// Cancels it, once per form: its units return to stock.
-pub async fn cancel(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    Usual(conditions): Usual,
-    id: web::Path<String>,
-    form: web::Form<OrderForm>,
-) -> Result<HttpResponse, Problem> {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
-    let id = body::order_id(&id)?;
-    let key = Some(form.into_inner().key()?);
-    let cancel =
-        async || engine::cancel_order(&site.shop, &conditions, user, id, key.clone()).await;
-    let cancelled = copies::settled(cancel).await;
-    told(&request, user, id, cancelled, "cancelled").await
-}
-
-/// Refunds it, once per form: the money returns to the account, and the units to stock.
-pub async fn refund(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    Usual(conditions): Usual,
-    id: web::Path<String>,
-    form: web::Form<OrderForm>,
-) -> Result<HttpResponse, Problem> {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
-    let id = body::order_id(&id)?;
-    let key = Some(form.into_inner().key()?);
-    let refund =
-        async || engine::refund_order(&site.shop, &conditions, user, id, key.clone()).await;
-    let refunded = copies::settled(refund).await;
-    told(&request, user, id, refunded, "refunded").await
-}
-
-/// Leads to the order if the action (or a copy) succeeded, else says why not above it.
-async fn told(
-    request: &HttpRequest,
-    user: UserId,
-    id: OrderId,
-    result: Result<Executed, Failure>,
-    wanted: &str,
-) -> Result<HttpResponse, Problem> {
-    match result {
+    let change = async || command(&site.shop, &conditions, user, id, key.clone()).await;
+    match copies::settled(change).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == wanted => {}
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
             return Err(Problem::new(Kind::NotFound, what));
         }
         Err(Failure::Rejected(rejection)) => {
-            return page(request, user, id, Some(rejection)).await;
+            return page(&request, user, id, Some(rejection)).await;
         }
         Err(Failure::Error(error)) => return Err(error.into()),
         Ok(_) => {}
@@ -199,8 +183,8 @@ async fn page(
         placed_rfc3339: rfc3339(order.created_at),
         expires_rfc3339: rfc3339(order.expires_at),
         lines: line_rows(shop, &order).await?,
-        stock: stock.into_iter().map(|(sku, entry)| units_moved(&sku, entry)).collect(),
-        money: money.into_iter().map(money_moved).collect(),
+        stock: stock.into_iter().map(|(sku, entry)| (sku, row(&entry, Ledger::Stock))).collect(),
+        money: money.iter().map(|entry| row(entry, Ledger::Money)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::mint(),
@@ -237,28 +221,4 @@ async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> 
         sum: Cents(line.unit_price_cents * line.quantity),
     };
     Ok(order.lines.iter().map(row).collect())
-}
-
-fn units_moved(sku: &Sku, entry: Entry) -> Moved {
-    Moved {
-        what: sku.to_string(),
-        before: entry.before.to_string(),
-        delta: signed(entry.delta),
-        after: entry.after.to_string(),
-        at: moment(entry.at),
-        at_rfc3339: rfc3339(entry.at),
-        reason: entry.reason,
-    }
-}
-
-fn money_moved(entry: Entry) -> Moved {
-    Moved {
-        what: "account".to_owned(),
-        before: Cents(entry.before).to_string(),
-        delta: signed_money(entry.delta),
-        after: Cents(entry.after).to_string(),
-        at: moment(entry.at),
-        at_rfc3339: rfc3339(entry.at),
-        reason: entry.reason,
-    }
 }

@@ -1,0 +1,75 @@
+//! Entries of a ledger, as pages show them.
+
+use super::words::{moment, rfc3339, short, signed, signed_money};
+use crate::shop::model::Entry;
+use crate::shop::{Cents, OrderId};
+
+/// How many entries one page of a ledger shows.
+pub(super) const ON_ONE_PAGE: usize = 50;
+
+/// What the values of a ledger are.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ledger {
+    /// Units of an item.
+    Stock,
+    /// Money of an account.
+    Money,
+}
+
+impl Ledger {
+    /// A value, and a change of one, for people.
+    fn shows(self) -> (fn(i64) -> String, fn(i64) -> String) {
+        match self {
+            Ledger::Stock => (|units| units.to_string(), signed),
+            Ledger::Money => (|cents| Cents(cents).to_string(), signed_money),
+        }
+    }
+}
+
+/// One entry.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub seq: i64,
+    pub before: String,
+    pub delta: String,
+    pub after: String,
+    pub reason: String,
+    pub order: Option<(OrderId, String)>,
+    pub version: i64,
+    pub at: String,
+    pub at_rfc3339: String,
+    /// What `before` should have been, where the chain is broken.
+    pub broken: Option<String>,
+}
+
+/// An entry by itself.
+pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
+    let (value, delta) = ledger.shows();
+    Row {
+        seq: entry.seq,
+        before: value(entry.before),
+        delta: delta(entry.delta),
+        after: value(entry.after),
+        reason: entry.reason.clone(),
+        order: entry.order_id.map(|order| (order, short(&order))),
+        version: entry.version,
+        at: moment(entry.at),
+        at_rfc3339: rfc3339(entry.at),
+        broken: None,
+    }
+}
+
+/// A page of them, newest first; the entry behind the page's last is there only to be held against
+/// it.
+pub(super) fn rows(entries: &[Entry], ledger: Ledger) -> impl Iterator<Item = Row> {
+    entries.iter().take(ON_ONE_PAGE).enumerate().map(move |(place, entry)| {
+        let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
+        let broken = (entry.before != previous).then(|| ledger.shows().0(previous));
+        Row { broken, ..row(entry, ledger) }
+    })
+}
+
+/// From where the next page goes on, if there is one.
+pub(super) fn older(entries: &[Entry]) -> Option<i64> {
+    entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq)
+}
