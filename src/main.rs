@@ -9,8 +9,7 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    self, Audit, Bench, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd,
-    With,
+    self, Audit, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd, With,
 };
 use holdfast::db;
 use holdfast::embedded::{self, UpOptions};
@@ -68,7 +67,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::User(User::Add(options)) => add_user(options).await?,
         Command::Audit(options) => return audit_books(options).await,
         Command::Lesson(options) => return lesson(options).await,
-        Command::Bench(options) => price_list(options).await?,
+        Command::Bench(options) => bench::bench(&options).await?,
         Command::Keys(options) => return big_keys(options).await,
     }
     Ok(ExitCode::SUCCESS)
@@ -176,22 +175,6 @@ async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
         output::print(&drawn(&audit))?;
     }
     Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-async fn price_list(options: Bench) -> anyhow::Result<()> {
-    bench::bench(&bench::Options {
-        rounds: options.rounds,
-        seconds: options.seconds,
-        connections: usize::from(options.connections),
-        only: options.only,
-        pool_sizes: options.pool_sizes,
-        goals: options.goals,
-        lock_json: options.lock_json,
-        json: options.json,
-        svg: options.svg,
-        program: std::env::current_exe().context("can't find this very program")?,
-    })
-    .await
 }
 
 async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {

@@ -19,12 +19,12 @@ mod stand;
 mod table;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::config::Bench;
 use crate::embedded::{OwnShop, Plan};
 use crate::output;
 use crate::shop::Strategy;
@@ -57,35 +57,18 @@ fn in_words(seconds: f64) -> String {
     format!("{:.0} minutes", (seconds / 60.0).ceil())
 }
 
-/// What is to be measured, and where it goes to.
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub rounds: u32,
-    /// How long one run is, its warm-up not counted.
-    pub seconds: f64,
-    /// How many clients crowd on the hot item.
-    pub connections: usize,
-    /// Only those; when none is named, the usual ones.
-    pub only: Vec<String>,
-    /// Connections to Postgres per replica; each strategy is run with the one it is fastest with.
-    pub pool_sizes: Vec<u32>,
-    /// Whether the goals are told beside the figures, and what takes long is measured too.
-    pub goals: bool,
-    /// What the benchmark of the locks alone has written.
-    pub lock_json: Option<PathBuf>,
-    pub json: Option<PathBuf>,
-    pub svg: Option<PathBuf>,
-    pub program: PathBuf,
-}
-
-/// Measures, prints the table, writes the files. Stops what it has started, also after an error.
-pub async fn bench(options: &Options) -> anyhow::Result<()> {
+/// Measures, prints the table on stdout, writes the files.
+///
+/// # Errors
+/// What kept it from measuring. What it had started has been stopped by then.
+pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
     let plan = Plan { name: "bench", pool_sizes, nodes: NODES, jobs: false };
-    let mut house = OwnShop::start(&options.program, &plan)?;
+    let program = std::env::current_exe().context("can't find this very program")?;
+    let mut house = OwnShop::start(&program, &plan)?;
     // From here on there is something to stop, whatever happens.
     let measured = tokio::select! {
         measured = measure(options, &arms, &mut house) => measured,
@@ -121,11 +104,12 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 }
 
 async fn measure(
-    options: &Options,
+    options: &Bench,
     arms: &[&'static Strategy],
     house: &mut OwnShop,
 ) -> anyhow::Result<Results> {
-    let mut stand = Stand::open(house, &options.pool_sizes, options.connections).await?;
+    let connections = usize::from(options.connections);
+    let mut stand = Stand::open(house, &options.pool_sizes, connections).await?;
     let machine = machine::look(house.folder(), &mut stand).await?;
     let mut skipped = BTreeMap::new();
     let mut pools = BTreeMap::new();
@@ -143,7 +127,7 @@ async fn measure(
     // In teaching order.
     let names: Vec<&'static str> =
         arms.iter().map(|arm| arm.name).filter(|name| pools.contains_key(name)).collect();
-    let programme = runs::programme(&names, options.connections);
+    let programme = runs::programme(&names, connections);
     let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * programme.len() as u32;
@@ -166,7 +150,7 @@ async fn measure(
         rounds: options.rounds,
         seconds: options.seconds,
         warm_up_seconds: stand::warm_up(length).as_secs_f64(),
-        connections: options.connections,
+        connections,
         replicas: stand::REPLICAS,
         pool_sizes: options.pool_sizes.clone(),
     };
@@ -175,7 +159,7 @@ async fn measure(
 
 /// With how many connections to Postgres it is fastest.
 async fn best_pool(
-    options: &Options,
+    options: &Bench,
     stand: &mut Stand,
     strategy: &'static str,
 ) -> anyhow::Result<u32> {
@@ -184,7 +168,7 @@ async fn best_pool(
         return Ok(best.1);
     }
     let length = Duration::from_secs_f64((options.seconds * CALIBRATION_PART).max(0.5));
-    let run = Run { strategy, task: Task::Hot(options.connections) };
+    let run = Run { strategy, task: Task::Hot(options.connections.into()) };
     for size in &options.pool_sizes {
         let round = stand.run(run, *size, length).await?;
         eprintln!("calibrating: {strategy} with {size} connections to Postgres: {round}");

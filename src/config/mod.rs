@@ -1,7 +1,7 @@
 //! The command line, which is also the only configuration: every flag has an environment variable.
 //!
-//! The doc comments here are what `--help` prints. Only `main` and `app` read this module; the rest
-//! of the crate takes plain arguments.
+//! The doc comments here are what `--help` prints. Only `main`, `app` and `bench` read this module;
+//! the rest of the crate takes plain arguments.
 
 mod environment;
 mod values;

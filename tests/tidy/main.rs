@@ -34,7 +34,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "config",
         ],
     ),
-    ("bench", &["clock", "output", "load", "lock", "db", "shop", "jobs", "embedded"]),
+    ("bench", &["clock", "output", "config", "load", "lock", "db", "shop", "jobs", "embedded"]),
     ("lib", &[]),
     ("main", &["output", "app", "bench", "config", "db", "embedded", "jobs", "lab", "shop"]),
 ];
