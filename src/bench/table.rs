@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::figures::{Figure, Met};
 use super::machine::Machine;
 use super::results::{Arm, Method, Results, Spread};
+use crate::shop::types::grouped;
 
 /// The price list; with `goals`, every figure beside its goals.
 pub(super) fn table(results: &Results, goals: bool) -> String {
@@ -161,16 +162,7 @@ pub(super) fn short(value: f64) -> String {
 
 /// A whole number, its thousands apart.
 pub(super) fn count(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        let left = digits.len() - at;
-        if at > 0 && left.is_multiple_of(3) && !text.ends_with('-') {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    grouped(value.round_ties_even() as u64)
 }
 
 /// A goal, without digits that say nothing.

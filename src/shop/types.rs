@@ -92,17 +92,24 @@ impl Cents {
 
 impl fmt::Display for Cents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = (self.0.unsigned_abs() / 100).to_string();
+        let cents = self.0.unsigned_abs();
         let sign = if self.0 < 0 { "−" } else { "" };
-        let mut grouped = String::new();
-        for (place, digit) in whole.chars().enumerate() {
-            if place > 0 && (whole.len() - place).is_multiple_of(3) {
-                grouped.push(',');
-            }
-            grouped.push(digit);
-        }
-        write!(f, "{sign}{grouped}.{:02}", self.0.unsigned_abs() % 100)
+        write!(f, "{sign}{}.{:02}", grouped(cents / 100), cents % 100)
     }
+}
+
+/// A number with commas between its thousands: `1,234,567`.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// An idempotency key: 16 to 255 visible ASCII characters, without quotes and backslashes.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::terminal::Deleted;
 use super::{Big, Entry, Found, Kind, Progress, With, name};
+use crate::shop::types::grouped;
 
 /// Letters of a name that are shown on the line that changes, and in a table.
 const SHORT: usize = 40;
@@ -11,11 +12,11 @@ const LONG: usize = 120;
 
 pub(super) fn far(far: &Progress) -> String {
     let Progress { seen, all, big } = *far;
-    format!("{} of {} keys looked at, {} big", count(seen), count(all), count(big))
+    format!("{} of {} keys looked at, {} big", grouped(seen), grouped(all), grouped(big))
 }
 
 pub(super) fn going(shown: &str, gone: u64, of: u64) -> String {
-    format!("{}: {} of {} removed", cut(shown, SHORT), count(gone), count(of))
+    format!("{}: {} of {} removed", cut(shown, SHORT), grouped(gone), grouped(of))
 }
 
 pub(super) fn table(found: &Found, big: Big) -> String {
@@ -38,12 +39,12 @@ pub(super) fn table(found: &Found, big: Big) -> String {
         text,
         "\n{} of {} keys looked at{servers} in {:.1} s: {} big (* a string of more than {} bytes, \
          or more than {} elements)",
-        count(found.seen),
-        count(found.all),
+        grouped(found.seen),
+        grouped(found.all),
         found.took.as_secs_f64(),
-        count(found.big),
-        count(big.string_bytes),
-        count(big.elements),
+        grouped(found.big),
+        grouped(big.string_bytes),
+        grouped(big.elements),
     );
     if !found.types.is_empty() {
         let _ = writeln!(text, "\n{:>11} {:>14}    {:<8} big", "memory", "keys", "type");
@@ -53,7 +54,7 @@ pub(super) fn table(found: &Found, big: Big) -> String {
             None => size(total.memory_bytes),
             Some(_) => "?".to_owned(),
         };
-        let (keys, big) = (count(total.keys), count(total.big));
+        let (keys, big) = (grouped(total.keys), grouped(total.big));
         let _ = writeln!(text, "{memory:>11} {keys:>14}    {:<8} {big}", cut(kind, SHORT));
     }
     text.push_str(&notes(found));
@@ -64,7 +65,7 @@ fn notes(found: &Found) -> String {
     let mut text = String::new();
     let mut note = |words: &str, many: u64| {
         if many > 0 {
-            let _ = writeln!(text, "{words}: {}", count(many));
+            let _ = writeln!(text, "{words}: {}", grouped(many));
         }
     };
     let listed = u64::try_from(found.top.iter().filter(|entry| entry.big).count()).unwrap_or(0);
@@ -85,11 +86,11 @@ pub(super) fn deleted(deleted: &[Deleted]) -> String {
             Some(removal) => {
                 let how = match removal.with {
                     With::Unlink => "UNLINK".to_owned(),
-                    With::Batches => format!("{} commands", count(removal.commands)),
+                    With::Batches => format!("{} commands", grouped(removal.commands)),
                 };
                 let left = match removal.left {
                     0 => String::new(),
-                    left => format!(", {} left", count(left)),
+                    left => format!(", {} left", grouped(left)),
                 };
                 writeln!(
                     text,
@@ -108,21 +109,9 @@ pub(super) fn deleted(deleted: &[Deleted]) -> String {
 fn length(entry: &Entry) -> String {
     match (&entry.kind, entry.length) {
         (_, None) => "?".to_owned(),
-        (Kind::String, Some(bytes)) => format!("{} bytes", count(bytes)),
-        (_, Some(elements)) => count(elements),
+        (Kind::String, Some(bytes)) => format!("{} bytes", grouped(bytes)),
+        (_, Some(elements)) => grouped(elements),
     }
-}
-
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Bytes for people, a KB being 1,024 of them.
@@ -149,11 +138,11 @@ fn cut(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, cut, size};
+    use super::{cut, grouped, size};
 
     #[test]
     fn numbers_are_read_at_a_glance() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0, 1_023, 1_024, 10_240, 5 << 20, 3 << 30].map(size),
             ["0 B", "1023 B", "1.0 KB", "10.0 KB", "5.0 MB", "3.0 GB"]

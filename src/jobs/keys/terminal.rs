@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::{Big, Entry, Found, Removal, Search, With, drawing, find, look_at, name, remove};
 use crate::lock::Redis;
 use crate::output;
+use crate::shop::types::grouped;
 
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// What has to be typed.
@@ -215,7 +216,7 @@ fn complain(shown: &str, removal: &Removal) {
         eprintln!(
             "holdfast: {shown} still has {}: it grows while it is removed. Stop whoever writes to \
              it, or remove it at once, --with unlink",
-            drawing::count(removal.left)
+            grouped(removal.left)
         );
     }
 }
