@@ -18,7 +18,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::walk::Walk;
@@ -133,6 +132,9 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     let until = |kind: u32| began + pace.each_for * kind;
     let Purged { mut keys, mut answers, mut sessions, mut runs, mut marks, mut blocks, .. } =
         Purged::default();
+    let walk = |kind, number| Walk { kind, pool, pace, until: until(number) };
+    let records = |blocks, before| purge::purge_records(pool, blocks, before);
+    let bodies = |blocks, before| purge::purge_bodies(pool, blocks, before);
     // The small kinds first; orders, which have the most records, get the remaining time.
     let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
         ("marks", batches(&mut marks, until(1), || lab_tick::forget(pool, pace.batch)).await),
@@ -144,8 +146,8 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
             "sessions",
             batches(&mut sessions, until(3), || users::forget_sessions(pool, pace.batch)).await,
         ),
-        ("keys", purge_key_records(pool, pace, until(4), &mut keys, &mut blocks).await),
-        ("answers", purge_responses(pool, pace, until(KINDS), &mut answers, &mut blocks).await),
+        ("keys", walk("keys", 4).on(&mut keys, &mut blocks, records).await),
+        ("answers", walk("answers", KINDS).on(&mut answers, &mut blocks, bodies).await),
     ];
     let mut purged =
         Purged { keys, answers, sessions, runs, marks, blocks, all: true, failed: Vec::new() };
@@ -156,40 +158,6 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
         }
     }
     purged
-}
-
-async fn purge_key_records(
-    pool: &Pool,
-    pace: &Pace,
-    until: Instant,
-    rows: &mut u64,
-    read: &mut u64,
-) -> Result<bool, Error> {
-    let (walk, before) = walk_of("keys", pool, pace, until).await?;
-    walk.on(pool, rows, read, |blocks| purge::purge_records(pool, blocks, before)).await
-}
-
-async fn purge_responses(
-    pool: &Pool,
-    pace: &Pace,
-    until: Instant,
-    rows: &mut u64,
-    read: &mut u64,
-) -> Result<bool, Error> {
-    let (walk, before) = walk_of("answers", pool, pace, until).await?;
-    walk.on(pool, rows, read, |blocks| purge::purge_bodies(pool, blocks, before)).await
-}
-
-/// Each kind walks by itself, and stands where it stands: deleting needs no room on the disk, and
-/// must go on where emptying rows fails for want of it. The second one finds the blocks in memory.
-async fn walk_of<'a>(
-    kind: &'static str,
-    pool: &Pool,
-    pace: &'a Pace,
-    until: Instant,
-) -> Result<(Walk<'a>, OffsetDateTime), Error> {
-    let reach = purge::reach(pool).await?;
-    Ok((Walk { kind, blocks: reach.blocks, pace, until }, reach.before))
 }
 
 /// As many statements as it takes, until there is no time left; whether those were all. `rows`

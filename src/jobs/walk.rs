@@ -16,18 +16,22 @@
 
 use std::ops::Range;
 
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::purge::Pace;
 use crate::db::Pool;
 use crate::shop::Error;
+use crate::shop::store::purge::reach;
 
-/// One part of a walk.
+/// One part of a walk through the key records. Each kind walks by itself, and stands where it
+/// stands: deleting needs no room on the disk, and must go on where emptying rows fails for want of
+/// it. The second one finds the blocks in memory.
 #[derive(Debug, Clone)]
 pub(super) struct Walk<'a> {
     /// What is walked for; where it stands is remembered under that name.
     pub(super) kind: &'static str,
-    pub(super) blocks: i64,
+    pub(super) pool: &'a Pool,
     /// How large the parts are.
     pub(super) pace: &'a Pace,
     /// No stretch is begun after this, but the first one.
@@ -35,24 +39,25 @@ pub(super) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks the part whose turn it is; whether there was time for all of it. `rows` and `read`
-    /// count rows and blocks, also those before an error.
+    /// Walks the part whose turn it is, with what may be purged of rows from before a moment;
+    /// whether there was time for all of it. `rows` and `read` count rows and blocks, also those
+    /// before an error.
     pub(super) async fn on<F>(
         &self,
-        pool: &Pool,
         rows: &mut u64,
         read: &mut u64,
-        statement: impl Fn(Range<i64>) -> F,
+        statement: impl Fn(Range<i64>, OffsetDateTime) -> F,
     ) -> Result<bool, Error>
     where
         F: Future<Output = Result<u64, Error>>,
     {
-        let mut part = part(next(pool, self.kind).await?, self.blocks, self.pace);
+        let (blocks, before) = reach(self.pool).await?;
+        let mut part = part(next(self.pool, self.kind).await?, blocks, self.pace);
         while !part.is_empty() {
             let end = part.end.min(part.start + self.pace.stretch);
-            *rows += statement(part.start..end).await?;
+            *rows += statement(part.start..end, before).await?;
             *read += (end - part.start).unsigned_abs();
-            came_to(pool, self.kind, end).await?;
+            came_to(self.pool, self.kind, end).await?;
             part.start = end;
             if Instant::now() >= self.until {
                 break;

@@ -14,28 +14,20 @@ use crate::db::Pool;
 use crate::shop::failure::Error;
 use crate::shop::idempotency::{KEPT_HOURS, ORDERS_PATH};
 
-/// What can be purged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
-    /// The blocks of the table.
-    pub blocks: i64,
-    /// Responses from before this moment may be purged.
-    pub before: OffsetDateTime,
-}
-
-/// Returns what can be purged now.
+/// Returns the number of the table's blocks, and the moment before which responses may be purged.
 ///
 /// # Errors
 /// Postgres's.
-pub async fn reach(pool: &Pool) -> Result<Reach, Error> {
-    let reach = sqlx::query_as!(
-        Reach,
+pub async fn reach(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
+    let reach = sqlx::query!(
         r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
                       as "blocks!",
                   clock_timestamp() - make_interval(hours => $1) as "before!""#,
         i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
-    );
-    Ok(reach.fetch_one(&mut *pool.acquire().await?).await?)
+    )
+    .fetch_one(&mut *pool.acquire().await?)
+    .await?;
+    Ok((reach.blocks, reach.before))
 }
 
 /// Returns the `ctid` before the first row of a block.
