@@ -182,13 +182,7 @@ async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
         output::print(&lab::terminal::list())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let asked = lab::terminal::Asked {
-        lesson: name,
-        json: options.json,
-        data: options.data,
-        program: std::env::current_exe().context("can't find this very program")?,
-    };
-    let shown = lab::terminal::play(&asked).await?;
+    let shown = lab::terminal::play(&name, &options.data, options.json).await?;
     Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

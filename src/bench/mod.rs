@@ -67,8 +67,7 @@ pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
     let plan = Plan { name: "bench", pool_sizes, nodes: NODES, jobs: false };
-    let program = std::env::current_exe().context("can't find this very program")?;
-    let mut house = OwnShop::start(&program, &plan)?;
+    let mut house = OwnShop::start(&plan)?;
     // From here on there is something to stop, whatever happens.
     let measured = tokio::select! {
         measured = measure(options, &arms, &mut house) => measured,

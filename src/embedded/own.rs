@@ -50,15 +50,20 @@ pub struct OwnShop {
 }
 
 impl OwnShop {
-    /// Starts `program up` on free ports of 127.0.0.1; it ends with the calling (main) thread.
-    pub fn start(program: &Path, plan: &Plan<'_>) -> anyhow::Result<Self> {
+    /// Begins to start it: `program up`, on free ports of 127.0.0.1. To be called from the main
+    /// thread, whose end ends it.
+    ///
+    /// # Errors
+    /// When there is no such program, or no free port.
+    pub fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
         let folder = below.join(format!("holdfast-{}-{}", plan.name, std::process::id()));
         let sizes: Vec<String> = plan.pool_sizes.iter().map(u32::to_string).collect();
         let replicas = u16::try_from(sizes.len())?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
-        let mut command = tied(program);
+        let program = std::env::current_exe().context("can't find this very program")?;
+        let mut command = tied(&program);
         // Settings of the user's own shop are not what is measured here.
         for (name, _) in std::env::vars_os() {
             let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");

@@ -1,7 +1,7 @@
 //! A lesson in a terminal: the run of the browser, with its figures and its swimlanes as text.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,15 +24,8 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 /// Connections of each replica of a shop of one's own.
 const POOL_SIZE: u32 = 16;
 
-#[derive(Debug, Clone)]
-pub struct Asked {
-    pub lesson: String,
-    pub json: bool,
-    /// Where a `holdfast up` may be running.
-    pub data: PathBuf,
-    pub program: PathBuf,
-}
-
+/// The lessons there are.
+#[must_use]
 pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -43,25 +36,29 @@ pub fn list() -> String {
     text + "\nholdfast lesson NAME shows one.\n"
 }
 
-/// Plays a lesson and draws what came of it; whether its claim was shown.
-pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
-    let Some(lesson) = lessons::named(&asked.lesson) else {
-        bail!("there is no lesson “{}”; there are {}", asked.lesson, lessons::names());
+/// Plays a lesson at the `holdfast up` of that folder, if one runs there, and draws what came of it,
+/// or prints it as JSON and nothing else; whether its claim was shown.
+///
+/// # Errors
+/// What kept it from being played.
+pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
+    let Some(lesson) = lessons::named(name) else {
+        bail!("there is no lesson “{name}”; there are {}", lessons::names());
     };
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut own = None;
     // Where the run is to be seen, when it goes on in a shop that goes on.
     let page = OnceLock::new();
     let playing = async {
-        let running = match read_env(&asked.data) {
+        let running = match read_env(data) {
             Some(running) if running.lab => running,
             theirs => {
                 if theirs.is_some() {
-                    eprintln!("the lab of the shop on {} is off", asked.data.display());
+                    eprintln!("the lab of the shop on {} is off", data.display());
                 }
                 let pool_sizes = vec![POOL_SIZE; 2];
                 let plan = Plan { name: "lesson", pool_sizes, nodes: 0, jobs: true };
-                own.insert(OwnShop::start(&asked.program, &plan)?).ready().await?
+                own.insert(OwnShop::start(&plan)?).ready().await?
             }
         };
         let pool = db::pool(&running.database_url, 2)?;
@@ -70,8 +67,8 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
             let _ = page.set(address_of(replica, id));
         }
-        let run = shown(&pool, id, lesson, asked.json).await?;
-        if let (false, Some(page)) = (asked.json, page.get()) {
+        let run = shown(&pool, id, lesson, json).await?;
+        if let (false, Some(page)) = (json, page.get()) {
             output::print(&format!("\nThe whole run: {page}\n"))?;
         }
         ensure!(run.state == State::Done, "{}", run.outcome.verdict);
@@ -88,7 +85,7 @@ pub async fn play(asked: &Asked) -> anyhow::Result<bool> {
             played
         }
         // Its Postgres has gone, and that is not what is the matter.
-        None if played.is_err() && page.get().is_some() && read_env(&asked.data).is_none() => {
+        None if played.is_err() && page.get().is_some() && read_env(data).is_none() => {
             bail!("the shop was stopped before the run was over")
         }
         None => played,
