@@ -14,6 +14,7 @@ use tokio::time::{Instant, interval};
 use uuid::Uuid;
 
 use super::faults;
+use super::request::{Wish, post};
 use super::run::{Arm, Bucket, Fault, Journey, Lane, Sample};
 use super::stage::{Stage, order_of};
 use super::target::{Now, PRICE_CENTS, Target};
@@ -51,17 +52,8 @@ pub(super) struct Spec {
 
 impl Spec {
     fn headers(&self) -> String {
-        let mut lines = format!("Holdfast-Lock: {}\r\nHoldfast-Trace: on\r\n", self.strategy);
-        if self.work_ms > 0 {
-            lines += &format!("Holdfast-Work-Ms: {}\r\n", self.work_ms);
-        }
-        if let Some(ttl) = self.ttl_ms {
-            lines += &format!("Holdfast-Ttl-Ms: {ttl}\r\n");
-        }
-        if let Some(wait) = &self.wait {
-            lines += &format!("Holdfast-Wait: {wait}\r\n");
-        }
-        lines
+        let (wait, work_ms, ttl_ms) = (self.wait.as_deref(), self.work_ms, self.ttl_ms);
+        Wish { wait, work_ms, ttl_ms, ..Wish::under(&self.strategy) }.headers()
     }
 }
 
@@ -173,7 +165,7 @@ async fn prepare(stage: &Stage, spec: &Spec) -> anyhow::Result<(Target, Vec<Clie
 
 /// An account with money for `stock` orders, and the orders.
 async fn purse(stage: &Stage, token: &str, spec: &Spec) -> anyhow::Result<Vec<Uuid>> {
-    let wish = super::stage::Wish::under("row-lock");
+    let wish = Wish::under("row-lock");
     let money = format!("{{\"amount_cents\":{}}}", (spec.stock * PRICE_CENTS).max(1));
     let rich = stage.post_as(token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
     anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
@@ -203,14 +195,7 @@ impl Script for Buyer {
         let key = Uuid::now_v7();
         let subject = self.at;
         self.at += 1;
-        let Self { token, headers, .. } = self;
-        *request = format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: application/json\r\n{headers}X-Request-Id: {key}\r\n\
-             Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .into_bytes();
+        *request = post(&path, &self.token, &self.headers, key, key, &body);
         Some(Asked { key, subject })
     }
 

@@ -197,9 +197,14 @@ fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
 
 fn words(event: &LaneEvent) -> String {
     let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
-    // Where it matters: on getting the lock, and on what is read and written under it.
     let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
-    match event.event.as_str() {
+    words_of(&event.event, &value, &fence)
+}
+
+/// The same with a value and a fence in words: they are said where they matter, on getting the
+/// lock, and on what is read and written under it.
+pub(crate) fn words_of(event: &str, value: &str, fence: &str) -> String {
+    match event {
         "wait" => "asks for the lock".to_owned(),
         "held" => format!("has the lock{fence}"),
         "read" => format!("reads{value}{fence}"),
@@ -216,7 +221,8 @@ fn words(event: &LaneEvent) -> String {
     }
 }
 
-fn ms(us: u64) -> String {
+/// Microseconds as milliseconds.
+pub(crate) fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1_000.0)
 }
 

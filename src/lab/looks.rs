@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::stage::{Answer, Asking, Stage};
+use super::stage::{Answer, Asking, Stage, Wish};
 use crate::shop::Sku;
 
 /// Nothing that is waited for takes longer.
@@ -114,6 +114,36 @@ impl Stage {
             sleep(LOOK_EVERY).await;
         }
         self.answer(asking).await
+    }
+
+    /// Orders one unit, and waits until the request is held at its point.
+    ///
+    /// # Errors
+    /// It does not come to its point.
+    pub async fn order_held(
+        &self,
+        label: &str,
+        replica: usize,
+        sku: &Sku,
+        wish: &Wish<'_>,
+    ) -> anyhow::Result<Asking> {
+        let asking = self.order(label, replica, sku, wish);
+        self.until_held(&asking).await?;
+        Ok(asking)
+    }
+
+    /// Orders one unit, and waits for the answer.
+    ///
+    /// # Errors
+    /// It is not answered.
+    pub async fn ordered(
+        &self,
+        label: &str,
+        replica: usize,
+        sku: &Sku,
+        wish: &Wish<'_>,
+    ) -> anyhow::Result<Answer> {
+        self.answer(self.order(label, replica, sku, wish)).await
     }
 
     /// Lets a held request go on, and waits for its answer.

@@ -19,7 +19,7 @@ pub mod wishes;
 mod arm;
 mod by_hand;
 pub mod crowd;
-mod drawing;
+pub(crate) mod drawing;
 mod faults;
 mod house;
 mod looks;

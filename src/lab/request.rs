@@ -13,64 +13,74 @@ use super::run::LaneEvent;
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wish {
+pub struct Wish<'a> {
     /// The strategy.
-    pub lock: &'static str,
+    pub lock: &'a str,
     /// `try`, `retry` or `notify`.
-    pub wait: Option<&'static str>,
+    pub wait: Option<&'a str>,
     /// How it is offered to a queue: `add`, `offer`, `put` or `offer-for:250`.
-    pub offer: Option<&'static str>,
+    pub offer: Option<&'a str>,
     /// How many places the queue has.
     pub places: Option<u16>,
     /// Who goes first in it: `high` or `normal`.
-    pub priority: Option<&'static str>,
+    pub priority: Option<&'a str>,
     /// Extra work between read and write.
     pub work_ms: u64,
     /// The lease.
     pub ttl_ms: Option<u64>,
     /// Where it is held: a point's name, or `every`.
-    pub pause: Option<&'static str>,
+    pub pause: Option<&'a str>,
     /// How long the order keeps its units unpaid.
     pub hold_ms: Option<u64>,
 }
 
-impl Wish {
+impl<'a> Wish<'a> {
     /// Nothing but a strategy.
-    pub fn under(lock: &'static str) -> Self {
+    #[must_use]
+    pub fn under(lock: &'a str) -> Self {
         Self { lock, ..Self::default() }
     }
 
-    pub(super) fn headers(&self) -> Vec<String> {
-        let mut lines = vec![format!("Holdfast-Lock: {}", self.lock), "Holdfast-Trace: on".into()];
-        if let Some(wait) = self.wait {
-            lines.push(format!("Holdfast-Wait: {wait}"));
-        }
-        if let Some(offer) = self.offer {
-            lines.push(format!("Holdfast-Offer: {offer}"));
-        }
-        if let Some(places) = self.places {
-            lines.push(format!("Holdfast-Places: {places}"));
-        }
-        if let Some(priority) = self.priority {
-            lines.push(format!("Holdfast-Priority: {priority}"));
-        }
-        if self.work_ms > 0 {
-            lines.push(format!("Holdfast-Work-Ms: {}", self.work_ms));
-        }
-        if let Some(ttl) = self.ttl_ms {
-            lines.push(format!("Holdfast-Ttl-Ms: {ttl}"));
-        }
-        if let Some(pause) = self.pause {
-            lines.push(format!("Holdfast-Pause: {pause}"));
-        }
-        if let Some(hold) = self.hold_ms {
-            lines.push(format!("Holdfast-Hold-Ms: {hold}"));
-        }
-        lines
+    /// As lines of a request's head.
+    pub(super) fn headers(&self) -> String {
+        let text = |wish: Option<&str>| wish.map(str::to_owned);
+        let number = |wish: Option<u64>| wish.map(|number| number.to_string());
+        let wishes = [
+            ("Lock", text(Some(self.lock))),
+            ("Trace", text(Some("on"))),
+            ("Wait", text(self.wait)),
+            ("Offer", text(self.offer)),
+            ("Places", number(self.places.map(u64::from))),
+            ("Priority", text(self.priority)),
+            ("Work-Ms", number(Some(self.work_ms).filter(|work| *work > 0))),
+            ("Ttl-Ms", number(self.ttl_ms)),
+            ("Pause", text(self.pause)),
+            ("Hold-Ms", number(self.hold_ms)),
+        ];
+        let said = wishes.into_iter().filter_map(|(name, wish)| Some((name, wish?)));
+        said.map(|(name, wish)| format!("Holdfast-{name}: {wish}\r\n")).collect()
     }
 }
 
-/// A request in flight.
+/// A `POST`, as it is sent.
+pub(super) fn post(
+    path: &str,
+    token: &str,
+    headers: &str,
+    id: Uuid,
+    key: Uuid,
+    body: &str,
+) -> Vec<u8> {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\n{headers}X-Request-Id: {id}\r\n\
+         Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// A request on its way.
 #[derive(Debug)]
 pub struct Asking {
     pub id: Uuid,

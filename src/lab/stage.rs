@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::house::House;
 pub use super::request::{Answer, Asking, Wish};
-use super::request::{PATIENCE, Traced};
+use super::request::{PATIENCE, Traced, post};
 use super::run::{Fact, Lane, LaneEvent, Outcome, Progress, Wanted};
 use super::store;
 use crate::clock::monotonic_us;
@@ -111,7 +111,7 @@ impl Stage {
         wish: &Wish,
     ) -> Asking {
         let id = Uuid::now_v7();
-        let request = self.request(token, path, body, id, key, wish);
+        let request = post(path, token, &wish.headers(), id, key, body);
         let replica = self.replica(replica);
         let target = self.house.replicas[replica];
         let answer = tokio::spawn(async move { load::ask(target, &request).await });
@@ -120,25 +120,7 @@ impl Stage {
         Asking { id, label, replica, sent_us: monotonic_us(), answer, outside }
     }
 
-    pub(super) fn request(
-        &self,
-        token: &str,
-        path: &str,
-        body: &str,
-        id: Uuid,
-        key: Uuid,
-        wish: &Wish,
-    ) -> Vec<u8> {
-        let headers: String = wish.headers().iter().map(|line| format!("{line}\r\n")).collect();
-        format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: application/json\r\n{headers}X-Request-Id: {id}\r\n\
-             Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .into_bytes()
-    }
-
+    /// Orders one unit.
     pub fn order(&self, label: &str, replica: usize, sku: &Sku, wish: &Wish) -> Asking {
         self.post(label, replica, "/api/orders", &order_of(sku), wish)
     }
@@ -155,16 +137,9 @@ impl Stage {
         let mut events = self.traced(&body);
         events.extend(asking.outside);
         events.sort_by_key(|event| event.t_us);
-        self.lane(Lane {
-            request_id: asking.id,
-            label: asking.label,
-            replica: self.house.replicas[asking.replica].port().to_string(),
-            arm: None,
-            sent_us: self.since(asking.sent_us),
-            answered_us: status.map(|_| self.since(answered_us)),
-            status,
-            events,
-        });
+        let answered_us = status.map(|_| self.since(answered_us));
+        let lane = self.lane_at(asking.replica, asking.id, asking.label, asking.sent_us);
+        self.lane(Lane { answered_us, status, events, ..lane });
         Ok(Answer { status, body })
     }
 
@@ -212,7 +187,7 @@ impl Stage {
         let body = format!("{{\"stock\":{stock}}}");
         let id = Uuid::now_v7();
         let wish = Wish::under("none");
-        let request = self.request(&self.house.admin, "/api/lab/items", &body, id, id, &wish);
+        let request = post("/api/lab/items", &self.house.admin, &wish.headers(), id, id, &body);
         let (status, body) = load::ask(self.house.replicas[0], &request).await?;
         let made: Value = serde_json::from_slice(&body)?;
         let sku = made.get("sku").and_then(Value::as_str).map(ToOwned::to_owned);
@@ -269,16 +244,8 @@ impl Stage {
     pub fn hang_up(&self, mut asking: Asking) {
         asking.answer.abort();
         self.happened(&mut asking, "hung up");
-        self.lane(Lane {
-            request_id: asking.id,
-            label: asking.label,
-            replica: self.house.replicas[asking.replica].port().to_string(),
-            arm: None,
-            sent_us: self.since(asking.sent_us),
-            answered_us: None,
-            status: None,
-            events: asking.outside,
-        });
+        let lane = self.lane_at(asking.replica, asking.id, asking.label, asking.sent_us);
+        self.lane(Lane { events: asking.outside, ..lane });
     }
 
     /// Asks a replica, by its place in the house, as whoever has that session.
@@ -304,6 +271,20 @@ impl Stage {
             LaneEvent { t_us: self.since(t_us), event, key, value, fence }
         };
         trace.into_iter().map(event).collect()
+    }
+
+    /// The lane of something that was sent to a replica by itself; nothing has happened on it.
+    pub(super) fn lane_at(&self, replica: usize, id: Uuid, label: String, sent_us: u64) -> Lane {
+        Lane {
+            request_id: id,
+            label,
+            replica: self.house.replicas[replica].port().to_string(),
+            arm: None,
+            sent_us: self.since(sent_us),
+            answered_us: None,
+            status: None,
+            events: Vec::new(),
+        }
     }
 
     pub(super) fn lane(&self, lane: Lane) {

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::request::post;
 use super::run::{Lane, LaneEvent};
 use super::stage::{Stage, Wish};
 use crate::clock::monotonic_us;
@@ -86,17 +87,10 @@ impl Stage {
             value: None,
             fence: None,
         };
-        let now_us = monotonic_us();
-        self.lane(Lane {
-            request_id: worker.id,
-            label: "the worker".to_owned(),
-            replica: self.house.replicas[worker.replica].port().to_string(),
-            arm: None,
-            sent_us: self.since(worker.since_us),
-            answered_us: None,
-            status: None,
-            events: vec![at(worker.since_us, &worker.point), at(now_us, event)],
-        });
+        let events = vec![at(worker.since_us, &worker.point), at(monotonic_us(), event)];
+        let label = "the worker".to_owned();
+        let lane = self.lane_at(worker.replica, worker.id, label, worker.since_us);
+        self.lane(Lane { events, ..lane });
     }
 
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
@@ -106,7 +100,7 @@ impl Stage {
     async fn wish_of_worker(&self, replica: usize, wish: &str) -> anyhow::Result<()> {
         let (id, none) = (Uuid::now_v7(), Wish::under("none"));
         let admin = &self.house.admin;
-        let request = self.request(admin, "/api/lab/worker", wish, id, id, &none);
+        let request = post("/api/lab/worker", admin, &none.headers(), id, id, wish);
         let replica = self.house.replicas[self.replica(replica)];
         match load::ask(replica, &request).await? {
             (204, _) => Ok(()),

@@ -52,7 +52,7 @@ impl FromRequest for Wished {
 
 fn wished(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let site = site(request)?;
-    let wishes = wishes(request.headers())?;
+    let wishes = Wishes::read(|header| text(request.headers(), header))?;
     let id = request_id(request);
     if !wishes.any() {
         return Ok(RequestOptions::of(&site.shop, id));
@@ -66,21 +66,6 @@ fn wished(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         .map_err(|Ungrantable(header, why)| Problem::field(header, why))?;
     request.extensions_mut().insert(ServedUnder(conditions.strategy.name));
     Ok(conditions)
-}
-
-fn wishes(headers: &HeaderMap) -> Result<Wishes, Problem> {
-    Ok(Wishes {
-        lock: text(headers, "Holdfast-Lock")?,
-        wait: text(headers, "Holdfast-Wait")?,
-        offer: text(headers, "Holdfast-Offer")?,
-        places: text(headers, "Holdfast-Places")?,
-        priority: text(headers, "Holdfast-Priority")?,
-        work_ms: text(headers, "Holdfast-Work-Ms")?,
-        ttl_ms: text(headers, "Holdfast-Ttl-Ms")?,
-        trace: text(headers, "Holdfast-Trace")?,
-        pause: text(headers, "Holdfast-Pause")?,
-        hold_ms: text(headers, "Holdfast-Hold-Ms")?,
-    })
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {

@@ -34,20 +34,17 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         .await;
     let at_delete =
         Wish { ttl_ms: Some(TTL_MS), pause: Some("delete"), ..Wish::under("check-then-del") };
-    let a = stage.order("A", 0, &sku, &at_delete);
-    stage.until_held(&a).await?;
+    let a = stage.order_held("A", 0, &sku, &at_delete).await?;
     stage.until_free(&sku).await?;
     stage.say("Its lease ends.").await;
     let long = Wish { pause: Some("read"), ..Wish::under("check-then-del") };
-    let b = stage.order("B", 1, &sku, &long);
-    stage.until_held(&b).await?;
+    let b = stage.order_held("B", 1, &sku, &long).await?;
     let of_b = stage.holder(&sku).await?;
     stage.say("B takes the lock and reads 9.").await;
     let a = stage.finish(a).await?.sold_from()?;
     let robbed = of_b.is_some() && stage.holder(&sku).await?.is_none();
     stage.say("A deletes the key. It was B's.").await;
-    let c = stage.order("C", 0, &sku, &Wish::under("check-then-del"));
-    let c = stage.answer(c).await?.sold_from()?;
+    let c = stage.ordered("C", 0, &sku, &Wish::under("check-then-del")).await?.sold_from()?;
     let b = stage.finish(b).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
     let left = audit.opening - audit.stock;

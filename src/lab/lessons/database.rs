@@ -79,16 +79,14 @@ async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
     let sku = stage.item(10).await?;
     stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
     let held = Wish { pause: Some("commit"), ..Wish::under("advisory") };
-    let first = stage.order("A", 0, &sku, &held);
-    stage.until_held(&first).await?;
+    let first = stage.order_held("A", 0, &sku, &held).await?;
     let at_once = tokio::spawn(locked_read(stage.house.pool.clone(), sku.clone(), false));
     until_waited_for(stage).await?;
     stage.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
     stage.finish(first).await?.sold_from()?;
     let at_once = at_once.await??;
     stage.say(format!("It returns {at_once}: what was there when it began.")).await;
-    let second = stage.order("B", 0, &sku, &held);
-    stage.until_held(&second).await?;
+    let second = stage.order_held("B", 0, &sku, &held).await?;
     let in_turn = tokio::spawn(locked_read(stage.house.pool.clone(), sku, true));
     until_waited_for(stage).await?;
     stage.finish(second).await?.sold_from()?;

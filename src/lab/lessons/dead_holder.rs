@@ -58,18 +58,15 @@ async fn killed(
     let sku = stage.item(10).await?;
     stage.say(format!("A, under {strategy}, is killed {when}.")).await;
     let held = Wish { pause: Some(at), ..Wish::under(strategy) };
-    let first = stage.order(&format!("A, {strategy}"), 0, &sku, &held);
-    stage.until_held(&first).await?;
+    let first = stage.order_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
     stage.kill(first).await?;
     let expiry = stage.expiry(&sku).await?;
     let trying = Wish { wait: Some("try"), ..Wish::under(strategy) };
-    let second = stage.order("B", 1, &sku, &trying);
-    let second = stage.answer(second).await?;
+    let second = stage.ordered("B", 1, &sku, &trying).await?;
     let problem = second.problem().unwrap_or("nothing").to_owned();
     stage.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
     let deleted = stage.unlock_by_hand(&sku).await?;
-    let third = stage.order("B, after DEL by hand", 1, &sku, &trying);
-    let third = stage.answer(third).await?;
+    let third = stage.ordered("B, after DEL by hand", 1, &sku, &trying).await?;
     stage.say("Somebody deletes the key by hand, and B has the lock.").await;
     Ok(expiry == Expiry::Never && problem == "lock-busy" && deleted && third.before() == Some(10))
 }

@@ -34,12 +34,10 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
     let early = Wish { pause: Some("release"), ..Wish::under("early-release") };
-    let a = stage.order("A, early", 0, &sku, &early);
-    stage.until_held(&a).await?;
+    let a = stage.order_held("A, early", 0, &sku, &early).await?;
     let free = stage.holder(&sku).await?.is_none();
     let read = Wish { pause: Some("read"), wait: Some("try"), ..Wish::under("early-release") };
-    let b = stage.order("B, early", 1, &sku, &read);
-    stage.until_held(&b).await?;
+    let b = stage.order_held("B, early", 1, &sku, &read).await?;
     stage
         .say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
         .await;
@@ -50,16 +48,13 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
     let sku = stage.item(10).await?;
     let around = Wish { pause: Some("commit"), ..Wish::under("owner") };
-    let c = stage.order("A, around", 0, &sku, &around);
-    stage.until_held(&c).await?;
+    let c = stage.order_held("A, around", 0, &sku, &around).await?;
     let trying = Wish { wait: Some("try"), ..Wish::under("owner") };
-    let d = stage.order("B, around", 1, &sku, &trying);
-    let d = stage.answer(d).await?;
+    let d = stage.ordered("B, around", 1, &sku, &trying).await?;
     let kept_out = d.problem() == Some("lock-busy");
     stage.say("With the lock around the transaction, B is turned away at the same moment.").await;
     stage.finish(c).await?.sold_from()?;
-    let e = stage.order("B, again", 1, &sku, &trying);
-    let e = stage.answer(e).await?.sold_from()?;
+    let e = stage.ordered("B, again", 1, &sku, &trying).await?.sold_from()?;
     let around = stage.audit(&sku).await?;
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(Shown::that(

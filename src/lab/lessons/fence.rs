@@ -60,12 +60,10 @@ async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
         .say("A has the lock for 300 ms and has read 10; then its whole process is stopped.")
         .await;
     let wish = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("fenced") };
-    let mut first = stage.order("A, paused", 0, &sku, &wish);
-    stage.until_held(&first).await?;
+    let mut first = stage.order_held("A, paused", 0, &sku, &wish).await?;
     stage.pause(&mut first).await;
     stage.until_free(&sku).await?;
-    let second = stage.order("B", 1, &sku, &Wish::under("fenced"));
-    let second = stage.answer(second).await?.sold_from()?;
+    let second = stage.ordered("B", 1, &sku, &Wish::under("fenced")).await?.sold_from()?;
     stage.say("B had the lock after A, with a higher number, and has sold one.").await;
     stage.resume(&mut first).await;
     let first = stage.finish(first).await?;
@@ -88,14 +86,13 @@ async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     let before = number_of(stage, &sku).await?;
     stage.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
     let wish = Wish { pause: Some("read"), ..Wish::under("fenced") };
-    let first = stage.order("A, forgotten", 0, &sku, &wish);
-    stage.until_held(&first).await?;
+    let first = stage.order_held("A, forgotten", 0, &sku, &wish).await?;
     let of_a = stage.holder(&sku).await?.as_deref().and_then(number_in);
     let of_a = of_a.context("A's lock has no number")?;
     redis::cmd("FLUSHALL").exec_async(&mut stage.redis().await?).await?;
     stage.say("Redis forgets everything: the lock, and how far it had counted.").await;
-    let second = stage.order("B, numbers from 1", 1, &sku, &Wish::under("fenced"));
-    let second = stage.answer(second).await?.sold_from()?;
+    let second =
+        stage.ordered("B, numbers from 1", 1, &sku, &Wish::under("fenced")).await?.sold_from()?;
     let number = number_of(stage, &sku).await?;
     stage
         .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))

@@ -46,12 +46,10 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
     let held = Wish { ttl_ms: Some(TTL_MS), pause: Some("read"), ..Wish::under("expire-only") };
-    let first = stage.order("A", 0, &sku, &held);
-    stage.until_held(&first).await?;
+    let first = stage.order_held("A", 0, &sku, &held).await?;
     stage.until_free(&sku).await?;
     let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under("expire-only") };
-    let second = stage.order("B", 1, &sku, &wish);
-    let second = stage.answer(second).await?.sold_from()?;
+    let second = stage.ordered("B", 1, &sku, &wish).await?.sold_from()?;
     let first = stage.finish(first).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
     stage.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;

@@ -31,11 +31,11 @@ const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 400, work_ms: 2, le
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
-    let first = stage.order("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("none") });
-    stage.until_held(&first).await?;
+    let first = stage
+        .order_held("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("none") })
+        .await?;
     stage.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
-    let second = stage.order("B", 1, &sku, &Wish::under("none"));
-    let second = stage.answer(second).await?;
+    let second = stage.ordered("B", 1, &sku, &Wish::under("none")).await?;
     stage.let_go(&first).await?;
     let first = stage.answer(first).await?;
     let audit = stage.audit(&sku).await?;

@@ -41,15 +41,14 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.needs_two()?;
     let sku = stage.item(10).await?;
     stage.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
-    let first = stage.order("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("local") });
-    stage.until_held(&first).await?;
+    let first = stage
+        .order_held("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("local") })
+        .await?;
     let trying = Wish { wait: Some("try"), ..Wish::under("local") };
-    let beside = stage.order("B, same replica", 0, &sku, &trying);
-    let beside = stage.answer(beside).await?;
+    let beside = stage.ordered("B, same replica", 0, &sku, &trying).await?;
     let kept_out = beside.problem() == Some("lock-busy");
     stage.say("B asks the same replica: the mutex is taken, as it should be.").await;
-    let elsewhere = stage.order("C, other replica", 1, &sku, &trying);
-    let elsewhere = stage.answer(elsewhere).await?.sold_from()?;
+    let elsewhere = stage.ordered("C, other replica", 1, &sku, &trying).await?.sold_from()?;
     stage.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.").await;
     let first = stage.finish(first).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;

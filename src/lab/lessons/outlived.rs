@@ -36,13 +36,11 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
     let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("owner") };
-    let first = stage.order("A", 0, &sku, &short);
-    stage.until_held(&first).await?;
+    let first = stage.order_held("A", 0, &sku, &short).await?;
     stage.until_free(&sku).await?;
     stage.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
     let usual = Wish { pause: Some("read"), ..Wish::under("owner") };
-    let second = stage.order("B", 1, &sku, &usual);
-    stage.until_held(&second).await?;
+    let second = stage.order_held("B", 1, &sku, &usual).await?;
     let held_by_b = stage.holder(&sku).await?;
     stage.say("B has the lock now, and has read 10 as well: two holders.").await;
     let first = stage.finish(first).await?.sold_from()?;

@@ -97,11 +97,11 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 async fn line_of(
     stage: &Stage,
     sku: &Sku,
-    wish: Wish,
+    wish: Wish<'_>,
     behind: &[&str],
 ) -> anyhow::Result<(Asking, Vec<Asking>)> {
-    let served = stage.order("A, served", 0, sku, &Wish { pause: Some("read"), ..wish });
-    stage.until_held(&served).await?;
+    let served =
+        stage.order_held("A, served", 0, sku, &Wish { pause: Some("read"), ..wish }).await?;
     let mut line = Vec::new();
     for label in behind {
         line.push(stage.order(label, 0, sku, &wish));
@@ -157,7 +157,13 @@ async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
     Ok((as_claimed, told))
 }
 
-async fn timed(stage: &Stage, label: &str, sku: &Sku, wish: Wish) -> anyhow::Result<(Answer, u64)> {
+/// An answer, and after how many milliseconds it came.
+async fn timed(
+    stage: &Stage,
+    label: &str,
+    sku: &Sku,
+    wish: Wish<'_>,
+) -> anyhow::Result<(Answer, u64)> {
     let began = Instant::now();
     let answer = stage.answer(stage.order(label, 0, sku, &wish)).await?;
     Ok((answer, u64::try_from(began.elapsed().as_millis())?))
@@ -209,8 +215,7 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let queue = &stage.unpaid_queue()?;
     until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
     let lease = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
-    let renewed = stage.order("L, under a lease", 0, &leased, &lease);
-    stage.until_held(&renewed).await?;
+    let renewed = stage.order_held("L, under a lease", 0, &leased, &lease).await?;
     let holder = stage.holder(&leased).await?;
     // Two leases: without its timer, it would have ended.
     sleep(Duration::from_millis(2 * LEASE_MS)).await;

@@ -35,29 +35,25 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         .say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.")
         .await;
     let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("ttl") };
-    let a = stage.order("A", 0, &sku, &short);
-    stage.until_held(&a).await?;
+    let a = stage.order_held("A", 0, &sku, &short).await?;
     stage.until_free(&sku).await?;
 
     let long = Wish { pause: Some("read"), ..Wish::under("ttl") };
-    let b = stage.order("B", 1, &sku, &long);
-    stage.until_held(&b).await?;
+    let b = stage.order_held("B", 1, &sku, &long).await?;
     let of_b = stage.holder(&sku).await?;
     stage.say("B has the lock now, for 10 s, and has read 10.").await;
     let a = stage.finish(a).await?.sold_from()?;
     let b_robbed = of_b.is_some() && stage.holder(&sku).await?.is_none();
     stage.say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.").await;
 
-    let c = stage.order("C", 0, &sku, &long);
-    stage.until_held(&c).await?;
+    let c = stage.order_held("C", 0, &sku, &long).await?;
     let of_c = stage.holder(&sku).await?;
     stage.say("C finds no lock, takes it, and reads 9.").await;
     let b = stage.finish(b).await?.sold_from()?;
     let c_robbed = of_c.is_some() && of_c != of_b && stage.holder(&sku).await?.is_none();
     stage.say("B writes 9 and deletes the key: it was C's. B never was late.").await;
 
-    let d = stage.order("D", 1, &sku, &Wish::under("ttl"));
-    let d = stage.answer(d).await?.sold_from()?;
+    let d = stage.ordered("D", 1, &sku, &Wish::under("ttl")).await?.sold_from()?;
     let c = stage.finish(c).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
     let left = audit.opening - audit.stock;

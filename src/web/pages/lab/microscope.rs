@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::steps::{Rider, Track, ms, track, with_statements};
+use super::steps::{Rider, Track, track, with_statements};
 use super::views::amount;
+use crate::lab::drawing::ms;
 use crate::lab::run::{Arm, Forked, ForkedEntry, Lane, Run};
 use crate::shop::Strategy;
 use crate::web::pages::words::{short, signed, signed_money};

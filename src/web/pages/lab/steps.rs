@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::lab::drawing::{ms, words_of};
 use crate::lab::run::{Lane, LaneEvent};
 use crate::shop::strategy::{Guard, Isolation, Read};
 use crate::shop::{Cents, Strategy};
@@ -106,10 +107,6 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
     Track { heads, steps }
 }
 
-pub fn ms(us: u64) -> String {
-    format!("{:.1} ms", us as f64 / 1_000.0)
-}
-
 /// Returns whether the write of this request is one statement that commits itself.
 fn commits_before_write(events: &[LaneEvent]) -> bool {
     let first = events.iter().find(|event| matches!(event.event.as_str(), "write" | "commit"));
@@ -120,22 +117,10 @@ fn words(event: &LaneEvent, asks_for_a_lock: bool, autocommit: bool) -> String {
     let value = seen(event).map(|value| format!(" {value}")).unwrap_or_default();
     let fence = event.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
     match event.event.as_str() {
-        "wait" if asks_for_a_lock => "asks for the lock".to_owned(),
-        "wait" => "begins, without a lock".to_owned(),
-        "held" => format!("has the lock{fence}"),
-        "read" => format!("reads{value}{fence}"),
-        "write" => format!("writes{value}{fence}"),
+        "wait" if !asks_for_a_lock => "begins, without a lock".to_owned(),
         "commit" if autocommit => "is about to write and commit, in one statement".to_owned(),
-        "commit" => "is about to commit".to_owned(),
-        "committed" => "has committed".to_owned(),
-        "release" if asks_for_a_lock => "is done with the lock".to_owned(),
-        "release" => "is through".to_owned(),
-        "expire" => "has made the key, and is about to give it its expiry".to_owned(),
-        "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
-        "paused" => "is stopped from outside".to_owned(),
-        "resumed" => "goes on".to_owned(),
-        "killed" => "is killed".to_owned(),
-        other => format!("{other}{value}{fence}"),
+        "release" if !asks_for_a_lock => "is through".to_owned(),
+        event => words_of(event, &value, &fence),
     }
 }
 
