@@ -153,7 +153,6 @@ impl FromRequest for SignedIn {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
-        let nobody = || Problem::new(Kind::Unauthenticated, "no session, or one that is over");
         Box::pin(async move {
             let Some(credential) = Credential::of(&request) else { return Err(nobody()) };
             let Some(signed_in) = look(&request).await? else { return Err(nobody()) };
@@ -174,14 +173,19 @@ impl FromRequest for Admin {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let signed_in = SignedIn::from_request(request, payload);
-        Box::pin(async move {
-            let signed_in = signed_in.await?;
-            if signed_in.caller.admin {
-                Ok(Admin(signed_in))
-            } else {
-                Err(Problem::new(Kind::Forbidden, "this is the admin's"))
-            }
-        })
+        Box::pin(async move { only_admin(signed_in.await?).map(Admin) })
+    }
+}
+
+pub(super) fn nobody() -> Problem {
+    Problem::new(Kind::Unauthenticated, "no session, or one that is over")
+}
+
+pub(super) fn only_admin(who: SignedIn) -> Result<SignedIn, Problem> {
+    if who.caller.admin {
+        Ok(who)
+    } else {
+        Err(Problem::new(Kind::Forbidden, "this is the admin's"))
     }
 }
 

@@ -9,7 +9,7 @@ use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HOST, HeaderName, ORIGIN};
 
-use crate::web::auth::{SignedIn, csrf_matches, look};
+use crate::web::auth::{SignedIn, csrf_matches, look, nobody, only_admin};
 use crate::web::body;
 use crate::web::problems::{Kind, Problem};
 
@@ -17,7 +17,6 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Returns the user; `unauthenticated` is shown as the sign-in page.
 pub async fn signed_in(request: &HttpRequest) -> Result<SignedIn, Problem> {
-    let nobody = || Problem::new(Kind::Unauthenticated, "no session, or one that is over");
     look(request).await?.ok_or_else(nobody)
 }
 
@@ -85,14 +84,6 @@ pub fn unreadable(error: &UrlencodedError) -> Problem {
         }
         UrlencodedError::Parse(why) => body::wrong(".", &why.to_string()),
         error => Problem::new(Kind::InvalidRequest, format!("the form can't be read: {error}")),
-    }
-}
-
-fn only_admin(who: SignedIn) -> Result<SignedIn, Problem> {
-    if who.caller.admin {
-        Ok(who)
-    } else {
-        Err(Problem::new(Kind::Forbidden, "this is the admin's"))
     }
 }
 
