@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{full_sentence, typed_cents};
+use super::words::{Moment as _, full_sentence, typed_cents};
 use super::{copies, door, html, see_other};
 use crate::shop::query::ledger;
 use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};

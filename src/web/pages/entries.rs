@@ -1,6 +1,8 @@
 //! Entries of a ledger, as pages show them.
 
-use super::words::{moment, rfc3339, short, signed, signed_money};
+use time::OffsetDateTime;
+
+use super::words::{short, signed, signed_money};
 use crate::shop::model::Entry;
 use crate::shop::{Cents, OrderId};
 
@@ -36,8 +38,7 @@ pub(super) struct Row {
     pub reason: String,
     pub order: Option<(OrderId, String)>,
     pub version: i64,
-    pub at: String,
-    pub at_rfc3339: String,
+    pub at: OffsetDateTime,
     /// What `before` should have been, where the chain is broken.
     pub broken: Option<String>,
 }
@@ -53,8 +54,7 @@ pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
         reason: entry.reason.clone(),
         order: entry.order_id.map(|order| (order, short(&order))),
         version: entry.version,
-        at: moment(entry.at),
-        at_rfc3339: rfc3339(entry.at),
+        at: entry.at,
         broken: None,
     }
 }

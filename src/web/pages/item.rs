@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{full_sentence, short};
+use super::words::{Moment as _, full_sentence, short};
 use super::{copies, door, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::Restocking;

@@ -9,14 +9,13 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::frame::Frame;
-use super::words::{grouped, moment, rfc3339, short};
+use super::words::{Moment as _, grouped, short};
 use super::{door, html, see_other};
 use crate::jobs::history::Run;
 use crate::jobs::reconcile::Found;
 use crate::jobs::store::{self, State};
 use crate::jobs::unpaid::failures::{self, Failure};
 use crate::jobs::view::{self, JobStanding, Standing};
-use crate::shop::OrderId;
 use crate::web::Site;
 use crate::web::body;
 use crate::web::problems::Problem;
@@ -31,23 +30,9 @@ struct JobsPage {
     runs: Vec<Row>,
     queued: Option<usize>,
     due: i64,
-    failures: Vec<UnpaidRow>,
+    /// The orders that could not be given back, each behind the end of its id.
+    failures: Vec<(String, Failure)>,
 }
-
-/// An order that could not be given back.
-#[derive(Debug)]
-struct UnpaidRow {
-    order: OrderId,
-    short: String,
-    attempts: i32,
-    cause: String,
-    failed: At,
-    /// None once it is parked.
-    next: Option<At>,
-}
-
-/// A moment for people and for programs.
-type At = (String, String);
 
 #[derive(Debug)]
 struct JobCard {
@@ -55,37 +40,19 @@ struct JobCard {
     about: &'static str,
     timetable: Option<(&'static str, String)>,
     at_most_for: String,
-    next: Option<At>,
+    next: Option<OffsetDateTime>,
     last: Option<Row>,
     /// What came of the latest run that is done, and when, where that is not the last one.
-    before: Option<(Came, At)>,
+    before: Option<(Came, OffsetDateTime)>,
 }
 
 #[derive(Debug)]
 struct Row {
-    id: i64,
-    job: String,
-    due: At,
+    run: Run,
     shape: &'static str,
     state: &'static str,
-    attempt: i32,
-    replica: String,
-    fence: i64,
-    started: At,
     took: String,
     came: Option<Came>,
-    trouble: Option<String>,
-    next: Option<At>,
-    earlier: Vec<Earlier>,
-}
-
-#[derive(Debug)]
-struct Earlier {
-    attempt: i32,
-    replica: String,
-    fence: i64,
-    started: At,
-    trouble: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -102,6 +69,7 @@ pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpRes
     let frame = Frame::of(&request).await?;
     let rows = |runs: Vec<Run>| runs.into_iter().map(row).collect();
     let jobs = jobs.into_iter().map(card).collect();
+    let failures = unpaid.failures.into_iter();
     let page = JobsPage {
         frame,
         on,
@@ -110,7 +78,7 @@ pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpRes
         runs: rows(runs),
         queued: unpaid.queued,
         due: unpaid.due,
-        failures: unpaid.failures.into_iter().map(unpaid_row).collect(),
+        failures: failures.map(|failure| (short(&failure.order), failure)).collect(),
     };
     html(StatusCode::OK, &page)
 }
@@ -147,21 +115,10 @@ pub async fn try_unpaid_again(
     Ok(see_other("/jobs"))
 }
 
-fn unpaid_row(failure: Failure) -> UnpaidRow {
-    UnpaidRow {
-        order: failure.order,
-        short: short(&failure.order),
-        attempts: failure.attempts,
-        cause: failure.cause,
-        failed: at(failure.failed_at),
-        next: failure.next_at.map(at),
-    }
-}
-
 fn card(job: JobStanding) -> JobCard {
     let before = match (&job.last, job.last_done) {
         (Some(last), Some(done)) if last.id != done.id => {
-            came(done.result.as_ref()).map(|came| (came, at(done.started_at)))
+            came(done.result.as_ref()).map(|came| (came, done.started_at))
         }
         _ => None,
     };
@@ -170,7 +127,7 @@ fn card(job: JobStanding) -> JobCard {
         about: job.about,
         timetable: job.timetable.zip(job.timetable_in_words),
         at_most_for: span(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000),
-        next: job.next_due_at.map(at),
+        next: job.next_due_at,
         last: job.last.map(row),
         before,
     }
@@ -184,33 +141,7 @@ fn row(run: Run) -> Row {
         State::Parked => ("▲", "parked"),
     };
     let took = run.took_ms().map_or_else(|| "not over".to_owned(), span);
-    let earlier = run.earlier.0.into_iter().map(|earlier| Earlier {
-        attempt: earlier.attempt,
-        replica: earlier.replica,
-        fence: earlier.fence,
-        started: at(earlier.started_at),
-        trouble: earlier.trouble,
-    });
-    Row {
-        id: run.id,
-        job: run.job,
-        due: at(run.due_at),
-        shape,
-        state,
-        attempt: run.attempt,
-        replica: run.replica,
-        fence: run.fence,
-        started: at(run.started_at),
-        took,
-        came: came(run.result.as_ref()),
-        trouble: run.trouble,
-        next: run.next_at.map(at),
-        earlier: earlier.collect(),
-    }
-}
-
-fn at(moment_of: OffsetDateTime) -> At {
-    (moment(moment_of), rfc3339(moment_of))
+    Row { shape, state, took, came: came(run.result.as_ref()), run }
 }
 
 /// `12 ms`, `3.4 s`, `2 min 05 s`.

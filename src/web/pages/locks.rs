@@ -6,7 +6,7 @@ use askama::Template;
 use time::OffsetDateTime;
 
 use super::frame::Frame;
-use super::words::{moment, rfc3339};
+use super::words::Moment as _;
 use super::{door, html};
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
@@ -26,7 +26,7 @@ struct Row {
     /// The process's name, where there is one.
     holder: String,
     owner: String,
-    since: Option<(String, String)>,
+    since: Option<OffsetDateTime>,
     fence: Option<i64>,
     /// In milliseconds; nothing when it never expires.
     remaining: Option<String>,
@@ -54,7 +54,7 @@ fn row(lock: HeldLock, prefix: &str) -> Row {
         key: lock.key.strip_prefix(prefix).unwrap_or(&lock.key).to_owned(),
         holder,
         owner: owner.to_owned(),
-        since: since.map(|at| (moment(at), rfc3339(at))),
+        since,
         fence: lock.fence,
         remaining: lock.remaining_ms.map(seconds),
         waiting: lock.fence.map(|_| lock.waiting),

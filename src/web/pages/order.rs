@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::entries::{Ledger, Row, row};
 use super::frame::Frame;
 use super::notice::Notice;
-use super::words::{moment, rfc3339, short, time_left};
+use super::words::{Moment as _, short, time_left};
 use super::{copies, door, html, see_other};
 use crate::shop::model::{Line, Order};
 use crate::shop::query::{catalog, ledger, orders};
@@ -31,9 +31,6 @@ struct OrderPage {
     order: Order,
     short: String,
     total: Cents,
-    placed_at: String,
-    placed_rfc3339: String,
-    expires_rfc3339: String,
     status: &'static str,
     left: Option<Duration>,
     /// Until when it could be paid, where somebody has just tried to, too late.
@@ -174,14 +171,11 @@ async fn page(
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
         notice: problem.as_ref().filter(|_| !is_late).map(Notice::from),
-        late: is_late.then(|| moment(order.expires_at)),
+        late: is_late.then(|| order.expires_at.in_utc()),
         status: status(&order, left),
         left,
         short: short(&id),
         total: Cents(order.total_cents),
-        placed_at: moment(order.created_at),
-        placed_rfc3339: rfc3339(order.created_at),
-        expires_rfc3339: rfc3339(order.expires_at),
         lines: line_rows(shop, &order).await?,
         stock: stock.into_iter().map(|(sku, entry)| (sku, row(&entry, Ledger::Stock))).collect(),
         money: money.iter().map(|entry| row(entry, Ledger::Money)).collect(),

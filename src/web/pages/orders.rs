@@ -7,11 +7,12 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::frame::Frame;
 use super::order::status;
-use super::words::{grouped, moment, rfc3339, short, time_left};
+use super::words::{Moment as _, grouped, short, time_left};
 use super::{door, html};
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, Lab};
@@ -48,8 +49,7 @@ struct Row {
     total: Cents,
     /// Whether nothing of the shop's is in it.
     is_lab: bool,
-    at: String,
-    at_rfc3339: String,
+    at: OffsetDateTime,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,8 +91,7 @@ fn row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> Row 
         units: order.lines.iter().map(|line| line.quantity).sum(),
         total: Cents(order.total_cents),
         is_lab: lab.contains(&order.id),
-        at: moment(order.created_at),
-        at_rfc3339: rfc3339(order.created_at),
+        at: order.created_at,
         status: status(&order, left).to_owned(),
     }
 }

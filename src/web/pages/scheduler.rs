@@ -16,18 +16,7 @@ use crate::web::Site;
 use crate::web::api::lab::lab_is_on;
 use crate::web::problems::{Kind, Problem};
 
-/// The points in order, and their names on the page. An autocommit write is its commit.
-const AUTOCOMMIT_WAY: [(Point, &str); 7] = [
-    (Point::Wait, "arrived"),
-    (Point::Held, "has the lock"),
-    (Point::Read, "has read"),
-    (Point::Commit, "before its statement"),
-    (Point::Write, "has written"),
-    (Point::Committed, "committed"),
-    (Point::Release, "lock released"),
-];
-
-/// The same for a strategy that writes in a transaction.
+/// The points of a way, in order, and what they are called on the page.
 const WAY: [(Point, &str); 7] = [
     (Point::Wait, "arrived"),
     (Point::Held, "has the lock"),
@@ -37,6 +26,9 @@ const WAY: [(Point, &str); 7] = [
     (Point::Committed, "committed"),
     (Point::Release, "lock released"),
 ];
+/// The write of an autocommit strategy is its commit: it comes after the point before the commit.
+const AUTOCOMMIT: [(Point, &str); 2] =
+    [(Point::Commit, "before its statement"), (Point::Write, "has written")];
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]
@@ -196,7 +188,10 @@ fn gone() -> Problem {
 
 fn player(stand: &Stand, rules: Rules) -> Player {
     let locked = rules.strategy.lock.is_some();
-    let points = if rules.is_autocommit() { AUTOCOMMIT_WAY } else { WAY };
+    let mut points = WAY;
+    if rules.is_autocommit() {
+        points[3..5].copy_from_slice(&AUTOCOMMIT);
+    }
     let at = stand.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
     let way = points
         .iter()

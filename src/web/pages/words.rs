@@ -18,14 +18,23 @@ pub fn signed_money(cents: i64) -> String {
     if cents < 0 { Cents(cents).to_string() } else { format!("+{}", Cents(cents)) }
 }
 
-/// A moment for people, in UTC.
-pub fn moment(at: OffsetDateTime) -> String {
-    let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
-    at.format(&shape).unwrap_or_default()
+/// A moment, as pages show it.
+pub trait Moment {
+    /// For people, in UTC.
+    fn in_utc(&self) -> String;
+    /// For programs.
+    fn rfc3339(&self) -> String;
 }
 
-pub fn rfc3339(at: OffsetDateTime) -> String {
-    at.format(&Rfc3339).unwrap_or_default()
+impl Moment for OffsetDateTime {
+    fn in_utc(&self) -> String {
+        let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+        self.format(&shape).unwrap_or_default()
+    }
+
+    fn rfc3339(&self) -> String {
+        self.format(&Rfc3339).unwrap_or_default()
+    }
 }
 
 /// The rest of a time: `14 min 05 s`, rounded up to seconds, so 0 only when nothing is left.

@@ -9,6 +9,7 @@ use super::views::{LessonLine, Line};
 use super::{admin, kept};
 use crate::lab::lessons::LESSONS;
 use crate::web::pages::frame::Frame;
+use crate::web::pages::words::Moment as _;
 use crate::web::pages::{html, see_other};
 use crate::web::problems::Problem;
 

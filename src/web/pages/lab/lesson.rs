@@ -11,6 +11,7 @@ use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
 use crate::web::Site;
 use crate::web::pages::frame::Frame;
+use crate::web::pages::words::Moment as _;
 use crate::web::pages::{html, see_other};
 use crate::web::problems::{Kind, Problem};
 

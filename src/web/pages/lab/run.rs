@@ -17,7 +17,7 @@ use crate::web::api::lab_runs::find;
 use crate::web::pages::assets;
 use crate::web::pages::frame::Frame;
 use crate::web::pages::html;
-use crate::web::pages::words::{moment, rfc3339};
+use crate::web::pages::words::Moment as _;
 use crate::web::problems::Problem;
 
 #[derive(Debug, Template)]
@@ -32,7 +32,7 @@ struct RunPage {
     standing: Standing,
     over: bool,
     asked: Vec<(&'static str, String)>,
-    at: (String, String),
+    at: time::OffsetDateTime,
     said: Vec<String>,
     strategy: String,
     live: [(&'static str, &'static str, String); 7],
@@ -107,7 +107,7 @@ fn page(frame: Frame, run: Run, notice: Option<&'static str>) -> RunPage {
         standing: views::standing(run.state, run.outcome.claim_shown),
         over,
         asked: asked(&run),
-        at: (moment(run.created_at), rfc3339(run.created_at)),
+        at: run.created_at,
         strategy: run.progress.strategy.clone(),
         live: live(&last, money),
         loaded: !run.progress.samples.is_empty(),

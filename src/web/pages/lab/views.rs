@@ -4,7 +4,7 @@ use crate::lab::lessons::Lesson;
 use crate::lab::run::{Arm, Sample, State, Wanted};
 use crate::lab::store::Head;
 use crate::shop::Cents;
-use crate::web::pages::words::{grouped, moment, rfc3339};
+use crate::web::pages::words::grouped;
 
 /// So many rows a table of samples has at most, and so many points a curve.
 const ROWS: usize = 40;
@@ -14,7 +14,9 @@ const POINTS: usize = 300;
 pub struct Line {
     pub link: String,
     pub title: String,
-    pub at: (String, String),
+    /// When it was asked for.
+    pub at: time::OffsetDateTime,
+    /// Where it stands.
     pub state: Standing,
     pub verdict: Option<String>,
 }
@@ -31,7 +33,7 @@ impl From<&Head> for Line {
         Self {
             link: link(&head.id),
             title: title(&head.wanted),
-            at: (moment(head.created_at), rfc3339(head.created_at)),
+            at: head.created_at,
             state: standing(head.state, head.claim_shown),
             verdict: head.verdict.clone(),
         }
