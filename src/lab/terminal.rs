@@ -36,8 +36,8 @@ pub fn list() -> String {
     text + "\nholdfast lesson NAME shows one.\n"
 }
 
-/// Plays a lesson at the `holdfast up` of that folder, if one runs there, and draws what came of it,
-/// or prints it as JSON and nothing else; whether its claim was shown.
+/// Plays a lesson, at the `holdfast up` of that folder if one runs there, and draws what came of
+/// it, or prints it as JSON and nothing else; whether its claim was shown.
 ///
 /// # Errors
 /// What kept it from being played.

@@ -1,4 +1,5 @@
-//! The checker of histories, on histories of a shop in memory that keeps books as the real one does.
+//! The checker of histories, tried on those of a shop in memory that keeps books as the real one
+//! does.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
