@@ -18,8 +18,9 @@ pub struct Guard {
     held: Held,
 }
 
+/// What holds a lock, by its kind.
 #[derive(Debug)]
-enum Held {
+pub(super) enum Held {
     Local(LocalGuard),
     Queue(Turn),
     Rung(rung::Lease),
@@ -59,32 +60,12 @@ pub enum Released {
 }
 
 impl Guard {
-    pub(super) fn local(key: LockKey, guard: LocalGuard) -> Self {
-        Self { key, held: Held::Local(guard) }
-    }
-
-    pub(super) fn queue(key: LockKey, turn: Turn) -> Self {
-        Self { key, held: Held::Queue(turn) }
-    }
-
-    pub(super) fn rung(key: LockKey, lease: rung::Lease) -> Self {
-        Self { key, held: Held::Rung(lease) }
-    }
-
-    pub(super) fn owner(key: LockKey, lease: Lease) -> Self {
-        Self { key, held: Held::Owner(lease) }
-    }
-
-    pub(super) fn watchdog(key: LockKey, lease: Renewed) -> Self {
-        Self { key, held: Held::Watchdog(lease) }
-    }
-
-    pub(super) fn quorum(key: LockKey, lease: QuorumLease) -> Self {
-        Self { key, held: Held::Quorum(lease) }
+    pub(super) fn new(key: LockKey, held: Held) -> Self {
+        Self { key, held }
     }
 
     pub(super) fn fenced(key: LockKey, guard: FencedGuard) -> Self {
-        Self { key, held: Held::Fenced(guard) }
+        Self::new(key, Held::Fenced(guard))
     }
 
     /// The fenced guard inside, if it is one: its number, and whether it is still held.
@@ -92,12 +73,7 @@ impl Guard {
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
             Held::Fenced(guard) => Some(guard),
-            Held::Local(_)
-            | Held::Queue(_)
-            | Held::Rung(_)
-            | Held::Owner(_)
-            | Held::Watchdog(_)
-            | Held::Quorum(_) => None,
+            _ => None,
         }
     }
 

@@ -27,6 +27,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use fenced::FencedLocks;
+use guard::Held;
 pub use guard::{Guard, Guards, Released};
 pub use key::LockKey;
 pub use key_locks::{KeyLock, KeyLocks};
@@ -287,20 +288,12 @@ impl Locks {
     /// Safe at every await: dropping the future gives back what was taken, and what may have been
     /// taken. (`tests/lock/cancelled.rs` drops it at each.)
     pub async fn acquire(&self, ask: Ask<'_>) -> Result<Outcome, Error> {
-        self.acquire_watched(ask, &Probe::Off).await
-    }
-
-    /// The same for somebody who is watched: the rungs that are no single command pass points of
-    /// the probe, here and when they give back.
-    ///
-    /// # Errors
-    /// As [`Locks::acquire`], and as safe to drop.
-    pub async fn acquire_watched(&self, ask: Ask<'_>, probe: &Probe) -> Result<Outcome, Error> {
-        self.acquire_in_line(ask, &Manner::default(), probe).await
+        self.acquire_in_line(ask, &Manner::default(), &Probe::Off).await
     }
 
     /// The same for somebody who says how they join the line, where there is one
-    /// ([`Kind::Queue`]); elsewhere the manner means nothing.
+    /// ([`Kind::Queue`]; elsewhere the manner means nothing), and who is watched: the rungs that
+    /// are no single command pass points of the probe, here and when they give back.
     ///
     /// # Errors
     /// As [`Locks::acquire`], and as safe to drop. [`Error::Full`] with [`WhenFull::Fail`] only.
@@ -368,7 +361,7 @@ impl Locks {
                     probe,
                 };
                 match asking.acquire(ask.wait, until).await? {
-                    Some(lease) => Ok(Ok(Guard::rung(key, lease))),
+                    Some(lease) => Ok(Ok(Guard::new(key, Held::Rung(lease)))),
                     None => Ok(Err(inspect::holder(&self.redis, &redis_key).await?)),
                 }
             }
@@ -383,9 +376,9 @@ impl Locks {
                 };
                 match lock.acquire(ask.wait, until).await? {
                     Some(lease) if ask.kind == Kind::Watchdog => {
-                        Ok(Ok(Guard::watchdog(key, Renewed::new(lease, ttl))))
+                        Ok(Ok(Guard::new(key, Held::Watchdog(Renewed::new(lease, ttl)))))
                     }
-                    Some(lease) => Ok(Ok(Guard::owner(key, lease))),
+                    Some(lease) => Ok(Ok(Guard::new(key, Held::Owner(lease)))),
                     None => Ok(Err(inspect::holder(&self.redis, &redis_key).await?)),
                 }
             }
@@ -393,7 +386,7 @@ impl Locks {
                 let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
                 let (ttl, retry) = (ask.ttl.unwrap_or(self.settings.ttl), self.settings.retry);
                 match quorum.acquire(&redis_key, ttl, retry, ask.wait, until).await? {
-                    Some(lease) => Ok(Ok(Guard::quorum(key, lease))),
+                    Some(lease) => Ok(Ok(Guard::new(key, Held::Quorum(lease)))),
                     None => Ok(Err(quorum.holder(&redis_key).await)),
                 }
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use holdfast::lock::ladder::rung::Rung;
 use holdfast::lock::{
-    Ask, Error, Guards, Kind, LockKey, Locks, Outcome, Redis, Released, Settings, Wait,
+    Ask, Error, Guards, Kind, LockKey, Locks, Manner, Outcome, Redis, Released, Settings, Wait,
 };
 use holdfast::probe::{Board, Pause, Point, Probe, Watch};
 use parking_lot::Mutex;
@@ -33,7 +33,8 @@ async fn ask(
 ) -> Result<Outcome, Error> {
     let keys = [LockKey::new("{a}").unwrap()];
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-    locks.acquire_watched(Ask { kind, wait, ttl: Some(ttl), deadline, keys: &keys }, probe).await
+    let ask = Ask { kind, wait, ttl: Some(ttl), deadline, keys: &keys };
+    locks.acquire_in_line(ask, &Manner::default(), probe).await
 }
 
 async fn take(locks: &Locks, kind: Kind, ttl: Duration, probe: &Probe) -> Guards {

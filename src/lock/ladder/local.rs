@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Fifo, OwnedMutexGuard};
 use tokio::time::{Instant, timeout_at};
 
+use crate::lock::guard::Held;
 use crate::lock::{Guard, LockKey, Wait};
 
 type Map = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;
@@ -39,7 +40,7 @@ impl LocalLocks {
             Wait::Try => mutex.try_lock_owned().ok(),
             Wait::Retry | Wait::Notify => timeout_at(until, mutex.lock_owned()).await.ok(),
         }?;
-        Some(Guard::local(key, LocalGuard { _held: held, _place: place }))
+        Some(Guard::new(key, Held::Local(LocalGuard { _held: held, _place: place })))
     }
 
     fn mutex(&self, key: &LockKey) -> Arc<Fifo<()>> {

@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::line::{Done, Line, Ticket};
 use super::priority::Priority;
+use crate::lock::guard::Held;
 use crate::lock::redis::unix_ms;
 use crate::lock::{Error, Guard, LockKey, Wait};
 
@@ -194,7 +195,9 @@ impl Queues {
         let turn = timeout_at(limits.turn, my_turn).await;
         drop(standing);
         match turn {
-            Ok(Ok(done)) => Ok(Some(Guard::queue(key, Turn { _done: done, _guest: guest }))),
+            Ok(Ok(done)) => {
+                Ok(Some(Guard::new(key, Held::Queue(Turn { _done: done, _guest: guest }))))
+            }
             _ => Ok(None),
         }
     }
