@@ -78,7 +78,7 @@ impl Replica {
         if jobs_on {
             unpaid.work(&shop, &replica, &board, &stop);
         }
-        let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on)?;
+        let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
         let door = Door::new(limiter, rates, proxies);
         let site = Site {

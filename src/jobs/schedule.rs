@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::store;
 use super::timetable::{Step, Timetable, step};
 use super::turn::{self, By, Came, Offer};
-use super::{JOBS, Job, Once};
+use super::{Job, Once};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop};
 
@@ -58,18 +58,12 @@ pub struct Planned {
 }
 
 impl Scheduler {
-    /// The scheduler of the shop's jobs for the replica of that name. `on` says whether it will
-    /// look by itself. It does nothing yet.
+    /// The scheduler of these jobs for the replica of that name. `on` says whether it will look by
+    /// itself. It does nothing yet.
+    ///
+    /// # Errors
+    /// A timetable that can't be read.
     pub fn new(
-        shop: &Shop,
-        replica: &str,
-        stop: &CancellationToken,
-        on: bool,
-    ) -> anyhow::Result<Self> {
-        Self::of(shop, replica, stop, on, &JOBS)
-    }
-
-    pub fn of(
         shop: &Shop,
         replica: &str,
         stop: &CancellationToken,

@@ -82,7 +82,7 @@ fn replica_over(
         locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
         ..shop.in_this_process("batched")
     };
-    Scheduler::of(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
+    Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
 }
 
 pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {

@@ -13,6 +13,12 @@ const EVERYWHERE: [Topology; 4] =
     [Topology::Redis, Topology::Valkey, Topology::Cluster, Topology::Sentinel];
 const TYPES: [&str; 5] = ["hash", "set", "zset", "list", "stream"];
 
+/// What `holdfast keys` looks for when nothing is said.
+fn usual_search() -> Search {
+    let (pattern, big) = ("*".to_owned(), Big::default());
+    Search { pattern, top: 20, by_memory: true, big, only_big: false, leave: None }
+}
+
 /// Redis in some shape, with nothing in it.
 pub struct Keep {
     running: Running,
@@ -122,7 +128,7 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
         big.insert("big:string".to_owned());
 
         for by_memory in [true, false] {
-            let search = Search { by_memory, only_big: true, ..Search::default() };
+            let search = Search { by_memory, only_big: true, ..usual_search() };
             let found = keep.find(&search).await;
             assert_eq!(names(&found), big, "{topology:?}");
             assert_eq!((found.big, found.seen, found.gone), (6, 3_012, 0), "{topology:?}");
@@ -132,11 +138,11 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
             assert_eq!(lengths, 5 * 5_001 + 10_241);
             assert!(found.types.values().all(|total| total.keys == 502 && total.big == 1));
         }
-        let search = Search { pattern: "big:[hl]*".to_owned(), ..Search::default() };
+        let search = Search { pattern: "big:[hl]*".to_owned(), ..usual_search() };
         let found = keep.find(&search).await;
         assert_eq!((found.seen, names(&found).len()), (2, 2), "{topology:?}");
         // Not one of the largest six is small, and not one more is listed than was asked for.
-        let found = keep.find(&Search { top: 12, by_memory: false, ..Search::default() }).await;
+        let found = keep.find(&Search { top: 12, by_memory: false, ..usual_search() }).await;
         assert!(found.top[..6].iter().all(|entry| entry.big), "{:?}", found.top);
         assert!(names(&found).iter().all(|name| !name.starts_with("small")), "{:?}", found.top);
         assert_eq!(found.top.len(), 12);
@@ -155,7 +161,7 @@ async fn what_weighs_most_is_not_what_has_most_elements() {
     keep.says::<()>(&heavy).await;
     keep.put("string", b"text", 30_000).await;
 
-    let by_memory = keep.find(&Search::default()).await;
+    let by_memory = keep.find(&usual_search()).await;
     let order = |found: &Found| -> Vec<String> {
         found.top.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect()
     };
@@ -164,10 +170,10 @@ async fn what_weighs_most_is_not_what_has_most_elements() {
     assert!((2_000_000..3_000_000).contains(&weight), "{weight}");
     assert!(!by_memory.top[0].big, "it has ten elements");
     // 30,000 bytes are 2.9 times what is big, 6,000 elements 1.2 times.
-    let by_elements = keep.find(&Search { by_memory: false, ..Search::default() }).await;
+    let by_elements = keep.find(&Search { by_memory: false, ..usual_search() }).await;
     assert_eq!(order(&by_elements), ["text", "many", "heavy"]);
     let strict = Big { string_bytes: 30_000, elements: 9 };
-    let found = keep.find(&Search { big: strict, only_big: true, ..Search::default() }).await;
+    let found = keep.find(&Search { big: strict, only_big: true, ..usual_search() }).await;
     assert_eq!(names(&found), ["heavy", "many"].map(str::to_owned).into());
 }
 
@@ -183,7 +189,7 @@ async fn looking_sends_nothing_that_writes_or_takes_long() {
     };
     let before = dirty().await;
     keep.forget_calls().await;
-    keep.find(&Search::default()).await;
+    keep.find(&usual_search()).await;
     assert_eq!(dirty().await, before);
     let info: String = keep.says(cmd("INFO").arg("commandstats")).await;
     let sent = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
@@ -218,7 +224,7 @@ async fn keys_that_go_while_they_are_looked_at_are_skipped() {
     }
     // At each step the next ones go, and some become something else.
     let (url, mut step) = (keep.url().to_owned(), 0);
-    let search = Search::default();
+    let search = usual_search();
     let found = find(&keep.redis, &search, |_| {
         for number in step * 100..step * 100 + 50 {
             let _: i64 = ask(&url, &format!("DEL going:{number}")).unwrap();
@@ -369,7 +375,7 @@ async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
     let url = format!("{}?user=limited&pass=secret", keep.url());
     let limited = Redis::open(&url).unwrap();
 
-    let found = find(&limited, &Search::default(), |_| {}).await.unwrap();
+    let found = find(&limited, &usual_search(), |_| {}).await.unwrap();
     assert!(found.no_memory.as_ref().is_some_and(|why| why.contains("memory|usage")), "{found:?}");
     assert!(!found.by_memory);
     assert_eq!(found.top[0].name, b"many", "by elements instead");

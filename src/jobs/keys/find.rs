@@ -33,19 +33,7 @@ pub struct Search {
     pub leave: Option<String>,
 }
 
-impl Default for Search {
-    fn default() -> Self {
-        Self {
-            pattern: "*".to_owned(),
-            top: 20,
-            by_memory: true,
-            big: Big::default(),
-            only_big: false,
-            leave: None,
-        }
-    }
-}
-
+/// How far it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
     /// Keys that `SCAN` has shown, and were looked at.

@@ -64,45 +64,39 @@ pub enum Kind {
     Other(String),
 }
 
+/// What `TYPE` calls each, and the command that says how long such a key is.
+const TYPES: [(Kind, &str, &str); 6] = [
+    (Kind::String, "string", "STRLEN"),
+    (Kind::List, "list", "LLEN"),
+    (Kind::Set, "set", "SCARD"),
+    (Kind::SortedSet, "zset", "ZCARD"),
+    (Kind::Hash, "hash", "HLEN"),
+    (Kind::Stream, "stream", "XLEN"),
+];
+
 impl Kind {
     /// What `TYPE` says; `None` when there is no such key.
     fn read(word: &str) -> Option<Self> {
         Some(match word {
             "none" => return None,
-            "string" => Kind::String,
-            "list" => Kind::List,
-            "set" => Kind::Set,
-            "zset" => Kind::SortedSet,
-            "hash" => Kind::Hash,
-            "stream" => Kind::Stream,
-            other => Kind::Other(name::shown(other.as_bytes())),
+            word => match TYPES.iter().find(|(_, known, _)| *known == word) {
+                Some((kind, ..)) => kind.clone(),
+                None => Kind::Other(name::shown(word.as_bytes())),
+            },
         })
     }
 
     /// As `TYPE` says it.
     pub fn word(&self) -> &str {
         match self {
-            Kind::String => "string",
-            Kind::List => "list",
-            Kind::Set => "set",
-            Kind::SortedSet => "zset",
-            Kind::Hash => "hash",
-            Kind::Stream => "stream",
             Kind::Other(word) => word,
+            kind => TYPES.iter().find(|(known, ..)| known == kind).map_or("", |known| known.1),
         }
     }
 
     /// The command that says how long such a key is, at once.
     fn length(&self) -> Option<&'static str> {
-        Some(match self {
-            Kind::String => "STRLEN",
-            Kind::List => "LLEN",
-            Kind::Set => "SCARD",
-            Kind::SortedSet => "ZCARD",
-            Kind::Hash => "HLEN",
-            Kind::Stream => "XLEN",
-            Kind::Other(_) => return None,
-        })
+        TYPES.iter().find(|(known, ..)| known == self).map(|known| known.2)
     }
 }
 
