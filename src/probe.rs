@@ -47,42 +47,31 @@ pub enum Point {
     Release,
 }
 
-/// In the order in which a request may pass them.
-const ALL: [Point; 10] = [
-    Point::Claimed,
-    Point::Wait,
-    Point::Expire,
-    Point::Held,
-    Point::Read,
-    Point::Write,
-    Point::Commit,
-    Point::Committed,
-    Point::Delete,
-    Point::Release,
+/// In the order in which a request may pass them, with their names in a trace.
+const ALL: [(Point, &str); 10] = [
+    (Point::Claimed, "claimed"),
+    (Point::Wait, "wait"),
+    (Point::Expire, "expire"),
+    (Point::Held, "held"),
+    (Point::Read, "read"),
+    (Point::Write, "write"),
+    (Point::Commit, "commit"),
+    (Point::Committed, "committed"),
+    (Point::Delete, "delete"),
+    (Point::Release, "release"),
 ];
 
 impl Point {
     pub fn named(name: &str) -> Option<Self> {
-        ALL.into_iter().find(|point| point.name() == name)
+        ALL.iter().find(|(_, known)| *known == name).map(|(point, _)| *point)
     }
 
     pub fn names() -> String {
-        ALL.map(Point::name).join(", ")
+        ALL.map(|(_, name)| name).join(", ")
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Point::Claimed => "claimed",
-            Point::Wait => "wait",
-            Point::Expire => "expire",
-            Point::Held => "held",
-            Point::Read => "read",
-            Point::Write => "write",
-            Point::Commit => "commit",
-            Point::Committed => "committed",
-            Point::Delete => "delete",
-            Point::Release => "release",
-        }
+        ALL.iter().find(|(point, _)| *point == self).map_or("", |(_, name)| name)
     }
 }
 

@@ -36,37 +36,22 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Which of the invariants.
-    pub fn number(self) -> u8 {
+    /// Which of the invariants it is, and its name.
+    fn told(self) -> (u8, &'static str) {
         match self {
-            Rule::Negative => 1,
-            Rule::Sum => 2,
-            Rule::Break | Rule::Fork => 3,
-            Rule::Lost | Rule::Differs => 4,
-            Rule::Refused => 5,
-            Rule::Twice => 6,
-            Rule::RealTime => 7,
-            Rule::Fence => 8,
-            Rule::SoldOut => 9,
-            Rule::Unmatched | Rule::Money => 10,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Rule::Negative => "negative",
-            Rule::Sum => "sum",
-            Rule::Break => "break",
-            Rule::Fork => "fork",
-            Rule::Lost => "lost",
-            Rule::Differs => "differs",
-            Rule::Refused => "refused",
-            Rule::Twice => "twice",
-            Rule::RealTime => "real-time",
-            Rule::Fence => "fence",
-            Rule::SoldOut => "sold-out",
-            Rule::Unmatched => "unmatched",
-            Rule::Money => "money",
+            Rule::Negative => (1, "negative"),
+            Rule::Sum => (2, "sum"),
+            Rule::Break => (3, "break"),
+            Rule::Fork => (3, "fork"),
+            Rule::Lost => (4, "lost"),
+            Rule::Differs => (4, "differs"),
+            Rule::Refused => (5, "refused"),
+            Rule::Twice => (6, "twice"),
+            Rule::RealTime => (7, "real-time"),
+            Rule::Fence => (8, "fence"),
+            Rule::SoldOut => (9, "sold-out"),
+            Rule::Unmatched => (10, "unmatched"),
+            Rule::Money => (10, "money"),
         }
     }
 }
@@ -84,7 +69,8 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "I{} {}: {}", self.rule.number(), self.rule.name(), self.text)
+        let (number, name) = self.rule.told();
+        write!(f, "I{number} {name}: {}", self.text)
     }
 }
 
