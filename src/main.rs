@@ -12,7 +12,7 @@ use holdfast::config::{
     self, Audit, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd, With,
 };
 use holdfast::db;
-use holdfast::embedded::{self, UpOptions};
+use holdfast::embedded::{self, RunningUp, UpOptions};
 use holdfast::jobs::keys;
 use holdfast::lab;
 use holdfast::output;
@@ -187,14 +187,9 @@ async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
 }
 
 async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
-    let url = match (options.redis_url, embedded::read_env(&options.data)) {
-        (Some(url), _) => url,
-        (None, Some(running)) => running.redis_url,
-        (None, None) => bail!(
-            "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
-             --data, or say where Redis is with --redis-url or REDIS_URL",
-            options.data.display()
-        ),
+    let url = match options.redis_url {
+        Some(url) => url,
+        None => running(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
     let delete = match (options.delete_big, options.delete) {
         (true, _) => keys::terminal::Delete::Big { unasked: options.yes },
@@ -222,15 +217,21 @@ fn where_it_is(
     redis_url: Option<String>,
     data: &Path,
 ) -> anyhow::Result<(String, Option<String>)> {
-    match (database_url, embedded::read_env(data)) {
-        (Some(database_url), _) => Ok((database_url, redis_url)),
-        (None, Some(running)) => Ok((running.database_url, redis_url.or(Some(running.redis_url)))),
-        (None, None) => bail!(
+    let Some(database_url) = database_url else {
+        let running = running(data, "Postgres is with DATABASE_URL")?;
+        return Ok((running.database_url, redis_url.or(Some(running.redis_url))));
+    };
+    Ok((database_url, redis_url))
+}
+
+fn running(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
+    embedded::read_env(data).with_context(|| {
+        format!(
             "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
-             --data, or say where Postgres is with DATABASE_URL",
+             --data, or say where {or_say_where}",
             data.display()
-        ),
-    }
+        )
+    })
 }
 
 fn drawn(audit: &audit::Audit) -> String {
