@@ -112,8 +112,9 @@ impl FaultKind {
 }
 
 /// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum State {
     /// Nobody has begun it.
     Queued,
@@ -128,15 +129,6 @@ pub enum State {
 impl State {
     pub fn is_over(self) -> bool {
         matches!(self, State::Done | State::Failed)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Queued => "queued",
-            State::Running => "running",
-            State::Done => "done",
-            State::Failed => "failed",
-        }
     }
 }
 

@@ -3,9 +3,11 @@
 //! Guarantees: one run at a time per shop, by a unique index; a run that nobody carries on any more
 //! is told as failed. The newest [`KEPT`] runs are kept.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::postgres::PgConnection;
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::run::{Outcome, Progress, Run, State, Wanted};
@@ -25,11 +27,15 @@ pub enum Asked {
     Nobody,
 }
 
-#[derive(Debug, Clone)]
+/// A run in a list.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = RunHead)]
 pub struct Head {
     pub id: Uuid,
     pub state: State,
     pub wanted: Wanted,
+    /// When.
+    #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     pub verdict: Option<String>,
     pub claim_shown: Option<bool>,
@@ -78,7 +84,7 @@ pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
          on conflict (id) do nothing",
         run.id,
         json(&run.wanted)?,
-        run.state.name(),
+        run.state as State,
         json(&run.progress)?,
         json(&run.outcome)?,
         run.guess,
@@ -100,7 +106,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
     let Some(row) = row else { return Ok(None) };
     Ok(Some(Run {
         id,
-        state: state(&row.state)?,
+        state: read(row.state.into())?,
         wanted: read(row.wanted)?,
         progress: read(row.progress)?,
         guess: row.guess,
@@ -115,7 +121,7 @@ pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> 
     let row = sqlx::query!("select frame, state from lab_runs where id = $1", id)
         .fetch_optional(&mut *pool.acquire().await?)
         .await?;
-    row.map(|row| Ok((row.frame, state(&row.state)?.is_over()))).transpose()
+    row.map(|row| Ok((row.frame, read::<State>(row.state.into())?.is_over()))).transpose()
 }
 
 pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
@@ -131,7 +137,7 @@ pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
         .map(|row| {
             Ok(Head {
                 id: row.id,
-                state: state(&row.state)?,
+                state: read(row.state.into())?,
                 wanted: read(row.wanted)?,
                 created_at: row.created_at,
                 verdict: row.verdict.filter(|verdict| !verdict.is_empty()),
@@ -173,7 +179,7 @@ pub(super) async fn end(
         "update lab_runs
             set state = $2, outcome = $3, frame = frame + 1, ended_at = now() where id = $1",
         id,
-        state.name(),
+        state as State,
         json(outcome)?,
     )
     .execute(&mut *pool.acquire().await?)
@@ -216,14 +222,7 @@ async fn somebody_is_there(connection: &mut PgConnection) -> Result<bool, Error>
     .await?)
 }
 
-fn state(name: &str) -> Result<State, Error> {
-    [State::Queued, State::Running, State::Done, State::Failed]
-        .into_iter()
-        .find(|state| state.name() == name)
-        .ok_or_else(|| Error::Bug(format!("a run that is {name}")))
-}
-
-fn json<T: serde::Serialize>(value: &T) -> Result<serde_json::Value, Error> {
+fn json<T: Serialize>(value: &T) -> Result<serde_json::Value, Error> {
     serde_json::to_value(value).map_err(|error| Error::Bug(error.to_string()))
 }
 

@@ -7,19 +7,18 @@ use actix_web::web::Bytes;
 use actix_web::{HttpResponse, web};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::lab::lab_is_on;
-use crate::lab::run::{Run, State, Wanted};
-use crate::lab::store::{self, Asked};
-use crate::web::Site;
+use crate::lab::run::{Run, Wanted};
+use crate::lab::store::{self, Asked, Head};
 use crate::web::auth::Admin;
 use crate::web::body::Json;
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
+use crate::web::{HttpResult, Site};
 
 /// Ten frames a second at most, whatever the load.
 const FRAME: Duration = Duration::from_millis(100);
@@ -37,33 +36,11 @@ pub struct RunId {
     pub id: Uuid,
 }
 
-/// A run in a list.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct RunHead {
-    /// Its id.
-    pub id: Uuid,
-    /// Where it stands.
-    pub state: State,
-    /// What was asked for.
-    pub wanted: Wanted,
-    /// When.
-    #[serde(with = "time::serde::rfc3339")]
-    pub created_at: OffsetDateTime,
-    /// What came of it.
-    pub verdict: Option<String>,
-    /// Whether a lesson's claim was shown.
-    pub claim_shown: Option<bool>,
-}
-
 /// Asks for a lesson or for a load (admin). One at a time: while another one goes on it is refused,
 /// and says which.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
     request_body = Wanted, responses((status = 202, body = RunId), Refusals))]
-pub async fn ask(
-    site: web::Data<Site>,
-    _: Admin,
-    wanted: Json<Wanted>,
-) -> Result<HttpResponse, Problem> {
+pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpResult {
     let wanted = wanted.read()?;
     lab_is_on(&site)?;
     match queue(&site, &wanted, None).await? {
@@ -109,29 +86,16 @@ pub async fn queue(
 
 /// The newest runs (admin).
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [RunHead]), Refusals))]
-pub async fn list(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+    responses((status = 200, body = [Head]), Refusals))]
+pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
     lab_is_on(&site)?;
-    let runs = store::newest(&site.shop.pool, LISTED).await?;
-    let heads = runs.into_iter().map(|run| RunHead {
-        id: run.id,
-        state: run.state,
-        wanted: run.wanted,
-        created_at: run.created_at,
-        verdict: run.verdict,
-        claim_shown: run.claim_shown,
-    });
-    Ok(HttpResponse::Ok().json(heads.collect::<Vec<_>>()))
+    Ok(HttpResponse::Ok().json(store::newest(&site.shop.pool, LISTED).await?))
 }
 
 /// A run, with all that came of it (admin).
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 200, body = Run), Refusals))]
-pub async fn read(
-    site: web::Data<Site>,
-    _: Admin,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
     lab_is_on(&site)?;
     Ok(HttpResponse::Ok().json(find(&site, &id).await?))
 }
@@ -151,11 +115,7 @@ pub async fn find(site: &Site, id: &str) -> Result<Run, Problem> {
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)),
     responses((status = 200, content_type = "text/event-stream"), Refusals))]
-pub async fn follow(
-    site: web::Data<Site>,
-    _: Admin,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+pub async fn follow(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
     lab_is_on(&site)?;
     let run = find(&site, &id).await?;
     let first = Following { site, id: run.id, seen: -1, over: false };
