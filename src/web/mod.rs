@@ -17,7 +17,7 @@ pub mod problems;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, Resource};
+use actix_web::{HttpRequest, HttpResponse, Resource, Route};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,10 @@ pub struct Site {
     pub metrics: PrometheusHandle,
 }
 
+/// What a handler returns.
+pub type HttpResult = Result<HttpResponse, Problem>;
+
+/// All addresses of the shop.
 pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(web::PayloadConfig::new(body::LARGEST_BODY))
@@ -72,7 +76,13 @@ pub fn resource(path: &str, allowed: &'static str) -> Resource {
     }))
 }
 
-async fn nowhere(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// An address that is read and posted to: a page, or where its form is sent.
+#[must_use]
+pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
+    resource(path, "GET, POST").route(get).route(post)
+}
+
+async fn nowhere(request: HttpRequest) -> HttpResult {
     Err(Problem::new(Kind::NotFound, format!("there is nothing at {}", request.path())))
 }
 

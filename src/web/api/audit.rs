@@ -5,22 +5,21 @@ use actix_web::{HttpResponse, web};
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
 use crate::shop::audit::{self, Audit};
-use crate::web::Site;
 use crate::web::auth::Admin;
 use crate::web::openapi::Refusals;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 /// Holds ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
     responses((status = 200, body = Audit), Refusals))]
-pub async fn everything(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?))
 }
 
 /// Who holds what since when (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof", security(("session" = [])),
     responses((status = 200, body = [HeldLock]), Refusals))]
-pub async fn locks(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+pub async fn locks(site: web::Data<Site>, _: Admin) -> HttpResult {
     let held = site.shop.locks.held().await.map_err(Error::from)?;
     Ok(HttpResponse::Ok().json(held))
 }

@@ -15,17 +15,14 @@ use crate::web::body::{self, Json, Page};
 use crate::web::conditions::{Usual, Wished, idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, answer, created};
+use crate::web::{HttpResult, Site, answer, created};
 
 /// The items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items",
     params(("after" = Option<String>, Query, description = "go on behind this sku"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
     responses((status = 200, body = [Item]), Refusals))]
-pub async fn list(
-    site: web::Data<Site>,
-    page: web::Query<Page<String>>,
-) -> Result<HttpResponse, Problem> {
+pub async fn list(site: web::Data<Site>, page: web::Query<Page<String>>) -> HttpResult {
     let limit = page.limit()?;
     let after = page.after.clone().map(Sku::try_from).transpose();
     let after = after.map_err(|error| Problem::field("after", error))?;
@@ -35,7 +32,7 @@ pub async fn list(
 /// One item.
 #[utoipa::path(get, path = "/api/items/{sku}", tag = "items", params(("sku" = String, Path)),
     responses((status = 200, body = Item), Refusals))]
-pub async fn read(site: web::Data<Site>, sku: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn read(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {
     let sku = body::sku(sku.into_inner())?;
     match catalog::item(&site.shop, &sku).await? {
         Some(item) => Ok(HttpResponse::Ok().json(item)),
@@ -51,7 +48,7 @@ pub async fn create(
     _: Admin,
     Usual(conditions): Usual,
     new: Json<NewItem>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
     let item = Item { sku, name, price_cents, stock, limit_per_user };
     let response = items::create(&site.shop, item, ItemKind::Shop, conditions.request_id).await?;
@@ -89,7 +86,7 @@ pub async fn restock(
     conditions: Wished,
     sku: web::Path<String>,
     what: Json<Restocking>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let conditions = conditions.read()?;
     let what = what.read()?;
     let sku = body::sku(sku.into_inner())?;
@@ -110,7 +107,7 @@ pub async fn limit(
     Usual(conditions): Usual,
     sku: web::Path<String>,
     new: Json<NewLimit>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let new = new.read()?;
     let sku = body::sku(sku.into_inner())?;
     let (admin, limit) = (admin.0.caller.id, new.limit_per_user);
@@ -138,7 +135,7 @@ pub async fn ledger(
     site: web::Data<Site>,
     sku: web::Path<String>,
     page: web::Query<Page<i64>>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let sku = body::sku(sku.into_inner())?;
     let limit = page.limit()?;
     let entries = ledger::stock_entries(&site.shop, &sku, page.after.unwrap_or(0), limit).await?;
@@ -151,7 +148,7 @@ pub async fn ledger(
 /// What the ledger proves about an item.
 #[utoipa::path(get, path = "/api/items/{sku}/audit", tag = "items", params(("sku" = String, Path)),
     responses((status = 200, body = ItemAudit), Refusals))]
-pub async fn audit(site: web::Data<Site>, sku: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn audit(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {
     let sku = body::sku(sku.into_inner())?;
     match audit::of_item(&site.shop.pool, &sku).await? {
         Some(audit) => Ok(HttpResponse::Ok().json(audit)),

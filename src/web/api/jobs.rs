@@ -12,18 +12,18 @@ use crate::jobs::lab_tick;
 use crate::jobs::unpaid::failures;
 use crate::jobs::view::{self, Standing};
 use crate::jobs::{Came, Once, store};
-use crate::web::Site;
 use crate::web::auth::Admin;
 use crate::web::body::{self, Json};
 use crate::web::conditions::Wished;
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
+use crate::web::{HttpResult, Site};
 
 /// How all scheduled jobs stand, and their latest runs: who, when, for how long, with which fence,
 /// and what came of it (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof", security(("session" = [])),
     responses((status = 200, body = Standing), Refusals))]
-pub async fn standing(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+pub async fn standing(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(view::standing(&site.shop, &site.jobs, &site.unpaid).await?))
 }
 
@@ -31,11 +31,7 @@ pub async fn standing(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, P
 #[utoipa::path(post, path = "/api/jobs/runs/{id}/try-again", tag = "proof",
     security(("session" = [])), params(("id" = String, Path)),
     responses((status = 204), Refusals))]
-pub async fn try_again(
-    site: web::Data<Site>,
-    _: Admin,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+pub async fn try_again(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
     let parked = match id.parse() {
         Ok(id) => store::try_again(&site.shop.pool, id).await?,
         Err(_) => false,
@@ -56,7 +52,7 @@ pub async fn try_unpaid_again(
     site: web::Data<Site>,
     _: Admin,
     id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     if failures::try_again(&site.shop, body::order_id(&id)?).await? {
         Ok(HttpResponse::NoContent().finish())
     } else {
@@ -111,7 +107,7 @@ pub async fn tick(
     _: Admin,
     conditions: Wished,
     tick: Json<Tick>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let conditions = conditions.read()?;
     let tick = tick.read()?;
     lab_is_on(&site)?;

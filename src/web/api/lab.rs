@@ -21,7 +21,7 @@ use crate::web::body::Json;
 use crate::web::conditions::{Usual, Wished, idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, answer, created};
+use crate::web::{HttpResult, Site, answer, created};
 
 /// What a throw-away item costs when nobody says.
 const USUAL_PRICE_CENTS: i64 = 100;
@@ -49,7 +49,7 @@ pub async fn create_item(
     _: Admin,
     Usual(conditions): Usual,
     new: Json<NewLabItem>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let new = new.read()?;
     lab_is_on(&site)?;
     let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
@@ -75,7 +75,7 @@ pub async fn noop(
     who: SignedIn,
     conditions: Wished,
     wanted: Json<Wanted>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let conditions = conditions.read()?;
     let wanted = wanted.read()?;
     lab_is_on(&site)?;
@@ -98,7 +98,7 @@ pub struct HeldRequest {
 /// Who is held at this replica (`Holdfast-Pause`), and where (admin).
 #[utoipa::path(get, path = "/api/lab/holds", tag = "lab", security(("session" = [])),
     responses((status = 200, body = [HeldRequest]), Refusals))]
-pub async fn holds(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+pub async fn holds(site: web::Data<Site>, _: Admin) -> HttpResult {
     lab_is_on(&site)?;
     let held = site.board.held().into_iter().map(|held| HeldRequest {
         request_id: held.request_id,
@@ -135,11 +135,7 @@ pub struct WorkerWish {
 /// What it was told before is forgotten; what it is told is, after half a minute.
 #[utoipa::path(post, path = "/api/lab/worker", tag = "lab", security(("session" = [])),
     request_body = WorkerWish, responses((status = 204), Refusals))]
-pub async fn worker(
-    site: web::Data<Site>,
-    _: Admin,
-    wish: Json<WorkerWish>,
-) -> Result<HttpResponse, Problem> {
+pub async fn worker(site: web::Data<Site>, _: Admin, wish: Json<WorkerWish>) -> HttpResult {
     let wish = wish.read()?;
     lab_is_on(&site)?;
     site.unpaid.wish(wished(wish, site.shop.strategy)?);
@@ -196,7 +192,7 @@ pub struct QueueThere {
 /// The queues of this replica (`Holdfast-Lock: queue`), and how many stand in them (admin).
 #[utoipa::path(get, path = "/api/lab/queues", tag = "lab", security(("session" = [])),
     responses((status = 200, body = [QueueThere]), Refusals))]
-pub async fn queues(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Problem> {
+pub async fn queues(site: web::Data<Site>, _: Admin) -> HttpResult {
     lab_is_on(&site)?;
     let at = |ms: i64| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok();
     let queues = site.shop.locks.queues().into_iter().map(|queue| QueueThere {
@@ -211,11 +207,7 @@ pub async fn queues(site: web::Data<Site>, _: Admin) -> Result<HttpResponse, Pro
 /// Lets a held request go on (admin).
 #[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 204), Refusals))]
-pub async fn let_go(
-    site: web::Data<Site>,
-    _: Admin,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+pub async fn let_go(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
     lab_is_on(&site)?;
     match Uuid::parse_str(&id) {
         Ok(request) if site.board.let_go(request, None) => Ok(HttpResponse::NoContent().finish()),

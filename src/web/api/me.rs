@@ -11,8 +11,7 @@ use crate::web::auth::SignedIn;
 use crate::web::body::{Json, Page};
 use crate::web::conditions::{Usual, idempotency_key};
 use crate::web::openapi::Refusals;
-use crate::web::problems::Problem;
-use crate::web::{Site, answer};
+use crate::web::{HttpResult, Site, answer};
 
 /// Who asks, and what is on the account.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -34,7 +33,7 @@ pub struct Amount {
 /// Who asks, and what is on the account.
 #[utoipa::path(get, path = "/api/me", tag = "account", security(("session" = [])),
     responses((status = 200, body = Me), Refusals))]
-pub async fn read(site: web::Data<Site>, who: SignedIn) -> Result<HttpResponse, Problem> {
+pub async fn read(site: web::Data<Site>, who: SignedIn) -> HttpResult {
     let balance_cents = ledger::balance(&site.shop, who.caller.id).await?.unwrap_or(0);
     Ok(HttpResponse::Ok().json(Me { user: who.caller.name.clone(), balance_cents }))
 }
@@ -48,7 +47,7 @@ pub async fn ledger(
     site: web::Data<Site>,
     who: SignedIn,
     page: web::Query<Page<i64>>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let after = page.after.unwrap_or(0);
     let limit = page.limit()?;
     let entries = ledger::balance_entries(&site.shop, who.caller.id, after, limit).await?;
@@ -65,7 +64,7 @@ pub async fn top_up(
     who: SignedIn,
     Usual(conditions): Usual,
     amount: Json<Amount>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let amount = amount.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;

@@ -9,13 +9,16 @@ use crate::probe::Probe;
 use crate::shop::idempotency::KEPT_HOURS;
 use crate::shop::model::{Order, Paid, Returned, WantedLine};
 use crate::shop::query::orders;
-use crate::shop::{Executed, Failure, IdempotencyKey, OrderId, StoredResponse, engine};
+use crate::shop::{
+    Executed, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, StoredResponse, UserId,
+    engine,
+};
 use crate::web::auth::SignedIn;
 use crate::web::body::{self, Json, Page};
 use crate::web::conditions::{Usual, Wished, idempotency_key, optional_idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, answer};
+use crate::web::{HttpResult, Site, answer};
 
 /// What somebody wants to order.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -38,7 +41,7 @@ pub struct OrderToken {
 /// A fresh token. A client may as well mint its own UUID.
 #[utoipa::path(post, path = "/api/order-tokens", tag = "orders", security(("session" = [])),
     responses((status = 201, body = OrderToken), Refusals))]
-pub async fn mint_token(_: SignedIn) -> Result<HttpResponse, Problem> {
+pub async fn mint_token(_: SignedIn) -> HttpResult {
     Ok(HttpResponse::Created().json(OrderToken {
         token: IdempotencyKey::mint().as_str().to_owned(),
         expires_at: OffsetDateTime::now_utc() + time::Duration::hours(KEPT_HOURS),
@@ -56,7 +59,7 @@ pub async fn place(
     who: SignedIn,
     conditions: Wished,
     wanted: Json<Wanted>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let conditions = conditions.read()?;
     let wanted = wanted.read()?;
     let key = idempotency_key(&request)?;
@@ -74,7 +77,7 @@ pub async fn list(
     site: web::Data<Site>,
     who: SignedIn,
     page: web::Query<Page<OrderId>>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let limit = page.limit()?;
     Ok(HttpResponse::Ok().json(
         orders::orders(&site.shop, who.caller.id, page.after, orders::Lab::With, limit).await?,
@@ -84,11 +87,7 @@ pub async fn list(
 /// One of the caller's orders.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 200, body = Order), Refusals))]
-pub async fn read(
-    site: web::Data<Site>,
-    who: SignedIn,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+pub async fn read(site: web::Data<Site>, who: SignedIn, id: web::Path<String>) -> HttpResult {
     let id = body::order_id(&id)?;
     match orders::order(&site.shop, who.caller.id, id).await? {
         Some(order) => Ok(HttpResponse::Ok().json(order)),
@@ -106,7 +105,7 @@ pub async fn pay(
     who: SignedIn,
     conditions: Wished,
     id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let conditions = conditions.read()?;
     let id = body::order_id(&id)?;
     let key = idempotency_key(&request)?;
@@ -118,17 +117,8 @@ pub async fn pay(
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
-pub async fn cancel(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    who: SignedIn,
-    Usual(conditions): Usual,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
-    let id = body::order_id(&id)?;
-    let key = optional_idempotency_key(&request)?;
-    let user = who.caller.id;
-    Ok(answer(engine::cancel_order(&site.shop, &conditions, user, id, key).await?))
+pub async fn cancel(sent: Sent) -> HttpResult {
+    returned(sent, engine::cancel_order).await
 }
 
 /// Refunds a paid order: the money returns to the account, and the units to stock. With a key, once
@@ -136,24 +126,30 @@ pub async fn cancel(
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
-pub async fn refund(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    who: SignedIn,
-    Usual(conditions): Usual,
-    id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+pub async fn refund(sent: Sent) -> HttpResult {
+    returned(sent, engine::refund_order).await
+}
+
+/// What a request to undo an order consists of.
+type Sent = (web::Data<Site>, HttpRequest, SignedIn, Usual, web::Path<String>);
+
+async fn returned(
+    (site, request, who, Usual(conditions), id): Sent,
+    undo: impl AsyncFn(
+        &Shop,
+        &RequestOptions,
+        UserId,
+        OrderId,
+        Option<IdempotencyKey>,
+    ) -> Result<Executed, Failure>,
+) -> HttpResult {
     let id = body::order_id(&id)?;
     let key = optional_idempotency_key(&request)?;
-    let user = who.caller.id;
-    Ok(answer(engine::refund_order(&site.shop, &conditions, user, id, key).await?))
+    Ok(answer(undo(&site.shop, &conditions, who.caller.id, id, key).await?))
 }
 
 /// Returns the response with its trace, where one was asked for; a problem carries one too.
-pub(super) fn traced(
-    result: Result<Executed, Failure>,
-    probe: &Probe,
-) -> Result<HttpResponse, Problem> {
+pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpResult {
     let executed = result.map_err(Problem::from).and_then(|executed| with_trace(executed, probe));
     executed.map(answer).map_err(|problem| match probe.trace() {
         Some(trace) => problem.with("trace", serde_json::json!(trace)),

@@ -7,7 +7,7 @@ use crate::web::auth::SignedIn;
 use crate::web::body::Json;
 use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
-use crate::web::{Site, created};
+use crate::web::{HttpResult, Site, created};
 
 /// Makes a user with an empty account.
 #[utoipa::path(post, path = "/api/users", tag = "people", request_body = Credentials,
@@ -16,7 +16,7 @@ pub async fn create(
     site: web::Data<Site>,
     request: HttpRequest,
     credentials: Json<Credentials>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let credentials = credentials.read()?;
     site.door.knock(&request, None).await?;
     Ok(created(users::create(&site.shop.pool, credentials, false).await?))
@@ -29,7 +29,7 @@ pub async fn sign_in(
     site: web::Data<Site>,
     request: HttpRequest,
     credentials: Json<Credentials>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let credentials = credentials.read()?;
     let name = credentials.user.clone();
     site.door.knock(&request, Some(&name)).await?;
@@ -45,7 +45,7 @@ pub async fn sign_in(
 /// Signs out: the session of this request ends.
 #[utoipa::path(delete, path = "/api/sessions", tag = "people", security(("session" = [])),
     responses((status = 204), Refusals))]
-pub async fn sign_out(site: web::Data<Site>, who: SignedIn) -> Result<HttpResponse, Problem> {
+pub async fn sign_out(site: web::Data<Site>, who: SignedIn) -> HttpResult {
     users::sign_out(&site.shop, &who.token).await?;
     site.sessions.forget(&who.token).await;
     Ok(HttpResponse::NoContent().finish())

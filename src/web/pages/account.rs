@@ -1,7 +1,7 @@
 //! The account: what is on it, how it came there, and putting more on it.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -12,10 +12,10 @@ use super::words::{Moment as _, full_sentence, typed_cents};
 use super::{copies, door, html, see_other};
 use crate::shop::query::ledger;
 use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
-use crate::web::Site;
 use crate::web::auth::site;
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
@@ -44,10 +44,11 @@ pub struct TopUpForm {
     amount: String,
 }
 
-pub async fn show(
-    request: HttpRequest,
-    listing: web::Query<Listing>,
-) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody signed in; Postgres's.
+pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, listing.before, Trouble::default()).await
 }
@@ -58,7 +59,7 @@ pub async fn top_up(
     request: HttpRequest,
     Usual(conditions): Usual,
     form: web::Form<TopUpForm>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let TopUpForm { key, amount, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
@@ -102,7 +103,7 @@ async fn page(
     user: UserId,
     before: Option<i64>,
     trouble: Trouble,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let shop = &site(request)?.shop;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;

@@ -9,6 +9,7 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use actix_web::{HttpRequest, HttpResponse, web};
 use sha2::{Digest, Sha256};
 
+use crate::web::HttpResult;
 use crate::web::problems::{Kind, Problem};
 
 struct Asset {
@@ -57,8 +58,11 @@ pub fn address(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
 }
 
-/// Serves an asset, or `not-found`.
-pub async fn serve(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+/// An asset.
+///
+/// # Errors
+/// `not-found`.
+pub async fn serve(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     let name = name.into_inner();
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
         return Err(Problem::new(Kind::NotFound, format!("there is no {name}")));

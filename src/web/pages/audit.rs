@@ -1,14 +1,13 @@
 //! The audit: every check with what it found. The admin's.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 
 use super::frame::Frame;
 use super::{door, html};
 use crate::shop::audit::{self, Audit};
-use crate::web::Site;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "audit.html")]
@@ -18,7 +17,11 @@ struct AuditPage {
     failed: usize,
 }
 
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody who may; Postgres's.
+pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let audit = audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?;
     let failed = audit.checks.iter().filter(|check| !check.ok).count();

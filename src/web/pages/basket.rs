@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -17,6 +17,7 @@ use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
+use crate::web::HttpResult;
 use crate::web::auth::site;
 use crate::web::body;
 use crate::web::problems::{Kind, Problem};
@@ -100,11 +101,19 @@ pub struct LineForm {
     remove: Option<String>,
 }
 
-pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Postgres's.
+pub async fn show(request: HttpRequest) -> HttpResult {
     page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
 }
 
-pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> Result<HttpResponse, Problem> {
+/// Puts an item in.
+///
+/// # Errors
+/// A form from elsewhere, an item that is not there; Postgres's.
+pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;
     if catalog::item(&site(&request)?.shop, &sku).await?.is_none() {
@@ -122,10 +131,11 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> Result<Http
     }
 }
 
-pub async fn change(
-    request: HttpRequest,
-    form: web::Form<LineForm>,
-) -> Result<HttpResponse, Problem> {
+/// Changes how many of an item are in it.
+///
+/// # Errors
+/// A form from elsewhere; Postgres's.
+pub async fn change(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;
     let mut basket = Basket::of(&request);
@@ -144,7 +154,7 @@ fn typed_units(text: &str, least: i64) -> Result<i64, String> {
     text.trim().parse().map_err(|_| choose(least))
 }
 
-fn changed(basket: &Basket) -> Result<HttpResponse, Problem> {
+fn changed(basket: &Basket) -> HttpResult {
     let mut answer = see_other("/basket");
     set_cookie(&mut answer, &basket.cookie())?;
     Ok(answer)
@@ -157,7 +167,7 @@ pub(super) async fn page(
     basket: &Basket,
     notice: Option<Notice>,
     wrong: Option<WrongUnits>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let shop = &site(request)?.shop;
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
     let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };

@@ -10,12 +10,13 @@ use actix_web::error::InternalError;
 use actix_web::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest, HttpResponse};
+use actix_web::{Error, HttpRequest};
 use askama::Template;
 
 use super::frame::Frame;
 use super::notice::Notice;
 use super::{html, see_other, sign_in};
+use crate::web::HttpResult;
 use crate::web::problems::{Kind, Problem};
 
 /// Addresses that programs ask for.
@@ -73,7 +74,7 @@ fn wants_a_page(request: &HttpRequest) -> bool {
     accept.is_some_and(|accept| accept.contains("text/html")) && !FOR_PROGRAMS.iter().any(under)
 }
 
-async fn dressed(request: &HttpRequest, problem: &Problem) -> Result<HttpResponse, Problem> {
+async fn dressed(request: &HttpRequest, problem: &Problem) -> HttpResult {
     if problem.kind() == Kind::Unauthenticated {
         return Ok(see_other(&sign_in::address(&back_to(request))));
     }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 
 use super::assets;
@@ -15,6 +15,7 @@ use super::html;
 use crate::shop::audit::{self, Conservation};
 use crate::shop::strategy::Strategy;
 use crate::shop::users::Caller;
+use crate::web::HttpResult;
 use crate::web::auth::{look, site};
 use crate::web::problems::Problem;
 
@@ -95,6 +96,10 @@ struct Bar {
     frame: Frame,
 }
 
-pub async fn bar(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The bar alone.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn bar(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -20,11 +20,11 @@ use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::{Entry, Item};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{Cents, Failure, Field, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
-use crate::web::Site;
 use crate::web::auth::site;
 use crate::web::body;
 use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
+use crate::web::{HttpResult, Site};
 
 /// The field of the limit per customer.
 const LIMIT: &str = "limit_per_user";
@@ -101,7 +101,7 @@ pub async fn show(
     request: HttpRequest,
     sku: web::Path<String>,
     listing: web::Query<Listing>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let sku = body::sku(sku.into_inner())?;
     page(&request, &sku, listing.before, Typed::default(), None).await
 }
@@ -113,7 +113,7 @@ pub async fn restock(
     Usual(conditions): Usual,
     sku: web::Path<String>,
     form: web::Form<RestockForm>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
     let sku = body::sku(sku.into_inner())?;
     let RestockForm { key, delta, reason, .. } = form.into_inner();
@@ -160,7 +160,7 @@ pub async fn limit(
     Usual(conditions): Usual,
     sku: web::Path<String>,
     form: web::Form<LimitForm>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
     let sku = body::sku(sku.into_inner())?;
     let typed = form.into_inner().limit;
@@ -202,7 +202,7 @@ async fn page(
     before: Option<i64>,
     form: Typed,
     refused: Option<Problem>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let shop = &site(request)?.shop;
     let unknown = || Problem::new(Kind::NotFound, format!("there is no item {sku}"));
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;

@@ -2,7 +2,7 @@
 //! what failed too often. The admin's; a page that is left open follows.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,9 +16,8 @@ use crate::jobs::reconcile::Found;
 use crate::jobs::store::{self, State};
 use crate::jobs::unpaid::failures::{self, Failure};
 use crate::jobs::view::{self, JobStanding, Standing};
-use crate::web::Site;
 use crate::web::body;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "jobs.html")]
@@ -62,7 +61,11 @@ struct Came {
     off: bool,
 }
 
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody who may; Postgres's.
+pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let Standing { on, jobs, parked, runs, unpaid, .. } =
         view::standing(&site.shop, &site.jobs, &site.unpaid).await?;
@@ -95,7 +98,7 @@ pub async fn try_again(
     request: HttpRequest,
     id: web::Path<String>,
     form: web::Form<TryAgain>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     door::posted_by_admin(&request, &form.csrf).await?;
     if let Ok(id) = id.parse() {
         store::try_again(&site.shop.pool, id).await?;
@@ -109,7 +112,7 @@ pub async fn try_unpaid_again(
     request: HttpRequest,
     id: web::Path<String>,
     form: web::Form<TryAgain>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     door::posted_by_admin(&request, &form.csrf).await?;
     failures::try_again(&site.shop, body::order_id(&id)?).await?;
     Ok(see_other("/jobs"))

@@ -1,7 +1,7 @@
 //! The locks, for admins: who holds what since when, and who waits. An open page follows.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use time::OffsetDateTime;
 
@@ -10,8 +10,7 @@ use super::words::Moment as _;
 use super::{door, html};
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
-use crate::web::Site;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "locks.html")]
@@ -34,7 +33,11 @@ struct Row {
     waiting: Option<u64>,
 }
 
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody who may; Redis's.
+pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let locks = &site.shop.locks;
     let held = locks.held().await.map_err(Error::from)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -18,10 +18,10 @@ use crate::shop::{
     Cents, Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
     UserId, engine,
 };
-use crate::web::Site;
 use crate::web::body;
 use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "order.html")]
@@ -83,7 +83,11 @@ impl OrderForm {
     }
 }
 
-pub async fn show(request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody signed in, somebody else's order; Postgres's.
+pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, body::order_id(&id)?, None).await
 }
@@ -95,7 +99,7 @@ type Sent = (web::Data<Site>, HttpRequest, Usual, web::Path<String>, web::Form<O
 ///
 /// # Errors
 /// A form from elsewhere, somebody else's order; what is broken.
-pub async fn pay(sent: Sent) -> Result<HttpResponse, Problem> {
+pub async fn pay(sent: Sent) -> HttpResult {
     change(sent, "paid", engine::pay_order).await
 }
 
@@ -103,7 +107,7 @@ pub async fn pay(sent: Sent) -> Result<HttpResponse, Problem> {
 ///
 /// # Errors
 /// A form from elsewhere, somebody else's order; what is broken.
-pub async fn cancel(sent: Sent) -> Result<HttpResponse, Problem> {
+pub async fn cancel(sent: Sent) -> HttpResult {
     let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::cancel_order(shop, options, user, id, Some(key)).await
     };
@@ -114,7 +118,7 @@ pub async fn cancel(sent: Sent) -> Result<HttpResponse, Problem> {
 ///
 /// # Errors
 /// A form from elsewhere, somebody else's order; what is broken.
-pub async fn refund(sent: Sent) -> Result<HttpResponse, Problem> {
+pub async fn refund(sent: Sent) -> HttpResult {
     let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::refund_order(shop, options, user, id, Some(key)).await
     };
@@ -133,7 +137,7 @@ async fn change(
         OrderId,
         IdempotencyKey,
     ) -> Result<Executed, Failure>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let id = body::order_id(&id)?;
     let key = form.into_inner().key()?;
@@ -157,7 +161,7 @@ async fn page(
     user: UserId,
     id: OrderId,
     rejection: Option<Rejection>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let shop = &crate::web::auth::site(request)?.shop;
     let Some(order) = orders::order(shop, user, id).await? else {
         return Err(Problem::new(Kind::NotFound, format!("you have no order {id}")));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -17,8 +17,7 @@ use super::{door, html};
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, Lab};
 use crate::shop::{Cents, OrderId};
-use crate::web::Site;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 const ON_ONE_PAGE: usize = 25;
 
@@ -63,7 +62,7 @@ pub async fn list(
     site: web::Data<Site>,
     request: HttpRequest,
     listing: web::Query<Listing>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let shop = &site.shop;

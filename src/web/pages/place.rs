@@ -10,7 +10,7 @@
 //! without Redis does without this lock too when Redis is away.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
@@ -25,9 +25,9 @@ use crate::shop::query::orders;
 use crate::shop::{
     Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
-use crate::web::Site;
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Deserialize)]
 pub struct PlaceForm {
@@ -41,7 +41,7 @@ pub async fn place(
     request: HttpRequest,
     Usual(conditions): Usual,
     form: web::Form<PlaceForm>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let key = IdempotencyKey::try_from(form.into_inner().token);
     let key = key.map_err(|why| Problem::field("token", why))?;

@@ -1,12 +1,13 @@
 //! What each refusal means and what to do about it: the addresses that `type` names.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 
 use super::frame::Frame;
 use super::html;
 use super::words::pieces;
+use crate::web::HttpResult;
 use crate::web::problems::{Kind, Problem};
 
 #[derive(Debug, Template)]
@@ -25,13 +26,20 @@ struct ProblemPage {
     advice: Vec<(bool, &'static str)>,
 }
 
-pub async fn list(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// All of them.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn list(request: HttpRequest) -> HttpResult {
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &ProblemsPage { frame, kinds: Kind::ALL })
 }
 
-/// Shows one of them, or `not-found`.
-pub async fn show(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+/// One of them.
+///
+/// # Errors
+/// `not-found`.
+pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     let unknown = || Problem::new(Kind::NotFound, format!("there is no problem {name}"));
     let kind = Kind::named(&name).ok_or_else(unknown)?;
     let frame = Frame::of(&request).await?;

@@ -1,7 +1,7 @@
 //! You are the scheduler: the visitor lets real orders go on, one point at a time.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -12,9 +12,9 @@ use crate::lab::scheduler::{self, PLAYED, Rules, Stand, View};
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::model::Entry;
-use crate::web::Site;
 use crate::web::api::lab::lab_is_on;
 use crate::web::problems::{Kind, Problem};
+use crate::web::{HttpResult, Site};
 
 /// The points of a way, in order, and what they are called on the page.
 const WAY: [(Point, &str); 7] = [
@@ -95,7 +95,11 @@ pub struct Go {
     since: Option<u64>,
 }
 
-pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// What can be played.
+///
+/// # Errors
+/// Nobody who may; the lab is off.
+pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     lab_is_on(&site)?;
     let strategies = PLAYED.iter().filter_map(|name| Strategy::named(name)).collect();
@@ -106,7 +110,7 @@ pub async fn begin(
     site: web::Data<Site>,
     request: HttpRequest,
     choice: web::Form<Choice>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let who = door::posted_by_admin(&request, &choice.csrf).await?;
     lab_is_on(&site)?;
     let played = PLAYED.iter().find(|name| **name == choice.strategy);
@@ -127,7 +131,7 @@ pub async fn show(
     site: web::Data<Site>,
     request: HttpRequest,
     id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let who = door::admin(&request).await?;
     lab_is_on(&site)?;
     let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
@@ -163,7 +167,7 @@ pub async fn step(
     request: HttpRequest,
     id: web::Path<String>,
     go: web::Form<Go>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let who = door::posted_by_admin(&request, &go.csrf).await?;
     lab_is_on(&site)?;
     let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));

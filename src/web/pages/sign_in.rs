@@ -10,9 +10,9 @@ use super::frame::Frame;
 use super::{door, html, see_other};
 use crate::shop::Shop;
 use crate::shop::users::{self, Credentials};
-use crate::web::Site;
 use crate::web::auth::{SESSION_COOKIE, session_cookie};
 use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
@@ -65,7 +65,11 @@ pub fn address(next: &str) -> String {
     format!("/sign-in?next={next}")
 }
 
-pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     page(&request, StatusCode::OK, &query.next, String::new(), false).await
 }
 
@@ -73,7 +77,7 @@ pub async fn enter(
     site: web::Data<Site>,
     request: HttpRequest,
     form: web::Form<Entrance>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     door::from_this_site(&request)?;
     let form = form.into_inner();
     let user = form.user.trim().to_owned();
@@ -105,7 +109,7 @@ pub async fn leave(
     site: web::Data<Site>,
     request: HttpRequest,
     form: web::Form<Leaving>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let mut answer = see_other("/");
     if let Some(who) = door::posted_by_anyone(&request, &form.csrf).await? {
         users::sign_out(&site.shop, &who.token).await?;
@@ -123,7 +127,7 @@ async fn page(
     next: &str,
     user: String,
     wrong: bool,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let next = door::local_place(next).to_owned();
     let frame = Frame::of(request).await?;
     html(status, &SignInPage { frame, next, user, wrong })

@@ -1,7 +1,7 @@
 //! Becoming a customer.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 
 use super::frame::Frame;
@@ -10,9 +10,8 @@ use super::words::full_sentence;
 use super::{door, html, see_other};
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Failure, Field, Rejection};
-use crate::web::Site;
 use crate::web::auth::look;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_up.html")]
@@ -30,7 +29,10 @@ impl SignUpPage {
 }
 
 /// The page; whoever is signed in is led to the shop.
-pub async fn show(request: HttpRequest, query: web::Query<Next>) -> Result<HttpResponse, Problem> {
+///
+/// # Errors
+/// Never, once the app is put together.
+pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
     }
@@ -42,7 +44,7 @@ pub async fn join(
     site: web::Data<Site>,
     request: HttpRequest,
     form: web::Form<Entrance>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     door::from_this_site(&request)?;
     let Entrance { user, password, next } = form.into_inner();
     let user = user.trim().to_owned();
@@ -72,7 +74,7 @@ async fn page(
     next: &str,
     user: String,
     wrong: Option<(Field, String)>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let next = door::local_place(next).to_owned();
     let frame = Frame::of(request).await?;
     html(status, &SignUpPage { frame, next, user, wrong })

@@ -1,7 +1,7 @@
 //! The shop: what there is, at what price, and how much of it is left.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -11,8 +11,8 @@ use super::html;
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
+use crate::web::HttpResult;
 use crate::web::auth::site;
-use crate::web::problems::Problem;
 
 const ON_ONE_PAGE: usize = 60;
 
@@ -45,10 +45,11 @@ pub struct Listing {
     after: Option<String>,
 }
 
-pub async fn show(
-    request: HttpRequest,
-    listing: web::Query<Listing>,
-) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Postgres's.
+pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
     let after = listing.into_inner().after.and_then(|sku| Sku::try_from(sku).ok());
     page(&request, StatusCode::OK, after, None).await
 }
@@ -59,7 +60,7 @@ pub(super) async fn page(
     status: StatusCode,
     after: Option<Sku>,
     wrong: Option<WrongUnits>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let shop = &site(request)?.shop;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let mut items = catalog::items(shop, after.as_ref(), limit).await?;

@@ -10,10 +10,9 @@ use super::free::Form;
 use super::{admin, index, posted, run, views};
 use crate::lab::run::{Arm, Lane, Run};
 use crate::lab::store;
-use crate::web::Site;
 use crate::web::api::lab_runs::find;
 use crate::web::pages::see_other;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 /// The largest file, in bytes.
 pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
@@ -24,7 +23,7 @@ pub async fn save(
     site: web::Data<Site>,
     request: HttpRequest,
     id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     admin(&request).await?;
     let run = find(&site, &id).await?;
     if !run.state.is_over() {
@@ -35,11 +34,10 @@ pub async fn save(
 }
 
 /// Opens a file: keeps its run and leads to it.
-pub async fn open(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    body: web::Payload,
-) -> Result<HttpResponse, Problem> {
+///
+/// # Errors
+/// Nobody who may, a form from elsewhere; Postgres's.
+pub async fn open(site: web::Data<Site>, request: HttpRequest, body: web::Payload) -> HttpResult {
     let sent = read(Multipart::new(request.headers(), body)).await;
     posted(&request, sent.as_ref().map_or("", |sent| &sent.csrf)).await?;
     match sent.and_then(|sent| if sent.too_large { Err(too_large()) } else { parse(&sent.file) }) {

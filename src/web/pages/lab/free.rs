@@ -1,17 +1,17 @@
 //! A load of one's own: the form, and asking for it.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 
 use super::knobs::{self, Field, Sent, Wrong};
 use super::{index, posted, views};
 use crate::lab::run::{FaultKind, Wanted};
 use crate::shop::strategy::STRATEGIES;
-use crate::web::Site;
 use crate::web::api::lab_runs::queue;
 use crate::web::auth::site;
 use crate::web::pages::see_other;
 use crate::web::pages::words::full_sentence;
 use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 /// What is chosen when nobody has chosen yet: the shop without a lock beside the shop as it is.
 const USUAL: [&str; 2] = ["none", "batched"];
@@ -87,11 +87,11 @@ impl Form {
     }
 }
 
-pub async fn ask(
-    site: web::Data<Site>,
-    request: HttpRequest,
-    form: web::Form<Sent>,
-) -> Result<HttpResponse, Problem> {
+/// Asks for the load.
+///
+/// # Errors
+/// Nobody who may, a form from elsewhere, nobody who carries runs out; Postgres's.
+pub async fn ask(site: web::Data<Site>, request: HttpRequest, form: web::Form<Sent>) -> HttpResult {
     let sent = form.into_inner();
     posted(&request, knobs::first(&sent, "csrf")).await?;
     let (wanted, mut wrong) = knobs::load(&sent);
@@ -110,11 +110,7 @@ pub async fn ask(
 }
 
 /// Queues a run and leads to it; or to the one that goes on, which says so.
-pub(super) async fn began(
-    site: &Site,
-    wanted: &Wanted,
-    guess: Option<&str>,
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn began(site: &Site, wanted: &Wanted, guess: Option<&str>) -> HttpResult {
     Ok(match queue(site, wanted, guess).await? {
         Ok(id) => see_other(&views::link(&id)),
         Err(other) => see_other(&format!("{}?instead=1", views::link(&other))),

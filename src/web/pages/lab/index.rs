@@ -1,17 +1,17 @@
 //! The lab: the lessons with their claims, a form for a load of one's own, the newest runs.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 
 use super::free::Form;
 use super::views::{LessonLine, Line};
 use super::{admin, kept};
 use crate::lab::lessons::LESSONS;
+use crate::web::HttpResult;
 use crate::web::pages::frame::Frame;
+use crate::web::pages::html;
 use crate::web::pages::words::Moment as _;
-use crate::web::pages::{html, see_other};
-use crate::web::problems::Problem;
 
 const LISTED: usize = 15;
 
@@ -26,14 +26,13 @@ struct LabPage {
     runs: Vec<Line>,
 }
 
-pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody who may, or the lab is off; Postgres's.
+pub async fn show(request: HttpRequest) -> HttpResult {
     admin(&request).await?;
     page(&request, Form::default_of(&request)?, None).await
-}
-
-/// The page of a form whose answer is being reloaded by its address.
-pub async fn back(_: HttpRequest) -> Result<HttpResponse, Problem> {
-    Ok(see_other("/lab"))
 }
 
 /// The page with what was typed, or with what is wrong with a file.
@@ -41,7 +40,7 @@ pub(super) async fn page(
     request: &HttpRequest,
     form: Form,
     file_wrong: Option<String>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let heads = kept(request).await?;
     let lessons = LESSONS.iter().map(|lesson| {
         let mut own =

@@ -1,7 +1,7 @@
 //! A lesson before it is run: what it claims, a question, the code, and the knobs.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 
 use super::knobs::{self, Field, Sent, Wrong};
@@ -9,11 +9,11 @@ use super::views::Line;
 use super::{admin, free, kept, posted};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
-use crate::web::Site;
 use crate::web::pages::frame::Frame;
 use crate::web::pages::words::Moment as _;
 use crate::web::pages::{html, see_other};
 use crate::web::problems::{Kind, Problem};
+use crate::web::{HttpResult, Site};
 
 const LISTED: usize = 5;
 
@@ -36,13 +36,20 @@ impl LessonPage {
     }
 }
 
-pub async fn show(request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+/// The page.
+///
+/// # Errors
+/// Nobody who may, the lab is off, no such lesson; Postgres's.
+pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     admin(&request).await?;
     page(&request, named(&name)?, &Sent::new(), &[]).await
 }
 
 /// The page of a form whose answer is being reloaded by its address.
-pub async fn back(name: web::Path<String>) -> Result<HttpResponse, Problem> {
+///
+/// # Errors
+/// No such lesson.
+pub async fn back(name: web::Path<String>) -> HttpResult {
     Ok(see_other(&format!("/lab/lessons/{}", named(&name)?.name)))
 }
 
@@ -51,7 +58,7 @@ pub async fn ask(
     request: HttpRequest,
     name: web::Path<String>,
     form: web::Form<Sent>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let sent = form.into_inner();
     posted(&request, knobs::first(&sent, "csrf")).await?;
     let lesson = named(&name)?;
@@ -81,7 +88,7 @@ async fn page(
     lesson: &'static Lesson,
     sent: &Sent,
     wrong: &[Wrong],
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     let heads = kept(request).await?;
     let own = heads.iter().filter(|head| head.wanted.lesson.as_deref() == Some(lesson.name));
     let page = LessonPage {

@@ -13,47 +13,37 @@ mod views;
 
 use actix_web::HttpRequest;
 use actix_web::middleware::Compress;
-use actix_web::web::{self, ServiceConfig};
+use actix_web::web::{ServiceConfig, get, post};
 
-use super::door;
+use super::{back_to, door};
 use crate::lab::store::{self, Head};
 use crate::web::auth::{SignedIn, site};
 use crate::web::problems::{Kind, Problem};
-use crate::web::resource;
+use crate::web::{get_post, resource};
 
 /// All pages of the lab. A form's address is one below the page it stands on, so that whoever has
 /// to sign in first comes back there.
 pub fn configure(config: &mut ServiceConfig) {
     config
-        .service(resource("/lab", "GET").route(web::get().to(index::show)))
-        .service(
-            resource("/lab/runs", "GET, POST")
-                .route(web::get().to(index::back))
-                .route(web::post().to(free::ask)),
-        )
-        .service(
-            resource("/lab/files", "GET, POST")
-                .route(web::get().to(index::back))
-                .route(web::post().to(file::open)),
-        )
+        .service(resource("/lab", "GET").route(get().to(index::show)))
+        .service(get_post("/lab/runs", back_to("/lab"), post().to(free::ask)))
+        .service(get_post("/lab/files", back_to("/lab"), post().to(file::open)))
         .service(
             // Long lists of the same words: a fifth of the bytes. Nothing that a stranger chooses
             // stands beside the CSRF token here.
-            resource("/lab/runs/{id}", "GET")
-                .wrap(Compress::default())
-                .route(web::get().to(run::show)),
+            resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
         )
-        .service(resource("/lab/runs/{id}/file", "GET").route(web::get().to(file::save)))
+        .service(resource("/lab/runs/{id}/file", "GET").route(get().to(file::save)))
         .service(
             resource("/lab/lessons/{name}", "GET")
                 .wrap(Compress::default())
-                .route(web::get().to(lesson::show)),
+                .route(get().to(lesson::show)),
         )
-        .service(
-            resource("/lab/lessons/{name}/runs", "GET, POST")
-                .route(web::get().to(lesson::back))
-                .route(web::post().to(lesson::ask)),
-        );
+        .service(get_post(
+            "/lab/lessons/{name}/runs",
+            get().to(lesson::back),
+            post().to(lesson::ask),
+        ));
 }
 
 async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {

@@ -1,7 +1,7 @@
 //! A run: its figures while it goes on; then the verdict and what it rests on.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -12,13 +12,12 @@ use super::scenes::{Scene, scenes};
 use super::views::{self, ArmView, Standing};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Fact, Journey, Run, Sample};
-use crate::web::Site;
 use crate::web::api::lab_runs::find;
 use crate::web::pages::assets;
 use crate::web::pages::frame::Frame;
 use crate::web::pages::html;
 use crate::web::pages::words::Moment as _;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
@@ -76,7 +75,7 @@ pub async fn show(
     request: HttpRequest,
     id: web::Path<String>,
     why: web::Query<Why>,
-) -> Result<HttpResponse, Problem> {
+) -> HttpResult {
     admin(&request).await?;
     let run = find(&site, &id).await?;
     let over = run.state.is_over();
