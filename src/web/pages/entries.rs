@@ -19,11 +19,10 @@ pub(super) enum Ledger {
 }
 
 impl Ledger {
-    /// A value, and a change of one, for people.
-    fn shows(self) -> (fn(i64) -> String, fn(i64) -> String) {
+    fn value(self, value: i64) -> String {
         match self {
-            Ledger::Stock => (|units| units.to_string(), signed),
-            Ledger::Money => (|cents| Cents(cents).to_string(), signed_money),
+            Ledger::Stock => value.to_string(),
+            Ledger::Money => Cents(value).to_string(),
         }
     }
 }
@@ -45,12 +44,14 @@ pub(super) struct Row {
 
 /// An entry by itself.
 pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
-    let (value, delta) = ledger.shows();
     Row {
         seq: entry.seq,
-        before: value(entry.before),
-        delta: delta(entry.delta),
-        after: value(entry.after),
+        before: ledger.value(entry.before),
+        delta: match ledger {
+            Ledger::Stock => signed(entry.delta),
+            Ledger::Money => signed_money(entry.delta),
+        },
+        after: ledger.value(entry.after),
         reason: entry.reason.clone(),
         order: entry.order_id.map(|order| (order, short(&order))),
         version: entry.version,
@@ -64,7 +65,7 @@ pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
 pub(super) fn rows(entries: &[Entry], ledger: Ledger) -> impl Iterator<Item = Row> {
     entries.iter().take(ON_ONE_PAGE).enumerate().map(move |(place, entry)| {
         let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
-        let broken = (entry.before != previous).then(|| ledger.shows().0(previous));
+        let broken = (entry.before != previous).then(|| ledger.value(previous));
         Row { broken, ..row(entry, ledger) }
     })
 }
