@@ -58,9 +58,6 @@ fn in_words(seconds: f64) -> String {
 }
 
 /// Measures, prints the table on stdout, writes the files.
-///
-/// # Errors
-/// What kept it from measuring. What it had started has been stopped by then.
 pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;

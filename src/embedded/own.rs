@@ -52,9 +52,6 @@ pub struct OwnShop {
 impl OwnShop {
     /// Begins to start it: `program up`, on free ports of 127.0.0.1. To be called from the main
     /// thread, whose end ends it.
-    ///
-    /// # Errors
-    /// When there is no such program, or no free port.
     pub fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };

@@ -60,9 +60,6 @@ pub struct Planned {
 impl Scheduler {
     /// The scheduler of these jobs for the replica of that name. `on` says whether it will look by
     /// itself. It does nothing yet.
-    ///
-    /// # Errors
-    /// A timetable that can't be read.
     pub fn new(
         shop: &Shop,
         replica: &str,

@@ -117,9 +117,6 @@ impl Stage {
     }
 
     /// Orders one unit, and waits until the request is held at its point.
-    ///
-    /// # Errors
-    /// It does not come to its point.
     pub async fn order_held(
         &self,
         label: &str,
@@ -133,9 +130,6 @@ impl Stage {
     }
 
     /// Orders one unit, and waits for the answer.
-    ///
-    /// # Errors
-    /// It is not answered.
     pub async fn ordered(
         &self,
         label: &str,

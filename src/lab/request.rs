@@ -36,7 +36,6 @@ pub struct Wish<'a> {
 
 impl<'a> Wish<'a> {
     /// Nothing but a strategy.
-    #[must_use]
     pub fn under(lock: &'a str) -> Self {
         Self { lock, ..Self::default() }
     }

@@ -105,7 +105,6 @@ impl FaultKind {
     ];
 
     /// What it is, for people.
-    #[must_use]
     pub fn about(self) -> &'static str {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, about)| about)
     }

@@ -25,7 +25,6 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 const POOL_SIZE: u32 = 16;
 
 /// The lessons there are.
-#[must_use]
 pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -38,9 +37,6 @@ pub fn list() -> String {
 
 /// Plays a lesson, at the `holdfast up` of that folder if one runs there, and draws what came of
 /// it, or prints it as JSON and nothing else; whether its claim was shown.
-///
-/// # Errors
-/// What kept it from being played.
 pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; there are {}", lessons::names());

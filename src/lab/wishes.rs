@@ -56,7 +56,6 @@ impl Wishes {
     }
 
     /// Whether anything is wished for at all.
-    #[must_use]
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }

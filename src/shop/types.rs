@@ -99,7 +99,6 @@ impl fmt::Display for Cents {
 }
 
 /// A number with commas between its thousands: `1,234,567`.
-#[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -77,7 +77,6 @@ pub fn resource(path: &str, allowed: &'static str) -> Resource {
 }
 
 /// An address that is read and posted to: a page, or where its form is sent.
-#[must_use]
 pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
     resource(path, "GET, POST").route(get).route(post)
 }

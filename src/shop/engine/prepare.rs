@@ -58,9 +58,6 @@ pub async fn place_order(
 
 /// Parses and responds as [`place_order`] does, and places nothing: what the path costs without the
 /// work.
-///
-/// # Errors
-/// Those of a request that makes no sense.
 pub fn check_order(
     user: UserId,
     key: IdempotencyKey,

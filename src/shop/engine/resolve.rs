@@ -23,9 +23,6 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns what each key's record says; a key without one was not executed, and never will be by
 /// the write in question.
-///
-/// # Errors
-/// Postgres did not respond: the outcome stays unknown.
 async fn resolve(
     shop: &Shop,
     row: &GuardedRow,

@@ -7,9 +7,6 @@ use crate::shop::failure::Error;
 use crate::shop::{IdempotencyKey, Shop, UserId};
 
 /// Marks an account as one on which broken strategies were tried: the audit counts it apart.
-///
-/// # Errors
-/// Postgres's.
 pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
     sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
         .execute(&mut *shop.connection().await?)
@@ -18,9 +15,6 @@ pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
 }
 
 /// Puts the first money on an account that no other transaction knows yet.
-///
-/// # Errors
-/// Postgres's.
 pub async fn open_balance(
     tx: &mut PgConnection,
     user: UserId,

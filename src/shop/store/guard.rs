@@ -21,7 +21,6 @@ pub struct Protection<'a> {
 
 impl<'a> Protection<'a> {
     /// Under that strategy.
-    #[must_use]
     pub fn of(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
         Self { guard: strategy.guard, exclusion }
     }
@@ -125,7 +124,6 @@ pub enum GuardedRow {
 
 impl GuardedRow {
     /// Returns the first row that differs between two states.
-    #[must_use]
     pub fn first_changed(before: &State, after: &State) -> Option<Self> {
         let item = after.items.iter().find(|(sku, now)| {
             before.items.get(*sku).is_some_and(|was| was.version != now.version)
@@ -139,9 +137,6 @@ impl GuardedRow {
 
     /// Raises the row's version, so that a write that arrives later matches nothing. Waits for a
     /// write or a transaction that has the row locked.
-    ///
-    /// # Errors
-    /// Postgres's.
     pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
         match self {
             GuardedRow::Item(sku) => {

@@ -51,9 +51,6 @@ pub async fn create(
 }
 
 /// Inserts the item and its opening entry; `false` when the sku is taken.
-///
-/// # Errors
-/// Postgres's.
 pub async fn insert(
     tx: &mut PgConnection,
     item: &Item,

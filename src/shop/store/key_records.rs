@@ -18,9 +18,6 @@ use crate::shop::{IdempotencyKey, OrderId, UserId};
 pub type Replay = Result<StoredResponse, Rejection>;
 
 /// As the result of the command.
-///
-/// # Errors
-/// The rejection.
 pub fn replayed(replay: Replay) -> Result<Executed, Failure> {
     Ok(Executed::before(replay?))
 }
@@ -69,9 +66,6 @@ pub(super) fn inserted_meanwhile(error: sqlx::Error) -> Error {
 }
 
 /// Looks up the key records of several commands.
-///
-/// # Errors
-/// Postgres's.
 pub async fn look_up(
     db: &mut PgConnection,
     requests: &[&IdempotencyRequest],
@@ -112,9 +106,6 @@ pub async fn look_up(
 }
 
 /// The order that a user placed with that key, however long ago.
-///
-/// # Errors
-/// Postgres's.
 pub async fn order_placed_with(
     db: &mut PgConnection,
     user: UserId,

@@ -15,9 +15,6 @@ use crate::shop::failure::Error;
 use crate::shop::idempotency::{KEPT_HOURS, ORDERS_PATH};
 
 /// Returns the number of the table's blocks, and the moment before which responses may be purged.
-///
-/// # Errors
-/// Postgres's.
 pub async fn reach(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
     let reach = sqlx::query!(
         r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
@@ -36,9 +33,6 @@ fn start_of(block: i64) -> String {
 }
 
 /// Deletes old key records in these blocks, except those of orders.
-///
-/// # Errors
-/// Postgres's.
 pub async fn purge_records(
     pool: &Pool,
     blocks: Range<i64>,
@@ -59,9 +53,6 @@ pub async fn purge_records(
 }
 
 /// Removes the responses of old key records of orders in these blocks.
-///
-/// # Errors
-/// Postgres's.
 pub async fn purge_bodies(
     pool: &Pool,
     blocks: Range<i64>,

@@ -51,9 +51,6 @@ struct Part {
 }
 
 /// Reads. Waits for rows that other transactions have locked only where it locks them itself.
-///
-/// # Errors
-/// Postgres's.
 pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<Snapshot> {
     let reads = &request.reads;
     let mut state = State::at(OffsetDateTime::UNIX_EPOCH);
@@ -245,9 +242,6 @@ async fn account(
 
 /// Counts what each buyer has of each limited item, in a statement of its own: of rows that are
 /// locked by now, it sees all that was committed.
-///
-/// # Errors
-/// Postgres's.
 pub async fn count_purchases(
     db: &mut PgConnection,
     limited: &[(Sku, UserId)],

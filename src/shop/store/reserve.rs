@@ -23,9 +23,6 @@ impl Reserved {
 }
 
 /// Changes each value where enough is there, in sorted order. The trigger raises the version.
-///
-/// # Errors
-/// Postgres's.
 pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<Reserved> {
     let mut reserved = Reserved::default();
     for (sku, delta) in &wanted.stock {

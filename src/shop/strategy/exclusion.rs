@@ -22,7 +22,6 @@ pub struct Sealed(());
 
 impl Exclusion<'_> {
     /// The fence of the lock on `key`, if there is one and it has a fence.
-    #[must_use]
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
         match self {
             Exclusion::Locked(locks) => locks.fence(key),

@@ -125,58 +125,49 @@ pub enum Guarantee {
 
 impl Strategy {
     /// The strategy of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         STRATEGIES.iter().find(|strategy| strategy.name == name)
     }
 
     /// All names, for an error message.
-    #[must_use]
     pub fn names() -> String {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether a shop under it can oversell although nothing fails.
-    #[must_use]
     pub fn is_broken(&self) -> bool {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
     }
 
     /// Whether it holds beside `other` on one value: the same one, or two of which Postgres keeps
     /// each apart from all others.
-    #[must_use]
     pub fn holds_beside(&self, other: &Strategy) -> bool {
         let always = |strategy: &Strategy| strategy.guarantee == Guarantee::Always;
         self.name == other.name || always(self) && always(other)
     }
 
     /// The ways to wait for its lock; the first is the default.
-    #[must_use]
     pub fn waits(&self) -> &'static [Wait] {
         self.lock.map_or(&[], Kind::waits)
     }
 
     /// Whether it can't work without Redis.
-    #[must_use]
     pub fn needs_redis(&self) -> bool {
         self.lock.is_some_and(Kind::needs_redis)
     }
 
     /// Whether the count of what a customer has is exact when it is read together with the row: any
     /// other order in between raises the version that the write demands.
-    #[must_use]
     pub fn counts_with_read(&self) -> bool {
         self.guard != Guard::None
     }
 
     /// Whether the row is locked when it has been read.
-    #[must_use]
     pub fn locks_row_at_read(&self) -> bool {
         matches!(self.read, Read::RowLock | Read::Advisory | Read::Reserve)
     }
 
     /// What is locked for a command that changes the values of `keys`.
-    #[must_use]
     pub fn lock_keys(&self, keys: Vec<LockKey>, order: Option<OrderId>) -> Vec<LockKey> {
         match (self.target, order) {
             (LockTarget::Order, Some(order)) => wrong_key::keys(order),
@@ -185,7 +176,6 @@ impl Strategy {
     }
 
     /// What keeps a change under this strategy apart from others, given the acquired locks.
-    #[must_use]
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
         exclusion::of(self, locks)
     }

@@ -45,9 +45,6 @@ pub struct TopUpForm {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody signed in; Postgres's.
 pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, listing.before, Trouble::default()).await

@@ -18,9 +18,6 @@ struct AuditPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may; Postgres's.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let audit = audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?;

@@ -102,17 +102,11 @@ pub struct LineForm {
 }
 
 /// The page.
-///
-/// # Errors
-/// Postgres's.
 pub async fn show(request: HttpRequest) -> HttpResult {
     page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
 }
 
 /// Puts an item in.
-///
-/// # Errors
-/// A form from elsewhere, an item that is not there; Postgres's.
 pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;
@@ -132,9 +126,6 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult 
 }
 
 /// Changes how many of an item are in it.
-///
-/// # Errors
-/// A form from elsewhere; Postgres's.
 pub async fn change(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;

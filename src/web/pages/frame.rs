@@ -97,9 +97,6 @@ struct Bar {
 }
 
 /// The bar alone.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn bar(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
 }

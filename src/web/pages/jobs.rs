@@ -62,9 +62,6 @@ struct Came {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may; Postgres's.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let Standing { on, jobs, parked, runs, unpaid, .. } =

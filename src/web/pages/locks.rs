@@ -34,9 +34,6 @@ struct Row {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may; Redis's.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let locks = &site.shop.locks;

@@ -84,9 +84,6 @@ impl OrderForm {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody signed in, somebody else's order; Postgres's.
 pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, body::order_id(&id)?, None).await
@@ -96,17 +93,11 @@ pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
 type Sent = (web::Data<Site>, HttpRequest, Usual, web::Path<String>, web::Form<OrderForm>);
 
 /// Pays it, once per form.
-///
-/// # Errors
-/// A form from elsewhere, somebody else's order; what is broken.
 pub async fn pay(sent: Sent) -> HttpResult {
     change(sent, "paid", engine::pay_order).await
 }
 
 /// Cancels it, once per form: its units return to stock.
-///
-/// # Errors
-/// A form from elsewhere, somebody else's order; what is broken.
 pub async fn cancel(sent: Sent) -> HttpResult {
     let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::cancel_order(shop, options, user, id, Some(key)).await
@@ -115,9 +106,6 @@ pub async fn cancel(sent: Sent) -> HttpResult {
 }
 
 /// Refunds it, once per form: the money returns to the account, and the units to stock.
-///
-/// # Errors
-/// A form from elsewhere, somebody else's order; what is broken.
 pub async fn refund(sent: Sent) -> HttpResult {
     let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::refund_order(shop, options, user, id, Some(key)).await

@@ -27,9 +27,6 @@ struct ProblemPage {
 }
 
 /// All of them.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn list(request: HttpRequest) -> HttpResult {
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &ProblemsPage { frame, kinds: Kind::ALL })

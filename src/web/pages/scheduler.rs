@@ -96,9 +96,6 @@ pub struct Go {
 }
 
 /// What can be played.
-///
-/// # Errors
-/// Nobody who may; the lab is off.
 pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     lab_is_on(&site)?;

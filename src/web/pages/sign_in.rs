@@ -66,9 +66,6 @@ pub fn address(next: &str) -> String {
 }
 
 /// The page.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     page(&request, StatusCode::OK, &query.next, String::new(), false).await
 }

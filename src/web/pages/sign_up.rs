@@ -29,9 +29,6 @@ impl SignUpPage {
 }
 
 /// The page; whoever is signed in is led to the shop.
-///
-/// # Errors
-/// Never, once the app is put together.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));

@@ -46,9 +46,6 @@ pub struct Listing {
 }
 
 /// The page.
-///
-/// # Errors
-/// Postgres's.
 pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
     let after = listing.into_inner().after.and_then(|sku| Sku::try_from(sku).ok());
     page(&request, StatusCode::OK, after, None).await

@@ -117,7 +117,6 @@ kinds! {
 
 impl Kind {
     /// The last part of its address.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.words().0
     }

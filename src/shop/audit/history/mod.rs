@@ -38,7 +38,6 @@ pub fn check(books: &Books, observations: &[Observation]) -> Vec<Violation> {
 /// [`check`], and how many steps it took: entries, orders and observations looked at, lookups, and
 /// comparisons of sorts and searches.
 #[doc(hidden)]
-#[must_use]
 pub fn counted(books: &Books, observations: &[Observation]) -> (Vec<Violation>, u64) {
     let mut findings = Findings::default();
     let settled = deeds::settle(books, observations, &mut findings);

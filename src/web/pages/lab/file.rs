@@ -34,9 +34,6 @@ pub async fn save(
 }
 
 /// Opens a file: keeps its run and leads to it.
-///
-/// # Errors
-/// Nobody who may, a form from elsewhere; Postgres's.
 pub async fn open(site: web::Data<Site>, request: HttpRequest, body: web::Payload) -> HttpResult {
     let sent = read(Multipart::new(request.headers(), body)).await;
     posted(&request, sent.as_ref().map_or("", |sent| &sent.csrf)).await?;

@@ -88,9 +88,6 @@ impl Form {
 }
 
 /// Asks for the load.
-///
-/// # Errors
-/// Nobody who may, a form from elsewhere, nobody who carries runs out; Postgres's.
 pub async fn ask(site: web::Data<Site>, request: HttpRequest, form: web::Form<Sent>) -> HttpResult {
     let sent = form.into_inner();
     posted(&request, knobs::first(&sent, "csrf")).await?;

@@ -27,9 +27,6 @@ struct LabPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may, or the lab is off; Postgres's.
 pub async fn show(request: HttpRequest) -> HttpResult {
     admin(&request).await?;
     page(&request, Form::default_of(&request)?, None).await

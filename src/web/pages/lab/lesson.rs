@@ -37,18 +37,12 @@ impl LessonPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// Nobody who may, the lab is off, no such lesson; Postgres's.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     admin(&request).await?;
     page(&request, named(&name)?, &Sent::new(), &[]).await
 }
 
 /// The page of a form whose answer is being reloaded by its address.
-///
-/// # Errors
-/// No such lesson.
 pub async fn back(name: web::Path<String>) -> HttpResult {
     Ok(see_other(&format!("/lab/lessons/{}", named(&name)?.name)))
 }
