@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::chain::Window;
 use super::report::{Findings, Rule, named};
+use super::spec::Deed;
 use super::{Asked, Change, Entry, Ledger, Observation, Order, Outcome};
 use crate::shop::OrderId;
 
@@ -49,23 +50,16 @@ impl<'a> Clerk<'a> {
         Self { ledger, observations, entries, windows, own: HashMap::new() }
     }
 
-    /// One deed: what the books say that it should have changed (key and delta), and who tried.
-    pub fn settle(
-        &mut self,
-        order: OrderId,
-        what: &str,
-        mut wanted: Vec<(String, i64)>,
-        attempts: &[usize],
-        findings: &mut Findings,
-    ) {
+    /// One deed, and who tried.
+    pub fn settle(&mut self, deed: Deed<'_>, attempts: &[usize], findings: &mut Findings) {
+        let (order, what) = (deed.order().id, deed.reason());
         let mut entries = self.entries.remove(&order).unwrap_or_default();
         let ledger = self.ledger;
         let key_of = |place: &usize| &ledger.entries[*place].key;
         findings.sort(&mut entries, |a, b| key_of(a).cmp(key_of(b)));
-        findings.sort(&mut wanted, |a, b| a.0.cmp(&b.0));
         let acknowledged =
             attempts.iter().any(|a| matches!(self.observations[*a].outcome, Outcome::Done { .. }));
-        self.once_each(order, what, &wanted, &entries, acknowledged, findings);
+        self.once_each(deed, &entries, acknowledged, findings);
         let mut fresh = Vec::new();
         for attempt in attempts {
             findings.step();
@@ -97,18 +91,20 @@ impl<'a> Clerk<'a> {
         self.in_vain(&entries, attempts, findings);
     }
 
-    /// Each key that should have changed has one entry with its delta, and no other has any.
+    /// Each key that should have changed has one entry, with the change that the rules of the shop
+    /// make of what was there; no other has any.
     fn once_each(
         &self,
-        order: OrderId,
-        what: &str,
-        wanted: &[(String, i64)],
+        deed: Deed<'_>,
         entries: &[usize],
         acknowledged: bool,
         findings: &mut Findings,
     ) {
+        let (order, what) = (deed.order().id, deed.reason());
+        let mut keys = deed.keys();
+        findings.sort(&mut keys, String::cmp);
         let mut rest = entries;
-        for (key, delta) in wanted {
+        for key in &keys {
             let before = self.first_of(rest, key, findings);
             let (stray, from_key) = rest.split_at(before);
             self.stray(stray, findings);
@@ -126,9 +122,18 @@ impl<'a> Clerk<'a> {
                 }
                 [only] => {
                     let entry = &self.ledger.entries[*only];
-                    if entry.delta != *delta {
-                        let text = format!("{}: its delta should be {delta:+}", told(entry));
-                        findings.add(Rule::Differs, seqs(), vec![], text);
+                    match deed.execute(key, entry.before) {
+                        Ok(Some(change)) if change.delta == entry.delta => {}
+                        Ok(change) => {
+                            let delta = change.map_or(0, |change| change.delta);
+                            let text = format!("{}: its delta should be {delta:+}", told(entry));
+                            findings.add(Rule::Differs, seqs(), vec![], text);
+                        }
+                        Err(rejection) => {
+                            let text =
+                                format!("{}: should be rejected: {rejection:?}", told(entry));
+                            findings.add(Rule::Negative, seqs(), vec![], text);
+                        }
                     }
                 }
                 _ => {

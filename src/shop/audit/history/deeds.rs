@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::chain::Window;
 use super::clerk::Clerk;
 use super::report::{Findings, Rule, named};
+use super::spec::Deed;
 use super::{Asked, Books, Ledger, Observation, Order, Outcome};
 use crate::shop::{OrderId, UserId};
 
@@ -69,8 +70,7 @@ pub(super) fn settle(
             let text = format!("key {} has made two orders: {first} and {}", token.1, order.id);
             findings.add(Rule::Twice, vec![], vec![], text);
         }
-        let wanted = order.lines.iter().map(|(sku, quantity)| (sku.clone(), -quantity)).collect();
-        stock.settle(order.id, "order", wanted, &attempts, findings);
+        stock.settle(Deed::Place(order), &attempts, findings);
     }
     undone(placings.into_values().flatten(), observations, findings);
     let stock = Side { windows: stock.windows, short: stock_short, own: stock.own };
@@ -102,17 +102,9 @@ fn money_side<'a>(
             continue;
         }
         let attempts = payings.remove(&order.id).unwrap_or_default();
-        let (paid, back) = match order.status.as_str() {
-            "paid" => (true, false),
-            "refunded" => (true, true),
-            _ => (false, false),
-        };
-        spent += if paid && !back { i128::from(order.total_cents) } else { 0 };
-        let of = |there: bool, delta: i64| there.then(|| (user.clone(), delta));
-        let wanted = of(paid, -order.total_cents).into_iter().collect();
-        payments.settle(order.id, "payment", wanted, &attempts, findings);
-        let wanted = of(back, order.total_cents).into_iter().collect();
-        refunds.settle(order.id, "refund", wanted, &[], findings);
+        spent += if order.status == "paid" { i128::from(order.total_cents) } else { 0 };
+        payments.settle(Deed::Pay(order), &attempts, findings);
+        refunds.settle(Deed::Refund(order), &[], findings);
     }
     let sum = |pick: fn(&super::Value) -> i64| -> i128 {
         ledger.values.values().map(|value| i128::from(pick(value))).sum()

@@ -11,7 +11,8 @@
 //!
 //! Not proven: that the *sold out*s of several values fit together; when an unobserved change
 //! happened, beyond the bounds of its neighbours; an unobserved change that is missing from ledger
-//! and value alike; that a refusal for other reasons was necessary. Test: `tests/checker/agreement.rs`.
+//! and value alike; that a refusal for other reasons was necessary. Test:
+//! `tests/checker/agreement.rs`.
 
 mod across;
 mod answer;
@@ -22,6 +23,7 @@ mod deeds;
 mod load;
 mod moments;
 mod report;
+mod spec;
 
 pub use books::{Asked, Books, Change, Entry, Ledger, Observation, Order, Outcome, Value};
 pub use load::load;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::chain::Chain;
 use super::deeds::Side;
 use super::report::{Findings, Rule, named};
+use super::spec;
 use super::{Ledger, Observation, Outcome};
 
 /// Checks every *sold out* about a value of this ledger.
@@ -61,6 +62,8 @@ struct Claim {
     place: usize,
     requested: i64,
     available: i64,
+    /// Whether the rules reject it with so much there.
+    is_short: bool,
 }
 
 impl<'a> Moments<'a> {
@@ -114,7 +117,8 @@ impl<'a> Moments<'a> {
                     floor = floor.max(Some((*position, before)));
                 }
             }
-            let claim = Claim { place, requested, available };
+            let is_short = spec::is_short(&seen.asked, self.chain.key, requested, available);
+            let claim = Claim { place, requested, available, is_short };
             let (low, high) = self.bounds(seen, own.get(&place), findings);
             match self.earliest(&claim, low, high, floor, findings) {
                 Some(position) => {
@@ -148,7 +152,7 @@ impl<'a> Moments<'a> {
         floor: Option<(usize, usize)>,
         findings: &mut Findings,
     ) -> Option<usize> {
-        if claim.available >= claim.requested {
+        if !claim.is_short {
             return None;
         }
         let low = low.max(floor.map_or(0, |(position, _)| position));
@@ -166,7 +170,7 @@ impl<'a> Moments<'a> {
         observations: &[Observation],
         findings: &mut Findings,
     ) {
-        let Claim { place, requested, available } = *claim;
+        let Claim { place, requested, available, is_short } = *claim;
         let key = self.chain.key;
         let said = format!(
             "{} was told that {key} has {available} where it asked for {requested}",
@@ -177,7 +181,7 @@ impl<'a> Moments<'a> {
             Some(rank) => format!("entry {}", self.seqs[rank]),
         };
         let mut requests = vec![place];
-        let text = if available >= requested {
+        let text = if !is_short {
             format!("{said}: that is enough, and it should not have been refused")
         } else if low > high {
             format!(
