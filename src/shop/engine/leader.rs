@@ -38,9 +38,6 @@ use crate::shop::store::key_records;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// After how long the key locks of those who wait for the lock are acquired: by then most clients of
-/// the last batch have sent their next command.
-const PREPARE_AFTER: Duration = Duration::from_millis(1);
 /// How long the lock is kept with an empty queue.
 const LINGER: Duration = Duration::from_millis(1);
 /// A rejection for want of room is to be immediate, so its look-up gets this much.
@@ -102,7 +99,7 @@ async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
     let _closing = CloseOnPanic::of(&queues, &key);
     let key_locks = shop.locks.key_locks();
-    let mut leader = BatchLeader { shop, queues, key, key_locks, crowded: false };
+    let mut leader = BatchLeader { shop, queues, key, key_locks, crowd: 0 };
     let mut held: Option<BatchLock> = None;
     let mut last = Instant::now();
     loop {
@@ -129,7 +126,7 @@ async fn run(shop: Shop, key: LockKey) {
         lock.batches += 1;
         leader.queues.executed(&leader.key, done.len(), last.elapsed());
         last = Instant::now();
-        leader.crowded = done.len() + leader.queues.waiting(&leader.key) > 1;
+        leader.crowd = done.len() + leader.queues.waiting(&leader.key);
         match state {
             LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
                 leader.respond(done).await;
@@ -158,8 +155,8 @@ struct BatchLeader {
     queues: Queues,
     key: LockKey,
     key_locks: KeyLocks,
-    /// Whether several commands were here lately.
-    crowded: bool,
+    /// How many commands were here lately: about as many will be here again.
+    crowd: usize,
 }
 
 impl BatchLeader {
@@ -224,7 +221,7 @@ impl BatchLeader {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
         }
-        let (arrived, wanted) = (pin!(self.queues.arrived(&self.key)), pin!(lock.wanted()));
+        let (arrived, wanted) = (pin!(self.queues.arrived(&self.key, 1)), pin!(lock.wanted()));
         matches!(timeout(LINGER, select(arrived, wanted)).await, Ok(Either::Left(_)))
     }
 
@@ -238,7 +235,7 @@ impl BatchLeader {
         lock: BatchLock,
         done: Vec<(BatchEntry, EntryResult)>,
     ) -> Option<BatchLock> {
-        let mut again = self.crowded.then(|| self.acquire());
+        let mut again = (self.crowd > 1).then(|| self.acquire());
         if let Some(again) = &mut again {
             // Enqueued once it was polled; it is not granted before ours is released.
             let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
@@ -299,10 +296,13 @@ impl BatchLeader {
     async fn wait_for(&mut self, mut acquiring: Acquiring) -> Option<BatchLock> {
         let began = Instant::now();
         let waiting = Waiting::begin(&batched::STRATEGY);
-        let mut pause = PREPARE_AFTER;
-        while timeout(pause, &mut acquiring).await.is_err() {
-            let look_up = pause == REPLAY_AFTER;
-            pause = REPLAY_AFTER;
+        let mut crowd = if self.crowd > 1 { self.crowd } else { usize::MAX };
+        loop {
+            let arrived = timeout(REPLAY_AFTER, self.queues.arrived(&self.key, crowd));
+            let look_up = match select(&mut acquiring, Box::pin(arrived)).await {
+                Either::Left(_) => break,
+                Either::Right((arrived, _)) => arrived.is_err(),
+            };
             if look_up && self.queues.waiting(&self.key) == 0 {
                 // The crowd has gone: other processes need not wait for our turn.
                 return None;
@@ -313,6 +313,7 @@ impl BatchLeader {
                 tending.await;
                 break;
             }
+            crowd = usize::MAX;
         }
         let outcome = acquiring.as_mut().take_output()?;
         waiting.answered();
@@ -335,8 +336,8 @@ impl BatchLeader {
     }
 
     /// While the lock is waited for: acquires the key locks of those in the queue, so that they need
-    /// not be acquired under the lock; later looks their keys up too, so that a duplicate learns so,
-    /// here or on another replica, instead of waiting.
+    /// not be acquired under the lock. In a long wait looks their keys up too, so that a duplicate
+    /// learns so, here or on another replica, instead of waiting.
     async fn tend(&mut self, look_up: bool) {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =

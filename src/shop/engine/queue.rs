@@ -55,8 +55,8 @@ struct Queue {
     /// Entries that were borrowed and will be put back. They wait too.
     borrowed: usize,
     limit: AdaptiveQueueLimit,
-    /// Notified of each entry but the first.
-    arrived: Arc<Notify>,
+    /// Notified when so many wait.
+    arrived: (usize, Arc<Notify>),
 }
 
 impl Queue {
@@ -94,7 +94,9 @@ impl Queues {
             Some(queue) if queue.waiting() >= queue.limit.max_length() => Joined::Full,
             Some(queue) => {
                 queue.entries.push_back(entry);
-                queue.arrived.notify_one();
+                if queue.waiting() == queue.arrived.0 {
+                    queue.arrived.1.notify_one();
+                }
                 Joined::Behind
             }
             None => {
@@ -148,12 +150,15 @@ impl Queues {
         self.all().get(key).map_or(0, Queue::waiting)
     }
 
-    /// Returns when an entry is in the queue.
-    pub async fn arrived(&self, key: &LockKey) {
-        let arrived = self.all().get(key).map(|queue| queue.arrived.clone());
-        let Some(arrived) = arrived else { return };
-        while self.waiting(key) == 0 {
-            arrived.notified().await;
+    /// Returns when at least so many wait.
+    pub async fn arrived(&self, key: &LockKey, count: usize) {
+        let notified = self.all().get_mut(key).map(|queue| {
+            queue.arrived.0 = count;
+            queue.arrived.1.clone()
+        });
+        let Some(notified) = notified else { return };
+        while self.waiting(key) < count {
+            notified.notified().await;
         }
     }
 
@@ -298,18 +303,21 @@ mod tests {
     }
 
     #[test]
-    fn arrival_is_seen_when_the_queue_has_an_entry() {
+    fn arrival_is_seen_when_so_many_wait() {
         let queues = Queues::default();
         let mut responses = Vec::new();
         join(&queues, &mut responses, 1);
+        let key = key();
+        assert!(queues.arrived(&key, 2).now_or_never().is_none());
         join(&queues, &mut responses, 2);
         assert_eq!(taken(&queues), [1, 2]);
-        let key = key();
-        let mut arrived = pin!(queues.arrived(&key));
-        assert!(arrived.as_mut().now_or_never().is_none(), "the second was taken since");
+        let mut arrived = pin!(queues.arrived(&key, 2));
+        assert!(arrived.as_mut().now_or_never().is_none(), "both were taken since");
         join(&queues, &mut responses, 3);
+        assert!(arrived.as_mut().now_or_never().is_none(), "only one");
+        join(&queues, &mut responses, 4);
         assert!(arrived.now_or_never().is_some());
-        assert!(queues.arrived(&key).now_or_never().is_some());
+        assert!(queues.arrived(&key, 1).now_or_never().is_some());
     }
 
     #[test]
