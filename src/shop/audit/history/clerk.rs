@@ -9,6 +9,7 @@ use super::report::{Findings, Rule, named};
 use super::spec::Deed;
 use super::{Asked, Change, Entry, Ledger, Observation, Order, Outcome};
 use crate::shop::OrderId;
+use crate::shop::failure::Rejection;
 
 /// Settles the deeds of one kind, of one ledger.
 pub(super) struct Clerk<'a> {
@@ -91,8 +92,8 @@ impl<'a> Clerk<'a> {
         self.in_vain(&entries, attempts, findings);
     }
 
-    /// Each key that should have changed has one entry, with the change that the rules of the shop
-    /// make of what was there; no other has any.
+    /// Each key that should have changed has one entry with its delta, which the rules of the shop
+    /// allow with what was there; no other has any.
     fn once_each(
         &self,
         deed: Deed<'_>,
@@ -101,10 +102,10 @@ impl<'a> Clerk<'a> {
         findings: &mut Findings,
     ) {
         let (order, what) = (deed.order().id, deed.reason());
-        let mut keys = deed.keys();
-        findings.sort(&mut keys, String::cmp);
+        let mut deltas = deed.deltas();
+        findings.sort(&mut deltas, |a, b| a.0.cmp(&b.0));
         let mut rest = entries;
-        for key in &keys {
+        for (key, delta) in &deltas {
             let before = self.first_of(rest, key, findings);
             let (stray, from_key) = rest.split_at(before);
             self.stray(stray, findings);
@@ -122,18 +123,21 @@ impl<'a> Clerk<'a> {
                 }
                 [only] => {
                     let entry = &self.ledger.entries[*only];
+                    if entry.delta != *delta {
+                        let text = format!("{}: its delta should be {delta:+}", told(entry));
+                        findings.add(Rule::Differs, seqs(), vec![], text);
+                    }
                     match deed.execute(key, entry.before) {
-                        Ok(Some(change)) if change.delta == entry.delta => {}
-                        Ok(change) => {
-                            let delta = change.map_or(0, |change| change.delta);
-                            let text = format!("{}: its delta should be {delta:+}", told(entry));
+                        Ok(change) if change.as_ref().is_none_or(|by| by.delta != *delta) => {
+                            let text = format!("{}: the rules make {change:?} of it", told(entry));
                             findings.add(Rule::Differs, seqs(), vec![], text);
                         }
-                        Err(rejection) => {
-                            let text =
-                                format!("{}: should be rejected: {rejection:?}", told(entry));
+                        Err(Rejection::SoldOut { .. } | Rejection::InsufficientFunds { .. }) => {
+                            let text = format!("{}: it should have been rejected", told(entry));
                             findings.add(Rule::Negative, seqs(), vec![], text);
                         }
+                        // What the rules do not judge is judged by the delta alone.
+                        Ok(_) | Err(_) => {}
                     }
                 }
                 _ => {

@@ -7,11 +7,11 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{Asked, Change, Order};
-use crate::shop::command::Command;
 use crate::shop::command::pay_order::PayOrder;
-use crate::shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
+use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY, PlaceOrder};
 use crate::shop::command::refund_order::RefundOrder;
 use crate::shop::command::state::{BalanceSnapshot, OrderSnapshot, State, StockSnapshot};
+use crate::shop::command::{Command, MAX_BALANCE};
 use crate::shop::failure::Rejection;
 use crate::shop::model::{self, OrderStatus, WantedLine};
 use crate::shop::{IdempotencyKey, OrderId, Sku, USUAL_HOLD, UserId};
@@ -39,18 +39,20 @@ impl<'a> Deed<'a> {
         }
     }
 
-    /// The keys that have an entry of it, by the status of the order.
-    pub fn keys(self) -> Vec<String> {
+    /// The keys that have an entry of it, by the status of the order, with its delta.
+    pub fn deltas(self) -> Vec<(String, i64)> {
+        let of_user = |order: &Order, delta| vec![(order.user.0.to_string(), delta)];
         match (self, self.order().status.as_str()) {
-            (Self::Place(order), _) => order.lines.iter().map(|(sku, _)| sku.clone()).collect(),
-            (Self::Pay(order), "paid" | "refunded") | (Self::Refund(order), "refunded") => {
-                vec![order.user.0.to_string()]
+            (Self::Place(order), _) => {
+                order.lines.iter().map(|(sku, units)| (sku.clone(), -units)).collect()
             }
+            (Self::Pay(order), "paid" | "refunded") => of_user(order, -order.total_cents),
+            (Self::Refund(order), "refunded") => of_user(order, order.total_cents),
             _ => Vec::new(),
         }
     }
 
-    /// What it makes of one of its keys.
+    /// What it makes of one of its keys, by the rules.
     pub fn execute(self, key: &str, before: i64) -> Result<Option<Change>, Rejection> {
         let order = self.order();
         let (user, token) = (order.user, IdempotencyKey::mint());
@@ -70,22 +72,26 @@ impl<'a> Deed<'a> {
     }
 }
 
-/// Whether so much is rejected, with so much there, for want of stock or money.
+/// Whether that is a reason to reject, with so much there; by the rules too, if they judge it.
 pub(super) fn is_short(asked: &Asked, key: &str, requested: i64, available: i64) -> bool {
     let user = UserId(Uuid::nil());
     let done = match asked {
         Asked::Place(_) => place(user, key, requested, available),
+        Asked::Pay(_) if !(0..=MAX_BALANCE).contains(&requested) => Err(not_judged()),
         Asked::Pay(order) => {
             let order = model_order(*order, requested);
             let command = PayOrder::new(user, order, IdempotencyKey::mint());
             decide(&command, OrderStatus::Pending, available)
         }
     };
-    matches!(done, Err(Rejection::SoldOut { .. } | Rejection::InsufficientFunds { .. }))
+    available < requested && done.is_err()
 }
 
 fn place(user: UserId, key: &str, units: i64, before: i64) -> Result<Option<Change>, Rejection> {
-    let no_sku = |_| Rejection::NotFound(format!("there is no item {key}"));
+    if !(1..=MAX_LINES as i64 * MAX_QUANTITY).contains(&units) {
+        return Err(not_judged());
+    }
+    let no_sku = |_| not_judged();
     let sku = Sku::try_from(key.to_owned()).map_err(no_sku)?;
     // The same item may have been in several lines.
     let most = (0..units).step_by(MAX_QUANTITY as usize);
@@ -93,6 +99,11 @@ fn place(user: UserId, key: &str, units: i64, before: i64) -> Result<Option<Chan
     let lines: Vec<WantedLine> = most.map(line).collect();
     let command = PlaceOrder::new(user, IdempotencyKey::mint(), &lines, USUAL_HOLD)?;
     decide(&command, OrderStatus::Pending, before)
+}
+
+/// What no order can have, and no row.
+fn not_judged() -> Rejection {
+    Rejection::Invalid("history".into(), "out of range".to_owned())
 }
 
 fn priced(order: &Order) -> model::Order {
@@ -120,6 +131,9 @@ fn decide(
     status: OrderStatus,
     before: i64,
 ) -> Result<Option<Change>, Rejection> {
+    if !(0..=MAX_BALANCE).contains(&before) {
+        return Err(not_judged());
+    }
     let now = OffsetDateTime::UNIX_EPOCH;
     let (version, fence, reserved) = (0, 0, false);
     let (price_cents, limit_per_user) = (0, None);
