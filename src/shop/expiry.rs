@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use super::failure::Error;
 use super::query::catalog;
-use super::{OrderId, Shop, Sku};
+use super::{OrderId, Sku};
+use crate::db::Pool;
 
 /// Capacity of the channel to the delay queue. An order that finds no room is found by the sweep.
 const MAX_NOTIFICATIONS: usize = 10_000;
@@ -62,9 +63,9 @@ pub enum Found {
 }
 
 /// Those of `orders` that are unpaid, by Postgres's clock now; the others are absent.
-pub async fn look(shop: &Shop, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Found>, Error> {
+pub async fn look(pool: &Pool, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Found>, Error> {
     let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
-    let db = &mut *shop.connection().await?;
+    let db = &mut *pool.acquire().await?;
     let rows = sqlx::query!(
         r#"select o.id, l.sku, l.quantity,
                   f.order_id is not null and f.next_at is null as "parked!",

@@ -254,7 +254,7 @@ impl Worker {
         let mut watched = self.conditions(|point| point == Point::Claimed);
         let seen = orders.iter().map(|order| Seen::key(order.to_string()));
         watched.probe.at(Point::Claimed, seen).await;
-        let found = in_time(expiry::look(&self.giver.shop, &orders)).await?;
+        let found = in_time(expiry::look(&self.giver.shop.pool, &orders)).await?;
         let gone = orders.iter().filter(|order| !found.contains_key(order));
         let mut gone: Vec<Uuid> = gone.map(|order| order.0).collect();
         let (mut early, mut due) = (Vec::new(), Vec::new());
