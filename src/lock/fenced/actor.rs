@@ -5,8 +5,8 @@
 //! protocol. What is granted to somebody who has gone goes to the next one, or back.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt as _;
@@ -95,7 +95,7 @@ impl Line {
 
     /// Takes the line off the map, unless somebody has just come.
     fn is_over(&mut self) -> bool {
-        let mut lines = self.shared.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.shared.lines.lock();
         // Messages are sent under this lock, so an empty inbox stays empty while we look.
         let over = self.inbox.is_empty();
         if over {
@@ -340,6 +340,7 @@ impl Line {
         if let Ours::Held(tenure) = std::mem::replace(&mut self.ours, Ours::Nothing) {
             metrics::counter!("holdfast_lock_lost_total").increment(1);
             tenure.lease.lost.send_replace(true);
+            tenure.lease.wanted.send_replace(true);
             answer(tenure.giver, Released::Lost);
         }
     }

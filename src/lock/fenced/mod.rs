@@ -40,10 +40,11 @@ mod talk;
 mod tenure;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -167,7 +168,7 @@ impl FencedLocks {
 impl Shared {
     /// To the line of that key; begins one if there is none.
     fn send(self: &Arc<Self>, redis_key: &str, message: Message) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         let message = match lines.get(redis_key) {
             Some(line) => match line.send(message) {
                 Ok(()) => return,
@@ -185,7 +186,7 @@ impl Shared {
 
     /// To the line of that key, if there is one.
     fn tell(&self, redis_key: &str, message: Message) {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         if let Some(line) = lines.get(redis_key) {
             let _ = line.send(message);
         }
@@ -258,7 +259,7 @@ impl FencedGuard {
         *self.lease.wanted.borrow()
     }
 
-    /// Returns when [`FencedGuard::is_wanted`].
+    /// Returns when [`FencedGuard::is_wanted`], or when a renewal found the lock gone.
     ///
     /// # Cancel safety
     /// Safe: it only listens.

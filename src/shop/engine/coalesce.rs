@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::queue::Joined;
@@ -86,12 +87,8 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
             .unwrap_or_else(|_| Err(Error::Bug("a look-up ended without an answer".to_owned())))
     }
 
-    fn all(&self) -> MutexGuard<'_, Lines<K, Q, A>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn join(&self, key: &K, asking: Asking<Q, A>) -> Joined {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         match all.get_mut(key) {
             Some(line) if line.len() >= MAX_WAITING => Joined::Full,
             Some(line) => {
@@ -107,7 +104,7 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
 
     /// Takes the next questions; `None` ends the task.
     fn take(&self, key: &K) -> Option<Vec<Asking<Q, A>>> {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let line = all.get_mut(key)?;
         line.retain(|asking| !asking.reply.is_closed());
         if line.is_empty() {
@@ -152,7 +149,7 @@ struct Closing<'c, K: Clone + Eq + Hash, Q, A> {
 impl<K: Clone + Eq + Hash, Q, A> Drop for Closing<'_, K, Q, A> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.of.all().remove(self.key);
+            self.of.0.lock().remove(self.key);
         }
     }
 }

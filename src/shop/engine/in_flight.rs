@@ -1,8 +1,9 @@
 //! The idempotency keys of the commands that this process executes, each with its fingerprint.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::shop::failure::Rejection;
@@ -22,7 +23,7 @@ pub(super) struct InFlight {
 impl InFlightKeys {
     /// Registers a command; rejects a second one with its key.
     pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlight, Rejection> {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         match all.get(&request.id) {
             None => {
                 all.insert(request.id, request.fingerprint);
@@ -32,14 +33,10 @@ impl InFlightKeys {
             Some(_) => Err(Rejection::KeyMismatch),
         }
     }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<Uuid, [u8; 32]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.keys.all().remove(&self.id);
+        self.keys.0.lock().remove(&self.id);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The leader acquires the key's lock, takes up to [`MAX_BATCH_SIZE`] commands from the queue and
 //! executes them with one read and one write. Commands that arrive during a batch form the next
-//! one. There is no timer; a single command is a batch of one.
+//! one. No timer delays a batch; a single command is a batch of one.
 //!
 //! Guarantees: FIFO within a process; each command receives its own result; the queue is bounded to
 //! 200 ms of work, and a full queue rejects immediately with `overloaded`; the lock is kept for a
@@ -38,7 +38,8 @@ use crate::shop::store::key_records;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// How long the lock is kept with an empty queue.
+/// How long the lock is kept with an empty queue. Meanwhile a request that does not wait finds it
+/// held.
 const LINGER: Duration = Duration::from_millis(1);
 /// A rejection for want of room is to be immediate, so its look-up gets this much.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
@@ -113,10 +114,11 @@ async fn run(shop: Shop, key: LockKey) {
         };
         let batch = leader.take().await;
         if batch.is_empty() {
-            match leader.arrived_soon(&lock).await {
+            match leader.arrived_soon(&lock).await && lock.may_continue(0) {
                 true => held = Some(lock),
                 false => lock.release().await,
             }
+            last = Instant::now();
             continue;
         }
         let (done, state) = leader.execute(&mut lock.locks, batch).await;
@@ -124,9 +126,12 @@ async fn run(shop: Shop, key: LockKey) {
             metrics::histogram!("holdfast_batch_requests").record(done.len() as f64);
         }
         lock.batches += 1;
-        leader.queues.executed(&leader.key, done.len(), last.elapsed());
-        last = Instant::now();
         leader.crowd = done.len() + leader.queues.waiting(&leader.key);
+        if leader.crowd > 1 {
+            // A batch of one says little of how many could be executed.
+            leader.queues.executed(&leader.key, done.len(), last.elapsed());
+        }
+        last = Instant::now();
         match state {
             LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
                 leader.respond(done).await;
@@ -335,9 +340,9 @@ impl BatchLeader {
         }
     }
 
-    /// While the lock is waited for: acquires the key locks of those in the queue, so that they need
-    /// not be acquired under the lock. In a long wait looks their keys up too, so that a duplicate
-    /// learns so, here or on another replica, instead of waiting.
+    /// While the lock is waited for: acquires the key locks of those in the queue, so that the next
+    /// batch need not. In a long wait looks their keys up too, so that a duplicate learns so, here
+    /// or on another replica, instead of waiting.
     async fn tend(&mut self, look_up: bool) {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
@@ -356,7 +361,9 @@ impl BatchLeader {
     async fn replay(&mut self, entries: Vec<BatchEntry>) -> Vec<BatchEntry> {
         let asked: Vec<&IdempotencyRequest> =
             entries.iter().map(|entry| entry.command.idempotency()).collect();
-        let Ok(found) = replay::look_up(&self.shop, &asked).await else { return entries };
+        let found = replay::look_up(&self.shop, &asked).await;
+        // Once per entry, also when Postgres does not respond: it would delay the next batch.
+        let found = found.unwrap_or_else(|_| vec![None; entries.len()]);
         let (mut done, mut rest) = (Vec::new(), Vec::new());
         for (mut entry, replay) in entries.into_iter().zip(found) {
             entry.looked_up = true;

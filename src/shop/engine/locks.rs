@@ -152,9 +152,9 @@ impl BatchLock {
     /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
     /// that is not full yet is the better for being collected while they have the lock.
     pub(super) fn may_continue(&self, waiting: usize) -> bool {
-        let wanted = self.guard().is_none_or(FencedGuard::is_wanted);
+        let Some(guard) = self.guard().filter(|guard| guard.is_held()) else { return false };
         let full = waiting >= MAX_BATCH_SIZE && self.batches < MAX_BATCHES_PER_LEASE;
-        (full || !wanted) && self.since.elapsed() < MAX_HOLD
+        (full || !guard.is_wanted()) && self.since.elapsed() < MAX_HOLD
     }
 
     /// Returns when others want the lock.

@@ -1,9 +1,10 @@
 //! Queues of commands that wait to be executed in batches, one per key in this process.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -84,12 +85,8 @@ pub(super) struct TakenEntries {
 }
 
 impl Queues {
-    fn all(&self) -> MutexGuard<'_, HashMap<LockKey, Queue>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn join(&self, key: &LockKey, entry: BatchEntry) -> Joined {
-        let mut queues = self.all();
+        let mut queues = self.0.lock();
         match queues.get_mut(key) {
             Some(queue) if queue.waiting() >= queue.limit.max_length() => Joined::Full,
             Some(queue) => {
@@ -111,7 +108,7 @@ impl Queues {
     pub fn take(&self, key: &LockKey, max: usize) -> TakenEntries {
         let mut taken = TakenEntries::default();
         let now = Instant::now();
-        if let Some(queue) = self.all().get_mut(key) {
+        if let Some(queue) = self.0.lock().get_mut(key) {
             while taken.batch.len() < max
                 && let Some(entry) = queue.entries.pop_front()
             {
@@ -123,7 +120,7 @@ impl Queues {
 
     /// Takes all entries, until some or all are put back. They keep their places.
     pub fn borrow(&self, key: &LockKey) -> Vec<BatchEntry> {
-        let mut queues = self.all();
+        let mut queues = self.0.lock();
         let Some(queue) = queues.get_mut(key) else { return Vec::new() };
         queue.borrowed = queue.entries.len();
         std::mem::take(&mut queue.entries).into()
@@ -131,7 +128,7 @@ impl Queues {
 
     /// Puts entries back, in front of those that joined since.
     pub fn put_back(&self, key: &LockKey, entries: Vec<BatchEntry>) {
-        if let Some(queue) = self.all().get_mut(key) {
+        if let Some(queue) = self.0.lock().get_mut(key) {
             queue.borrowed = 0;
             for entry in entries.into_iter().rev() {
                 queue.entries.push_front(entry);
@@ -141,18 +138,18 @@ impl Queues {
 
     /// Notes that a batch was executed, and the time since the one before it.
     pub fn executed(&self, key: &LockKey, commands: usize, took: Duration) {
-        if let Some(queue) = self.all().get_mut(key) {
+        if let Some(queue) = self.0.lock().get_mut(key) {
             queue.limit.executed(commands, took);
         }
     }
 
     pub fn waiting(&self, key: &LockKey) -> usize {
-        self.all().get(key).map_or(0, Queue::waiting)
+        self.0.lock().get(key).map_or(0, Queue::waiting)
     }
 
     /// Returns when at least so many wait.
     pub async fn arrived(&self, key: &LockKey, count: usize) {
-        let notified = self.all().get_mut(key).map(|queue| {
+        let notified = self.0.lock().get_mut(key).map(|queue| {
             queue.arrived.0 = count;
             queue.arrived.1.clone()
         });
@@ -164,12 +161,12 @@ impl Queues {
 
     /// Drops the queue and all entries in it.
     fn close(&self, key: &LockKey) {
-        self.all().remove(key);
+        self.0.lock().remove(key);
     }
 
     /// Closes the queue if it is empty, and returns whether it did.
     pub fn close_if_empty(&self, key: &LockKey) -> bool {
-        let mut queues = self.all();
+        let mut queues = self.0.lock();
         let empty = queues.get(key).is_none_or(|queue| queue.waiting() == 0);
         if empty {
             queues.remove(key);

@@ -6,8 +6,9 @@
 //! is in stock, the order joins the queue like all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
@@ -38,7 +39,7 @@ struct Answer {
 impl SoldOutCache {
     /// Remembers the stock of an item for which an order was rejected.
     pub(super) fn note(&self, sku: &Sku, available: i64) {
-        let mut stock = self.stock();
+        let mut stock = self.stock.lock();
         if stock.len() >= MAX_ITEMS {
             stock.clear();
         }
@@ -47,7 +48,7 @@ impl SoldOutCache {
 
     /// Returns whether the last known stock is below `quantity`.
     fn may_be_short(&self, sku: &Sku, quantity: i64) -> bool {
-        self.stock().get(sku).is_some_and(|available| *available < quantity)
+        self.stock.lock().get(sku).is_some_and(|available| *available < quantity)
     }
 
     /// Returns the result of an order that is a duplicate or can't be had; `None` if it has to be
@@ -111,9 +112,5 @@ impl SoldOutCache {
             self.note(sku, stock);
         }
         Ok(replays.into_iter().map(|replay| Answer { stock, replay }).collect())
-    }
-
-    fn stock(&self) -> MutexGuard<'_, HashMap<Sku, i64>> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
