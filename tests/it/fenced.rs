@@ -90,7 +90,7 @@ async fn when_redis_forgets_the_shop_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn flushes_in_the_middle_of_a_load_lose_nothing() {
+async fn version_guard_keeps_stock_exact_while_redis_is_flushed() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(30).await;
@@ -128,7 +128,7 @@ async fn flushes_in_the_middle_of_a_load_lose_nothing() {
 }
 
 #[tokio::test]
-async fn two_replicas_on_two_redis_by_mistake_sell_right() {
+async fn version_guard_keeps_stock_exact_with_two_redis_by_mistake() {
     let mut shop = Shop::bare().await;
     let other = format!("{}other:", shop.prefix);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced")]);

@@ -17,7 +17,8 @@ use holdfast::lock::{Guards, LockKey, Locks, Redis, Released, Settings};
 use tokio::task::JoinHandle;
 
 use crate::history::{History, Hold, assert_exclusive, client, hold_once};
-use crate::server::{Process, Server, TTL, fence, skip, until};
+use crate::server::{Process, Server, TTL, fence, until};
+use crate::topology::skip;
 
 /// A clock that can be shifted while those who look at it run.
 struct Clock {

@@ -35,7 +35,15 @@ pub struct Running {
     _sentinels: Vec<Daemon>,
 }
 
-/// `None` when there is no Valkey here; that is said.
+/// Reports why a test does not run, past the capture of its output. In CI that is a failure.
+pub fn skip(reason: &str) {
+    let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
+    assert!(!in_ci, "not to be skipped in CI: {reason}");
+    let line = format!("SKIPPED: {reason}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}
+
+/// `None` when there is no Valkey here; see [`skip`].
 pub fn start(topology: Topology) -> Option<Running> {
     let redis = || {
         let found = program("redis-server").or_else(|| program("valkey-server"));
@@ -46,7 +54,7 @@ pub fn start(topology: Topology) -> Option<Running> {
         Topology::Valkey => match valkey() {
             Some(program) => Some(one(&program)),
             None => {
-                println!("skipped: there is no valkey-server, nor is HOLDFAST_VALKEY_SERVER set");
+                skip("no valkey-server, and HOLDFAST_VALKEY_SERVER is not set (script/valkey)");
                 None
             }
         },
