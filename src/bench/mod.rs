@@ -30,7 +30,7 @@ use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use results::{Method, Results};
-use runs::{Round, Run, Task};
+use runs::{ANY, Round, Run};
 use stand::Stand;
 
 /// Measured when nothing is named: the rest of the ladder costs the same, or is slow by design.
@@ -108,22 +108,23 @@ async fn measure(
     let mut stand = Stand::open(house, &options.pool_sizes, connections).await?;
     let machine = machine::look(house.folder(), &mut stand).await?;
     let mut skipped = BTreeMap::new();
-    let mut pools = BTreeMap::new();
+    let mut names = Vec::new();
     for arm in arms {
         match stand.admits(arm.name).await? {
-            Ok(()) => {
-                let size = best_pool(options, &mut stand, arm.name).await?;
-                pools.insert(arm.name, size);
-            }
+            Ok(()) => names.push(arm.name),
             Err(why) => {
                 skipped.insert(arm.name, why);
             }
         }
     }
-    // In teaching order.
-    let names: Vec<&'static str> =
-        arms.iter().map(|arm| arm.name).filter(|name| pools.contains_key(name)).collect();
     let programme = runs::programme(&names, connections);
+    let mut pools: BTreeMap<Run, u32> = BTreeMap::new();
+    for run in programme.iter().filter(|run| run.strategy != ANY) {
+        let run = run.calibration(connections);
+        if !pools.contains_key(&run) {
+            pools.insert(run, best_pool(options, &mut stand, run).await?);
+        }
+    }
     let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * programme.len() as u32;
@@ -135,7 +136,8 @@ async fn measure(
             order.reverse();
         }
         for (at, run) in order.iter().enumerate() {
-            let pool = pools.get(run.strategy).copied().unwrap_or(options.pool_sizes[0]);
+            let pool = pools.get(&run.calibration(connections)).copied();
+            let pool = pool.unwrap_or(options.pool_sizes[0]);
             let round = stand.run(*run, pool, length).await?;
             let of = format!("round {number}/{}, {}/{}", options.rounds, at + 1, order.len());
             eprintln!("{of}: {run}: {round}");
@@ -154,20 +156,15 @@ async fn measure(
 }
 
 /// With how many connections to Postgres it is fastest.
-async fn best_pool(
-    options: &Bench,
-    stand: &mut Stand,
-    strategy: &'static str,
-) -> anyhow::Result<u32> {
+async fn best_pool(options: &Bench, stand: &mut Stand, run: Run) -> anyhow::Result<u32> {
     let mut best = (0.0, options.pool_sizes[0]);
     if options.pool_sizes.len() == 1 {
         return Ok(best.1);
     }
     let length = Duration::from_secs_f64((options.seconds * CALIBRATION_PART).max(0.5));
-    let run = Run { strategy, task: Task::Hot(options.connections.into()) };
     for size in &options.pool_sizes {
         let round = stand.run(run, *size, length).await?;
-        eprintln!("calibrating: {strategy} with {size} connections to Postgres: {round}");
+        eprintln!("calibrating: {run}: {size} connections to Postgres: {round}");
         if round.per_second > best.0 {
             best = (round.per_second, *size);
         }

@@ -95,14 +95,14 @@ impl Results {
         machine: Machine,
         method: Method,
         skipped: BTreeMap<&'static str, String>,
-        pools: &BTreeMap<&'static str, u32>,
+        pools: &BTreeMap<Run, u32>,
         rounds: &BTreeMap<Run, Vec<Round>>,
     ) -> Self {
         let hot = |strategy| Run { strategy, task: Task::Hot(method.connections) };
         let measure = rounds.get(&hot(MEASURE)).map(Vec::as_slice);
         let arm = |strategy: &'static Strategy| {
             let rounds = rounds.get(&hot(strategy.name))?;
-            Some(Arm::new(strategy, *pools.get(strategy.name)?, rounds, measure))
+            Some(Arm::new(strategy, *pools.get(&hot(strategy.name))?, rounds, measure))
         };
         let noop = Run { strategy: super::runs::ANY, task: Task::Noop(method.connections) };
         Self {

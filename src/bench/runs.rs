@@ -37,6 +37,19 @@ pub(super) enum Task {
     Pay(usize),
 }
 
+impl Run {
+    /// The run that its pool size is calibrated with: many items and payments use several
+    /// connections at once where the hot item uses one.
+    pub(super) fn calibration(self, clients: usize) -> Self {
+        match self.task {
+            Task::Spread(_) | Task::Pay(_) => self,
+            Task::Hot(_) | Task::Noop(_) | Task::SoldOut(_) => {
+                Self { task: Task::Hot(clients), ..self }
+            }
+        }
+    }
+}
+
 impl Task {
     pub(super) fn name(self) -> &'static str {
         match self {
