@@ -19,6 +19,7 @@ mod stand;
 mod table;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -121,8 +122,8 @@ async fn measure(
     let mut pools: BTreeMap<Run, u32> = BTreeMap::new();
     for run in programme.iter().filter(|run| run.strategy != ANY) {
         let run = run.calibration(connections);
-        if !pools.contains_key(&run) {
-            pools.insert(run, best_pool(options, &mut stand, run).await?);
+        if let Entry::Vacant(pool) = pools.entry(run) {
+            pool.insert(best_pool(options, &mut stand, run).await?);
         }
     }
     let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();

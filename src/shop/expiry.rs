@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::failure::Error;
-use super::query::catalog;
 use super::{OrderId, Sku};
 use crate::db::Pool;
 
@@ -93,7 +92,7 @@ pub async fn look(pool: &Pool, orders: &[OrderId]) -> Result<BTreeMap<OrderId, F
             }
         });
         if let Found::Due { units, .. } = entry {
-            units.push((catalog::known(row.sku)?, row.quantity));
+            units.push((Sku::stored(row.sku)?, row.quantity));
         }
     }
     Ok(found)

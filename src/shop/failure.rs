@@ -194,6 +194,13 @@ impl Error {
     }
 }
 
+impl Sku {
+    /// A sku as the database has it; [`Error::Bug`] when it is none.
+    pub fn stored(sku: String) -> Result<Self, Error> {
+        Self::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
+    }
+}
+
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         Error::of(db::trouble(&error), error.to_string())

@@ -5,10 +5,9 @@ use uuid::Uuid;
 
 use super::failure::Error;
 use super::model::Item;
-use super::query::catalog;
 use super::store::accounts::open_balance;
 use super::store::items::{self, ItemKind};
-use super::users;
+use super::{Sku, users};
 use crate::db::Pool;
 
 /// Name, and whether an admin. The password is the name.
@@ -51,7 +50,7 @@ pub async fn seed(pool: &Pool) -> Result<bool, Error> {
         open_balance(&mut tx, user, OPENING_BALANCE_CENTS, request_id).await?;
     }
     for (sku, name, price_cents, stock, limit_per_user) in ITEMS {
-        let sku = catalog::known(sku.to_owned())?;
+        let sku = Sku::stored(sku.to_owned())?;
         let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user };
         items::insert(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }

@@ -6,7 +6,6 @@
 //!
 //! Cost: an index for what came by hand, and one pass over the lines of pending or paid orders.
 
-use crate::shop::query::catalog;
 use crate::shop::{Error, Shop, Sku};
 
 /// The books of the whole shop, in units.
@@ -82,7 +81,7 @@ pub async fn conservation(shop: &Shop) -> Result<Conservation, Error> {
         sold: row.sold,
         stock: row.stock,
         apart: apart
-            .map(|(sku, unaccounted)| Ok(Apart { sku: catalog::known(sku)?, unaccounted }))
+            .map(|(sku, unaccounted)| Ok(Apart { sku: Sku::stored(sku)?, unaccounted }))
             .collect::<Result<_, Error>>()?,
     })
 }

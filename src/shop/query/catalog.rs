@@ -21,7 +21,7 @@ impl TryFrom<ItemRow> for Item {
 
     fn try_from(row: ItemRow) -> Result<Self, Error> {
         let ItemRow { sku, name, price_cents, stock, limit_per_user } = row;
-        Ok(Self { sku: known(sku)?, name, price_cents, stock, limit_per_user })
+        Ok(Self { sku: Sku::stored(sku)?, name, price_cents, stock, limit_per_user })
     }
 }
 
@@ -67,7 +67,7 @@ pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>,
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;
-    sku.map(known).transpose()
+    sku.map(Sku::stored).transpose()
 }
 
 /// Counts what a customer has of each limited item among `items`, as it is now.
@@ -83,9 +83,4 @@ pub async fn purchased_by(
     }
     let counts = count_purchases(&mut *shop.connection().await?, &limited).await?;
     Ok(counts.into_iter().map(|((sku, _), count)| (sku, count)).collect())
-}
-
-/// A sku as the database has it; [`Error::Bug`] when it is none.
-pub fn known(sku: String) -> Result<Sku, Error> {
-    Sku::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use super::catalog;
 use crate::shop::failure::Error;
 use crate::shop::model::Entry;
 use crate::shop::{OrderId, Shop, Sku, UserId};
@@ -137,7 +136,7 @@ pub async fn stock_entries_of_order(
     .await?;
     rows.into_iter()
         .map(|mut row| {
-            let sku = catalog::known(std::mem::take(&mut row.sku))?;
+            let sku = Sku::stored(std::mem::take(&mut row.sku))?;
             Ok((sku, entry!(row)))
         })
         .collect()

@@ -6,11 +6,10 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::catalog;
 use crate::shop::failure::{Error, Rejection};
 use crate::shop::model::{Change, Line, Order};
 use crate::shop::store::key_records;
-use crate::shop::{IdempotencyKey, OrderId, Shop, UserId};
+use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
 /// The rejection of an order that is not there, or not the caller's: the two look the same.
 pub fn no_such_order(order: OrderId) -> Rejection {
@@ -170,7 +169,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> Result<(), E
             continue;
         };
         order.lines.push(Line {
-            sku: catalog::known(row.sku)?,
+            sku: Sku::stored(row.sku)?,
             quantity: row.quantity,
             unit_price_cents: row.unit_price_cents,
             stock: Change { before: row.before, delta: row.delta, after: row.after },
