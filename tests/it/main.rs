@@ -20,6 +20,7 @@ mod description;
 mod elsewhere;
 mod fenced;
 mod figures;
+mod grouped;
 mod history;
 mod holders;
 mod holds;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::batch::{Decided, Entry, EntryResult, LockState, Stop, collect, end_failed};
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
-use super::session::{Connection, Session};
+use super::session::Session;
 use super::write::{pass, purchases, write};
 use crate::lock::LockKey;
 use crate::probe::Point;
@@ -167,7 +167,7 @@ async fn open_and_read(shop: &Shop, strategy: &'static Strategy, entries: &[Entr
                 async move { read::read(db, &request).await }.boxed()
             })
             .await?;
-        return Ok((Session::Autocommit(Connection::new(connection)), snapshot));
+        return Ok((Session::autocommit(connection), snapshot));
     }
     let mut known_keys = Vec::new();
     if strategy.transaction == Isolation::Serializable {

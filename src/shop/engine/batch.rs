@@ -1,7 +1,11 @@
 //! The parts of a batch: its commands, their results, and how an attempt at it can end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use uuid::Uuid;
+
+use super::locks::AcquiredLocks;
 use super::session::Session;
 use crate::lock::LockKey;
 use crate::shop::RequestOptions;
@@ -9,7 +13,10 @@ use crate::shop::command::Command;
 use crate::shop::command::changes::Changes;
 use crate::shop::command::state::State;
 use crate::shop::failure::{Error, Executed, Failure, StoredResponse};
-use crate::shop::store::guard::GuardedRow;
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::store::guard::{ChangedRows, GuardedRow, Protection};
+use crate::shop::store::{Part, Write};
+use crate::shop::strategy::Strategy;
 
 /// One command of a batch, and how it is to be executed.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +81,7 @@ pub(super) async fn end_failed(session: Session, error: &Error) {
 }
 
 /// What a batch will write.
+#[derive(Debug)]
 pub(super) struct Decided {
     pub before: State,
     pub after: State,
@@ -106,6 +114,49 @@ impl Decided {
         let mut written: Vec<usize> = self.changes.keys().copied().collect();
         written.sort_unstable();
         written
+    }
+}
+
+/// A write that is ready to be sent, alone or with others.
+#[derive(Debug)]
+pub(super) struct ReadyWrite {
+    rows: ChangedRows,
+    decided: Arc<Decided>,
+    /// What is written: its position, its idempotency key and its request.
+    commands: Vec<(usize, IdempotencyRequest, Uuid)>,
+}
+
+impl ReadyWrite {
+    /// [`Error::Bug`] if the locks do not cover a row.
+    pub fn of(
+        strategy: &'static Strategy,
+        locks: &AcquiredLocks,
+        entries: &[Entry<'_>],
+        decided: &Arc<Decided>,
+    ) -> Result<Self, Error> {
+        let exclusion = strategy.exclusion(&locks.guards);
+        let by = Protection::of(strategy, &exclusion);
+        let rows = ChangedRows::of(&decided.before, &decided.after, by)?;
+        let command = |at: usize| {
+            let Entry { command, options } = entries[at];
+            (at, command.idempotency().clone(), options.request_id)
+        };
+        let commands = decided.written().into_iter().map(command).collect();
+        Ok(Self { rows, decided: decided.clone(), commands })
+    }
+
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub fn part(&self) -> Part<'_> {
+        let mut writes = Vec::with_capacity(self.commands.len());
+        for (at, idempotency, request_id) in &self.commands {
+            if let Some((changes, response)) = self.decided.changes.get(at) {
+                writes.push(Write { idempotency, changes, response, request_id: *request_id });
+            }
+        }
+        Part { rows: &self.rows, now: self.decided.before.now, writes }
     }
 }
 

@@ -18,6 +18,7 @@ mod attempt;
 mod batch;
 mod coalesce;
 mod direct;
+mod group_commit;
 mod in_flight;
 mod leader;
 mod locks;
@@ -30,6 +31,7 @@ mod session;
 mod sold_out;
 mod write;
 
+use group_commit::GroupCommit;
 use in_flight::InFlightKeys;
 pub use prepare::{
     cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
@@ -44,6 +46,7 @@ use sold_out::SoldOutCache;
 pub struct Engine {
     queues: Queues,
     in_flight: InFlightKeys,
+    group_commit: GroupCommit,
     /// Stored responses, looked up for many commands at once.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,

@@ -26,20 +26,24 @@ pub(super) enum Session {
 #[derive(Debug)]
 pub(super) struct Connection(Option<PoolConnection<Postgres>>);
 
-impl Connection {
-    pub(super) fn new(connection: PoolConnection<Postgres>) -> Self {
-        Self(Some(connection))
-    }
-}
-
 impl Session {
+    pub(super) fn autocommit(connection: PoolConnection<Postgres>) -> Self {
+        Session::Autocommit(Connection(Some(connection)))
+    }
+
+    /// Gives the connection of an autocommit session back, between two statements. Nothing more can
+    /// be sent on it.
+    pub(super) fn give_back(&mut self) {
+        if let Session::Autocommit(connection) = self {
+            drop(connection.0.take());
+        }
+    }
+
     /// Ends it without a commit; the connection can be used again.
-    pub(super) async fn abandon(self) {
-        match self {
-            Session::Autocommit(mut connection) => drop(connection.0.take()),
-            Session::Explicit(tx) => {
-                let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;
-            }
+    pub(super) async fn abandon(mut self) {
+        self.give_back();
+        if let Session::Explicit(tx) = self {
+            let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The write of one batch: sent as one statement, committed, and reported.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::batch::{Decided, Entry, EntryResult, Pending, Stop, collect, end_failed};
+use super::batch::{Decided, Entry, EntryResult, Pending, ReadyWrite, Stop, collect, end_failed};
+use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::{COMMIT_TIMEOUT, Session};
 use crate::lock::LockKey;
@@ -14,16 +16,10 @@ use crate::probe::{Point, Probe, Seen};
 use crate::shop::command::changes::NewOrder;
 use crate::shop::command::state::State;
 use crate::shop::failure::{Error, Executed, Failure};
-use crate::shop::store::guard::{GuardedRow, Protection};
-use crate::shop::store::place::place;
-use crate::shop::store::transition::transition;
-use crate::shop::store::{Write, Written, read};
+use crate::shop::store::guard::GuardedRow;
+use crate::shop::store::{self, Written, read};
 use crate::shop::strategy::{Release, Strategy};
 use crate::shop::{OrderId, Shop, Sku, UserId};
-
-/// How long the write may take before its outcome counts as unknown. More than the sessions'
-/// `lock_timeout`: a write that waits for a row in vain is known not to be done.
-const WRITE_TIMEOUT: Duration = Duration::from_millis(3_300);
 
 /// Sends the write, and commits it.
 pub(super) async fn write(
@@ -41,6 +37,7 @@ pub(super) async fn write(
         let passed = pass(entries_of(entries, &decided), Point::Commit, locks, |_, _| None);
         timeout_at(deadline, passed).await.map_err(|_| late())?;
     }
+    let decided = Arc::new(decided);
     for (at, (_, response)) in &decided.changes {
         results[*at] = Some(Ok(Executed::now(response.clone())));
     }
@@ -49,29 +46,28 @@ pub(super) async fn write(
         let row = GuardedRow::first_changed(&decided.before, &decided.after);
         Box::new(Pending { row, results, written: decided.written() })
     };
-    let limit = if autocommit { Instant::now() + WRITE_TIMEOUT } else { deadline };
-    let sent = send(&mut session, strategy, locks, entries, &decided);
-    match timeout_at(limit, sent).await {
-        Ok(Ok(Written::Done)) => {}
-        Ok(Ok(Written::Moved)) => {
+    let sent = send(&mut session, strategy, locks, entries, &decided, shop);
+    let sent = match autocommit {
+        true => sent.await,
+        false => timeout_at(deadline, sent).await.map_err(|_| late())?,
+    };
+    match sent {
+        Ok(Written::Done) => {}
+        Ok(Written::Moved) => {
             session.abandon().await;
             return Err(Error::Conflict("a row moved between read and write".to_owned()).into());
         }
-        Ok(Err(Failure::Rejected(rejection))) => {
+        Err(Failure::Rejected(rejection)) => {
             session.abandon().await;
             return Ok(results.into_iter().map(|_| Err(rejection.clone().into())).collect());
         }
-        Ok(Err(Failure::Error(error @ Error::Unavailable { .. }))) if autocommit => {
+        Err(Failure::Error(error @ Error::Unavailable { .. })) if autocommit => {
             return Err(Stop::Unknown(error, pending(results)));
         }
-        Ok(Err(Failure::Error(error))) => {
+        Err(Failure::Error(error)) => {
             end_failed(session, &error).await;
             return Err(error.into());
         }
-        Err(_) if autocommit => {
-            return Err(Stop::Unknown(Error::silent_postgres(), pending(results)));
-        }
-        Err(_) => return Err(late()),
     }
     let results = match session {
         Session::Autocommit(_) => {
@@ -105,31 +101,24 @@ fn entries_of<'a, 'e>(
     entries.iter().copied().enumerate().filter(|(at, _)| decided.changes.contains_key(at))
 }
 
+/// Sends the write; with others that are ready, if they may share a statement.
 async fn send(
     session: &mut Session,
     strategy: &'static Strategy,
     locks: &AcquiredLocks,
     entries: &[Entry<'_>],
-    decided: &Decided,
+    decided: &Arc<Decided>,
+    shop: &Shop,
 ) -> Result<Written, Failure> {
-    let exclusion = strategy.exclusion(&locks.guards);
-    let by = Protection::of(strategy, &exclusion);
-    let states = (&decided.before, &decided.after);
-    let writes: Vec<Write<'_>> = decided
-        .written()
-        .into_iter()
-        .filter_map(|at| {
-            let (changes, response) = decided.changes.get(&at)?;
-            let Entry { command, options } = entries[at];
-            let (idempotency, request_id) = (command.idempotency(), options.request_id);
-            Some(Write { idempotency, changes, response, request_id })
-        })
-        .collect();
-    // A batch has commands of one kind.
-    if writes.iter().any(|write| write.changes.order.is_some()) {
-        Ok(place(session, by, states, &writes).await?)
-    } else {
-        transition(session, by, states, &writes).await
+    let write = ReadyWrite::of(strategy, locks, entries, decided)?;
+    let shared =
+        strategy.batches && entries.iter().all(|entry| entry.command.batch_key().is_some());
+    match session {
+        Session::Autocommit(_) if shared => {
+            shop.engine.group_commit.write(shop, session, write).await
+        }
+        Session::Autocommit(_) => group_commit::send(session, &[write.part()]).await,
+        Session::Explicit(tx) => store::write(tx, &[write.part()]).await,
     }
 }
 

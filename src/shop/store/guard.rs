@@ -1,5 +1,7 @@
 //! The rows that a write changes, and what it demands of them, column by column.
 
+use std::borrow::Borrow;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -26,6 +28,21 @@ impl<'a> Protection<'a> {
     }
 }
 
+/// The rows that a write changes.
+#[derive(Debug)]
+pub struct ChangedRows {
+    pub(super) items: Rows<String>,
+    pub(super) accounts: Rows<Uuid>,
+}
+
+impl ChangedRows {
+    /// The rows that differ between two states, sorted. Each row's new value is the one of `after`;
+    /// its guard is the version of `before`. [`Error::Bug`] if the locks do not cover a row.
+    pub fn of(before: &State, after: &State, by: Protection<'_>) -> Result<Self, Error> {
+        Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
+    }
+}
+
 /// Changed rows of one table. Columns of equal length.
 #[derive(Debug, Default)]
 pub(super) struct Rows<K> {
@@ -48,7 +65,23 @@ struct Row {
     next_version: i64,
 }
 
-impl<K> Rows<K> {
+impl<K: Clone> Rows<K> {
+    pub fn extend(&mut self, more: &Self) {
+        self.keys.extend_from_slice(&more.keys);
+        self.versions.extend_from_slice(&more.versions);
+        self.fences.extend_from_slice(&more.fences);
+        self.values.extend_from_slice(&more.values);
+        self.raises.extend_from_slice(&more.raises);
+    }
+
+    /// The fence under which a row is written.
+    pub fn fence<Q: PartialEq + ?Sized>(&self, key: &Q) -> Option<i64>
+    where
+        K: Borrow<Q>,
+    {
+        self.fences[self.keys.iter().position(|known| known.borrow() == key)?]
+    }
+
     /// Fails if the locks do not cover the row.
     fn push(&mut self, key: K, lock: &LockKey, row: &Row, by: Protection<'_>) -> Result<(), Error> {
         by.exclusion.check(lock)?;
@@ -69,12 +102,7 @@ impl<K> Rows<K> {
     }
 }
 
-/// The items that differ between two states, sorted.
-pub(super) fn items(
-    before: &State,
-    after: &State,
-    by: Protection<'_>,
-) -> Result<Rows<String>, Error> {
+fn items(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<String>, Error> {
     let mut rows = Rows::default();
     for (sku, now) in &after.items {
         let Some(was) = before.items.get(sku).filter(|was| was.version != now.version) else {
@@ -91,12 +119,7 @@ pub(super) fn items(
     Ok(rows)
 }
 
-/// The accounts that differ between two states, sorted.
-pub(super) fn accounts(
-    before: &State,
-    after: &State,
-    by: Protection<'_>,
-) -> Result<Rows<Uuid>, Error> {
+fn accounts(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<Uuid>, Error> {
     let mut rows = Rows::default();
     for (user, now) in &after.accounts {
         let Some(was) = before.accounts.get(user).filter(|was| was.version != now.version) else {

@@ -16,10 +16,13 @@ pub mod read;
 pub mod reserve;
 pub mod transition;
 
+use sqlx::PgConnection;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
+use self::guard::ChangedRows;
 use super::command::changes::Changes;
-use super::failure::StoredResponse;
+use super::failure::{Failure, StoredResponse};
 use super::idempotency::IdempotencyRequest;
 
 /// What one command of a batch writes.
@@ -35,6 +38,17 @@ pub struct Write<'a> {
     pub request_id: Uuid,
 }
 
+/// What is written under the same locks. Parts that are written together share no row.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The rows that change.
+    pub rows: &'a ChangedRows,
+    /// When they were read, by the clock of Postgres.
+    pub now: OffsetDateTime,
+    /// What each command writes.
+    pub writes: Vec<Write<'a>>,
+}
+
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
@@ -42,6 +56,25 @@ pub enum Written {
     Done,
     /// Nothing is: a row is no longer as it was read.
     Moved,
+}
+
+/// Writes the parts, all or nothing, in one statement. They place orders, or none of them does.
+///
+/// # Errors
+/// As [`place::place`] and [`transition::transition`].
+pub async fn write(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Failure> {
+    if parts.iter().any(Part::places_orders) {
+        Ok(place::place(db, parts).await?)
+    } else {
+        transition::transition(db, parts).await
+    }
+}
+
+impl Part<'_> {
+    /// Whether it is for [`place::place`].
+    pub fn places_orders(&self) -> bool {
+        self.writes.iter().any(|write| write.changes.order.is_some())
+    }
 }
 
 impl Written {

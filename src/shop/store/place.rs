@@ -5,10 +5,9 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{self, Protection};
-use super::{Write, Written};
+use super::guard::{ChangedRows, Rows};
+use super::{Part, Write, Written};
 use crate::shop::command::changes::{NewLine, NewOrder, StockChange};
-use crate::shop::command::state::State;
 use crate::shop::failure::Error;
 use crate::shop::idempotency::ORDERS_PATH;
 
@@ -19,6 +18,7 @@ struct Orders<'a> {
     users: Vec<Uuid>,
     totals: Vec<i64>,
     tokens: Vec<&'a str>,
+    creations: Vec<OffsetDateTime>,
     expiries: Vec<OffsetDateTime>,
     fingerprints: Vec<&'a [u8]>,
     bodies: Vec<&'a [u8]>,
@@ -40,29 +40,24 @@ struct Lines<'a> {
     requests: Vec<Uuid>,
 }
 
-/// Writes the orders of a batch, all or nothing, in one statement.
-///
-/// Each row's new value is the one of `after`; its guard is the version of `before`.
+/// Writes orders, all or nothing, in one statement.
 ///
 /// # Errors
-/// [`Error::Conflict`] when a key record was inserted since the read; [`Error::Bug`] when a lock
-/// does not cover an item; Postgres's. See `engine::resolve` for errors after which the outcome is
+/// [`Error::Conflict`] when a key record was inserted since the read; Postgres's. See `engine::resolve` for errors after which the outcome is
 /// unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn place(
-    db: &mut PgConnection,
-    by: Protection<'_>,
-    (before, after): (&State, &State),
-    writes: &[Write<'_>],
-) -> Result<Written, Error> {
-    let rows = guard::items(before, after, by)?;
+pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Error> {
+    let mut rows = Rows::default();
     let (mut orders, mut lines) = (Orders::default(), Lines::default());
-    for write in writes {
-        let Some(order) = &write.changes.order else { continue };
-        orders.push(write, order);
-        for (line, change) in order.lines.iter().zip(&write.changes.stock) {
-            let place = rows.keys.iter().position(|sku| sku == line.sku.as_str());
-            lines.push(write, order, (line, change), place.and_then(|at| rows.fences[at]));
+    for Part { rows: ChangedRows { items, .. }, writes, .. } in parts {
+        rows.extend(items);
+        for write in writes {
+            let Some(order) = &write.changes.order else { continue };
+            orders.push(write, order);
+            for (line, change) in order.lines.iter().zip(&write.changes.stock) {
+                let fence = items.fence(line.sku.as_str());
+                lines.push(write, order, (line, change), fence);
+            }
         }
     }
     let holds = sqlx::query_scalar!(
@@ -84,13 +79,14 @@ pub async fn place(
          new_orders as (
              select o.* from guard,
                     unnest($6::uuid[], $7::uuid[], $8::bigint[], $9::text[], $10::timestamptz[],
-                           $11::bytea[], $12::bytea[], $25::uuid[])
+                           $11::bytea[], $12::bytea[], $25::uuid[], $13::timestamptz[])
                     as o (id, user_id, total_cents, token, expires_at, fingerprint, body,
-                          record_id)
+                          record_id, created_at)
               where guard.holds),
          placed as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
-             select id, user_id, 'pending', total_cents, token, $13, expires_at from new_orders),
+             select id, user_id, 'pending', total_cents, token, created_at, expires_at
+               from new_orders),
          new_lines as materialized (
              select nextval('stock_ledger_seq_seq') as seq, l.* from guard,
                     unnest($14::uuid[], $15::uuid[], $16::text[], $17::bigint[], $18::bigint[],
@@ -127,7 +123,7 @@ pub async fn place(
         &orders.expiries,
         &orders.fingerprints as &[&[u8]],
         &orders.bodies as &[&[u8]],
-        before.now,
+        &orders.creations,
         &lines.orders,
         &lines.users,
         &lines.skus as &[&str],
@@ -153,6 +149,7 @@ impl<'a> Orders<'a> {
         self.users.push(order.user.0);
         self.totals.push(order.total_cents);
         self.tokens.push(&order.token);
+        self.creations.push(order.created_at);
         self.expiries.push(order.expires_at);
         self.fingerprints.push(&write.idempotency.fingerprint);
         self.bodies.push(&write.response.body);

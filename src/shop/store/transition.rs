@@ -9,12 +9,11 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{self, Protection, Rows};
+use super::guard::{ChangedRows, Rows};
 use super::key_records::{self, KeyColumns};
-use super::{Write, Written};
+use super::{Part, Write, Written};
 use crate::db;
 use crate::shop::command::changes::{BalanceChange, StockChange, Transition};
-use crate::shop::command::state::State;
 use crate::shop::failure::{Failure, Rejection};
 
 /// Columns of transitions.
@@ -48,7 +47,7 @@ struct Entries<K> {
     requests: Vec<Uuid>,
 }
 
-impl<K: PartialEq> Entries<K> {
+impl<K: Clone + PartialEq> Entries<K> {
     fn new() -> Self {
         Self {
             keys: Vec::new(),
@@ -65,8 +64,7 @@ impl<K: PartialEq> Entries<K> {
 
     /// An entry of a row in `rows`; `change` is before, delta and version.
     fn push(&mut self, key: K, change: (i64, i64, i64), rows: &Rows<K>, request_id: Uuid) {
-        let row = rows.keys.iter().position(|known| *known == key);
-        self.fences.push(row.and_then(|row| rows.fences[row]));
+        self.fences.push(rows.fence(&key));
         self.keys.push(key);
         let (before, delta, version) = change;
         self.befores.push(before);
@@ -95,39 +93,38 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(
-        by: Protection<'_>,
-        (before, after): (&State, &State),
-        writes: &[Write<'a>],
-    ) -> Result<Self, Failure> {
+    fn of(parts: &[Part<'a>]) -> Self {
+        let writes = parts.iter().flat_map(|part| &part.writes);
         let mut columns = Self {
             transitions: Transitions::default(),
-            items: guard::items(before, after, by)?,
-            accounts: guard::accounts(before, after, by)?,
+            items: Rows::default(),
+            accounts: Rows::default(),
             stock: Entries::new(),
             balance: Entries::new(),
             limit: None,
             top_up: None,
-            keys: KeyColumns::of(writes.iter().map(|write| write.idempotency)),
+            keys: KeyColumns::of(writes.map(|write| write.idempotency)),
         };
-        for write in writes {
-            columns.push(write);
+        for part in parts {
+            columns.items.extend(&part.rows.items);
+            columns.accounts.extend(&part.rows.accounts);
+            part.writes.iter().for_each(|write| columns.push(write, part.rows));
         }
-        Ok(columns)
+        columns
     }
 
-    fn push(&mut self, write: &Write<'a>) {
+    fn push(&mut self, write: &Write<'a>, rows: &ChangedRows) {
         let (changes, request) = (write.changes, write.request_id);
         changes.transitions.iter().for_each(|transition| self.transitions.push(transition));
         for change in &changes.stock {
             let &StockChange { before, delta, version, ref reason, order, seq, .. } = change;
-            self.stock.push(change.sku.to_string(), (before, delta, version), &self.items, request);
+            self.stock.push(change.sku.to_string(), (before, delta, version), &rows.items, request);
             self.stock.push_reason(reason, order.map(|order| order.0), seq);
         }
         if let &Some(BalanceChange { user, before, delta, version, reason, order, seq }) =
             &changes.balance
         {
-            self.balance.push(user.0, (before, delta, version), &self.accounts, request);
+            self.balance.push(user.0, (before, delta, version), &rows.accounts, request);
             self.balance.push_reason(reason, order.map(|order| order.0), seq);
         }
         if let Some((sku, limit)) = &changes.limit {
@@ -141,23 +138,17 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Writes the changes of a batch, all or nothing, in one statement.
-///
-/// Each row's new value is the one of `after`; its guard is the version of `before`.
+/// Writes changes, all or nothing, in one statement; of top-ups, new limits and entries whose
+/// number is in a response, those of one command.
 ///
 /// # Errors
 /// [`Rejection::KeyUsed`] when a top-up with that key was made long ago. Otherwise as
 /// [`super::place::place`].
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn transition(
-    db: &mut PgConnection,
-    by: Protection<'_>,
-    states: (&State, &State),
-    writes: &[Write<'_>],
-) -> Result<Written, Failure> {
-    let now = states.0.now;
+pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Failure> {
+    let now = parts.first().map(|part| part.now);
     let Columns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
-        Columns::of(by, states, writes)?;
+        Columns::of(parts);
     let (limit_sku, limit) = limit.unzip();
     let (payer, token, cents) = match top_up {
         Some((payer, token, cents)) => (Some(payer), Some(token), Some(cents)),

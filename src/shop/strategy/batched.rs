@@ -4,6 +4,7 @@
 //! That of `fenced`: the write demands the version that was read and a fence that is not stale.
 //! Commands are decided in their order of arrival: each one's `before` is the `after` of the one
 //! before it, and each has a ledger entry and a version of its own, as if it had come alone.
+//! Writes of several values that are ready at the same time share a statement and its commit.
 //!
 //! # Breaks when
 //! It does not. A replica that is paused in the middle of a batch holds no row: others sell the
