@@ -309,7 +309,7 @@ fn describe_metrics() {
         ("holdfast_job_seconds", "One attempt at a scheduled job, by job"),
         ("holdfast_lock_hold_seconds", "From getting locks to having given them back"),
         ("holdfast_batch_requests", "batched: how many requests were carried out together"),
-        ("holdfast_group_requests", "batched: how many of several items shared a write"),
+        ("holdfast_group_requests", "batched: how many requests of several items shared a write"),
         ("holdfast_lock_line_requests", "fenced: how many of this process were in line before"),
         ("holdfast_unpaid_late_seconds", "How long an unpaid order was due when it was dealt with"),
     ] {

@@ -167,7 +167,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Postgres did not respond to a read in time.
+    /// Postgres did not respond in time.
     pub(super) fn silent_postgres() -> Self {
         Error::Unavailable {
             what: "Postgres",

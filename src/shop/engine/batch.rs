@@ -145,6 +145,10 @@ impl ReadyWrite {
         Ok(Self { rows, decided: decided.clone(), commands })
     }
 
+    pub fn places_orders(&self) -> bool {
+        self.decided.changes.values().any(|(changes, _)| changes.order.is_some())
+    }
+
     pub fn len(&self) -> usize {
         self.commands.len()
     }

@@ -19,7 +19,7 @@ use crate::shop::store::key_records;
 use crate::shop::{RequestOptions, Shop};
 
 /// After this long in a queue, the stored response is looked up: the wait may be in vain.
-pub(super) const REPLAY_AFTER: Duration = Duration::from_millis(50);
+const REPLAY_AFTER: Duration = Duration::from_millis(250);
 
 /// What a command holds when it begins.
 struct Prepared {

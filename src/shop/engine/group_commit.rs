@@ -1,15 +1,17 @@
 //! Group commit: writes that become ready while others are under way share a statement.
 //!
 //! The leaders of many keys each write one row. A statement and its commit cost Postgres far more
-//! than one more row, so [`MAX_SENT`] statements are under way at a time, and what becomes ready
-//! meanwhile is the next one. No timer delays a write. Parts are of different rows, because each
-//! leader holds its key's lock.
+//! than one more row, so one statement of a kind is under way at a time, and what becomes ready
+//! meanwhile is the next one. No timer delays a write.
 //!
 //! Guarantees: a write is sent by itself when nothing else is under way; a group is written as a
-//! whole or not at all; if it was not, because of one row, each of its writes is sent by itself, so
-//! nobody is failed for another one's row; if its outcome is unknown, each leader resolves its own
-//! write, and whichever raises a version first, the group as a whole comes too late. A statement
-//! that waits for a row delays the next one by [`PATIENCE`] at most.
+//! whole or not at all; if a row of it moved or stays locked, each of its writes is sent by itself,
+//! so nobody is failed for another one's row; if its outcome is unknown, each leader resolves its
+//! own write, and once one has raised a version, the group as a whole comes too late. A statement
+//! that takes long delays the next one by [`PATIENCE`] at most.
+//!
+//! Parts are of different rows, because each key has one leader in a process; `store::write` checks
+//! it, since two that were decided on one version would both match it.
 //!
 //! From group commit of log records (`DeWitt` et al., SIGMOD 1984). Tests: `tests/it/grouped.rs`.
 
@@ -29,9 +31,7 @@ use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::{self, Part, Written};
 
-/// How many statements of one kind are under way at a time.
-const MAX_SENT: usize = 2;
-/// How long a statement counts as one of them.
+/// How long a statement counts as under way.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long a write may take before its outcome counts as unknown. More than the sessions'
 /// `lock_timeout`: a write that waits for a row in vain is known not to be done.
@@ -47,9 +47,12 @@ pub(super) struct GroupCommit {
 /// The writes of one kind.
 #[derive(Debug, Default)]
 struct Group {
-    sent: usize,
-    /// Not empty only while as many as may be are sent.
+    /// Whether a statement is under way.
+    busy: bool,
+    /// Empty unless one is.
     ready: VecDeque<Waiting>,
+    /// A connection for the next statement: one of theirs, which has just been read on.
+    session: Option<Session>,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,7 @@ enum Outcome {
 }
 
 impl GroupCommit {
-    /// Writes on the session, or together with others on one of its own.
+    /// Writes on the session, or together with others on that of one of them.
     ///
     /// # Errors
     /// As [`store::write`]; [`Error::Unavailable`] also when the outcome is unknown.
@@ -78,20 +81,22 @@ impl GroupCommit {
         session: &mut Session,
         write: ReadyWrite,
     ) -> Result<Written, Failure> {
-        let group = if write.part().places_orders() { &self.orders } else { &self.transitions };
+        let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let write = Arc::new(write);
-        let outcome = match enter(group, shop, &write) {
+        let outcome = match enter(group, shop, session, &write) {
             Entered::Sends(permit) => {
                 return permit.during(send(session, &[write.part()])).await;
             }
             Entered::Waits(outcome) => outcome,
         };
-        // Others need the connection.
-        session.give_back();
         match outcome.await {
             Ok(Outcome::Done) => Ok(Written::Done),
             Ok(Outcome::NotDone) => {
-                *session = Session::autocommit(shop.connection().await?);
+                let connection = shop.connection().await.map_err(|error| {
+                    // Nothing was sent, so this is no unknown outcome.
+                    Error::Overloaded(format!("no connection for the write: {error}"))
+                })?;
+                *session = Session::autocommit(connection);
                 send(session, &[write.part()]).await
             }
             Ok(Outcome::Unknown(error)) => Err(error.into()),
@@ -100,7 +105,7 @@ impl GroupCommit {
     }
 }
 
-/// Sends a write that commits itself. After an error the session can't be used again.
+/// Sends a write that commits itself. After [`Error::Unavailable`] the session can't be used again.
 pub(super) async fn send(session: &mut Session, parts: &[Part<'_>]) -> Result<Written, Failure> {
     let sent = timeout(WRITE_TIMEOUT, store::write(session, parts)).await;
     sent.unwrap_or_else(|_| Err(Error::silent_postgres().into()))
@@ -111,11 +116,20 @@ enum Entered {
     Waits(oneshot::Receiver<Outcome>),
 }
 
-fn enter(group: &Arc<Mutex<Group>>, shop: &Shop, write: &Arc<ReadyWrite>) -> Entered {
+fn enter(
+    group: &Arc<Mutex<Group>>,
+    shop: &Shop,
+    session: &mut Session,
+    write: &Arc<ReadyWrite>,
+) -> Entered {
     let mut state = group.lock();
-    if state.sent < MAX_SENT {
-        state.sent += 1;
+    if !std::mem::replace(&mut state.busy, true) {
         return Entered::Sends(Permit { group: group.clone(), shop: shop.clone() });
+    }
+    // Others need the connections.
+    match &state.session {
+        Some(_) => session.give_back(),
+        None => state.session = Some(session.hand_over()),
     }
     let (reply, outcome) = oneshot::channel();
     state.ready.push_back(Waiting { write: write.clone(), reply });
@@ -147,35 +161,44 @@ impl Drop for Permit {
         let mut group = self.group.lock();
         let ready = take(&mut group.ready);
         if ready.is_empty() {
-            group.sent -= 1;
+            group.busy = false;
+            if let Some(session) = &mut group.session.take() {
+                session.give_back();
+            }
             return;
         }
+        let session = group.session.take();
         drop(group);
         let next = Self { group: self.group.clone(), shop: self.shop.clone() };
-        self.shop.running.spawn_on(send_together(next, ready), &self.shop.runtime);
+        self.shop.running.spawn_on(send_together(next, session, ready), &self.shop.runtime);
     }
 }
 
-/// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most, or one that is larger.
+/// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most: as many as one may have.
 fn take(ready: &mut VecDeque<Waiting>) -> Vec<Waiting> {
-    let (mut taken, mut commands) = (Vec::new(), 0);
-    while let Some(first) = ready.front() {
-        commands += first.write.len();
-        if commands > MAX_BATCH_SIZE && !taken.is_empty() {
-            break;
-        }
-        taken.extend(ready.pop_front().filter(|waiting| !waiting.reply.is_closed()));
-    }
-    taken
+    ready.retain(|waiting| !waiting.reply.is_closed());
+    let mut commands = 0;
+    let fits = |waiting: &&Waiting| {
+        commands += waiting.write.len();
+        commands <= MAX_BATCH_SIZE
+    };
+    let count = ready.iter().take_while(fits).count();
+    ready.drain(..count).collect()
 }
 
-async fn send_together(permit: Permit, ready: Vec<Waiting>) {
+async fn send_together(permit: Permit, session: Option<Session>, ready: Vec<Waiting>) {
     let shop = permit.shop.clone();
     let parts: Vec<Part<'_>> = ready.iter().map(|waiting| waiting.write.part()).collect();
     let writing = async {
-        let mut session = Session::autocommit(shop.connection().await?);
+        let mut session = match session {
+            Some(session) => session,
+            None => match shop.connection().await {
+                Ok(connection) => Session::autocommit(connection),
+                Err(_) => return Ok(Written::Moved),
+            },
+        };
         let written = send(&mut session, &parts).await;
-        if written.is_ok() {
+        if !matches!(written, Err(Failure::Error(Error::Unavailable { .. }))) {
             session.abandon().await;
         }
         written
@@ -185,8 +208,11 @@ async fn send_together(permit: Permit, ready: Vec<Waiting>) {
         Err(Failure::Error(error @ Error::Unavailable { .. })) => Outcome::Unknown(error),
         Ok(Written::Moved) | Err(_) => Outcome::NotDone,
     };
-    let commands: usize = ready.iter().map(|waiting| waiting.write.len()).sum();
-    metrics::histogram!("holdfast_group_requests").record(commands as f64);
+    if parts.len() > 1 {
+        let commands: usize = ready.iter().map(|waiting| waiting.write.len()).sum();
+        tracing::debug!(writes = parts.len(), commands, ?outcome, "a shared write");
+        metrics::histogram!("holdfast_group_requests").record(commands as f64);
+    }
     for waiting in ready {
         let _ = waiting.reply.send(outcome.clone());
     }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 
 use super::attempt::{begin, execute_entries};
 use super::batch::{Entry, EntryResult, LockState, Stop};
-use super::direct::{REPLAY_AFTER, keeps_key_lock};
+use super::direct::keeps_key_lock;
 use super::locks::{AcquiredLocks, BatchLock};
 use super::queue::{BatchEntry, CloseOnPanic, Joined, Queues, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
@@ -41,6 +41,8 @@ use crate::shop::{RequestOptions, Shop};
 /// How long the lock is kept with an empty queue. Meanwhile a request that does not wait finds it
 /// held.
 const LINGER: Duration = Duration::from_millis(1);
+/// How often those who wait for the lock are tended.
+const TEND_EVERY: Duration = Duration::from_millis(50);
 /// A rejection for want of room is to be immediate, so its look-up gets this much.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -303,7 +305,7 @@ impl BatchLeader {
         let waiting = Waiting::begin(&batched::STRATEGY);
         let mut crowd = if self.crowd > 1 { self.crowd } else { usize::MAX };
         loop {
-            let arrived = timeout(REPLAY_AFTER, self.queues.arrived(&self.key, crowd));
+            let arrived = timeout(TEND_EVERY, self.queues.arrived(&self.key, crowd));
             let look_up = match select(&mut acquiring, Box::pin(arrived)).await {
                 Either::Left(_) => break,
                 Either::Right((arrived, _)) => arrived.is_err(),

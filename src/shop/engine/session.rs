@@ -31,6 +31,11 @@ impl Session {
         Session::Autocommit(Connection(Some(connection)))
     }
 
+    /// Moves the session out, between two statements. Nothing can be sent on what stays.
+    pub(super) fn hand_over(&mut self) -> Self {
+        std::mem::replace(self, Session::Autocommit(Connection(None)))
+    }
+
     /// Gives the connection of an autocommit session back, between two statements. Nothing more can
     /// be sent on it.
     pub(super) fn give_back(&mut self) {
@@ -60,7 +65,9 @@ impl Deref for Session {
     fn deref(&self) -> &PgConnection {
         match self {
             Session::Autocommit(Connection(Some(connection))) => connection,
-            Session::Autocommit(Connection(None)) => unreachable!("taken only when it ends"),
+            Session::Autocommit(Connection(None)) => {
+                unreachable!("nothing is sent after it is given away")
+            }
             Session::Explicit(tx) => tx,
         }
     }
@@ -70,7 +77,9 @@ impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match self {
             Session::Autocommit(Connection(Some(connection))) => connection,
-            Session::Autocommit(Connection(None)) => unreachable!("taken only when it ends"),
+            Session::Autocommit(Connection(None)) => {
+                unreachable!("nothing is sent after it is given away")
+            }
             Session::Explicit(tx) => tx,
         }
     }

@@ -1,4 +1,4 @@
-//! The write of one batch: sent as one statement, committed, and reported.
+//! The write of one batch: sent as one statement, maybe with others', committed, and reported.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -111,8 +111,10 @@ async fn send(
     shop: &Shop,
 ) -> Result<Written, Failure> {
     let write = ReadyWrite::of(strategy, locks, entries, decided)?;
-    let shared =
-        strategy.batches && entries.iter().all(|entry| entry.command.batch_key().is_some());
+    // Those that a leader executes: it has the only write of its key in this process.
+    let batched =
+        |entry: &Entry<'_>| entry.options.allows_batch() && entry.command.batch_key().is_some();
+    let shared = entries.first().is_some_and(batched);
     match session {
         Session::Autocommit(_) if shared => {
             shop.engine.group_commit.write(shop, session, write).await

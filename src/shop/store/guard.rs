@@ -1,6 +1,7 @@
 //! The rows that a write changes, and what it demands of them, column by column.
 
 use std::borrow::Borrow;
+use std::collections::HashSet;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -41,6 +42,17 @@ impl ChangedRows {
     pub fn of(before: &State, after: &State, by: Protection<'_>) -> Result<Self, Error> {
         Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
     }
+}
+
+/// Whether two of them change the same row.
+pub(super) fn share_a_row<'a>(all: impl Iterator<Item = &'a ChangedRows>) -> bool {
+    let (mut items, mut accounts) = (HashSet::new(), HashSet::new());
+    let mut shared = false;
+    for rows in all {
+        shared |= rows.items.keys.iter().any(|sku| !items.insert(sku));
+        shared |= rows.accounts.keys.iter().any(|user| !accounts.insert(user));
+    }
+    shared
 }
 
 /// Changed rows of one table. Columns of equal length.
@@ -178,5 +190,25 @@ impl GuardedRow {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_one_row_are_seen() {
+        let of = |items: &[&str], accounts: &[u128]| {
+            let keys = items.iter().map(|sku| (*sku).to_owned()).collect();
+            let items = Rows { keys, ..Rows::default() };
+            let keys = accounts.iter().copied().map(Uuid::from_u128).collect();
+            ChangedRows { items, accounts: Rows { keys, ..Rows::default() } }
+        };
+        assert!(!share_a_row([of(&["tea", "cup"], &[1]), of(&["pot"], &[2])].iter()));
+        assert!(share_a_row(
+            [of(&["tea"], &[]), of(&["cup"], &[]), of(&["pot", "tea"], &[])].iter()
+        ));
+        assert!(share_a_row([of(&[], &[1]), of(&["tea"], &[2]), of(&[], &[1])].iter()));
     }
 }

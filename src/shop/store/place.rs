@@ -61,9 +61,13 @@ pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written,
         }
     }
     let holds = sqlx::query_scalar!(
-        r#"with held as materialized (
+        r#"with patience as materialized (
+             select case when $26::text is not null
+                         then set_config('lock_timeout', $26, true) end),
+         held as materialized (
              select i.sku
-               from unnest($1::text[], $2::bigint[], $3::bigint[]) as g (sku, version, fence)
+               from patience,
+                    unnest($1::text[], $2::bigint[], $3::bigint[]) as g (sku, version, fence)
                join items i on i.sku = g.sku
               where (g.version is null or i.version = g.version)
                 and (g.fence is null or i.fence <= g.fence)
@@ -136,6 +140,7 @@ pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written,
         &lines.requests,
         ORDERS_PATH,
         &orders.records,
+        super::row_patience(parts),
     )
     .fetch_one(db)
     .await

@@ -155,8 +155,11 @@ pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Wri
         None => (None, None, None),
     };
     let holds = sqlx::query_scalar!(
-        r#"with held_orders as materialized (
-             select o.id from unnest($1::uuid[], $2::text[]) as t (id, was)
+        r#"with patience as materialized (
+             select case when $48::text is not null
+                         then set_config('lock_timeout', $48, true) end),
+         held_orders as materialized (
+             select o.id from patience, unnest($1::uuid[], $2::text[]) as t (id, was)
                join orders o on o.id = t.id
               where o.status = t.was order by o.id for no key update of o),
          held_items as materialized (
@@ -283,6 +286,7 @@ pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Wri
         &keys.fingerprints as &[&[u8]],
         &keys.statuses,
         &keys.bodies as &[&[u8]],
+        super::row_patience(parts),
     )
     .fetch_one(db)
     .await
