@@ -38,8 +38,7 @@ use crate::shop::store::key_records;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// How long the lock is kept with an empty queue. Meanwhile a request that does not wait finds it
-/// held.
+/// How long the lock is kept with an empty queue: to a request that does not wait it is busy.
 const LINGER: Duration = Duration::from_millis(1);
 /// How often those who wait for the lock are tended.
 const TEND_EVERY: Duration = Duration::from_millis(50);

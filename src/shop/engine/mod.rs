@@ -4,8 +4,8 @@
 //! 2. *prepare*: what is named, and whether it is admitted ([`prepare`]);
 //! 3. *exclude*: the locks of a command ([`direct`], [`locks`]), or the queue of its key, whose
 //!    leader holds the lock for a batch ([`queue`], [`leader`]);
-//! 4. *read*, *decide*, *write*: the same for one command and for 256 ([`attempt`]); writes of several
-//!    keys may share a statement ([`group_commit`]);
+//! 4. *read*, *decide*, *write*: the same for one command and for 256 ([`attempt`]); writes of
+//!    several keys may share a statement ([`group_commit`]);
 //! 5. *resolve* an unknown outcome ([`resolve`]);
 //! 6. *release* the locks, then respond.
 //!
