@@ -293,7 +293,7 @@ impl Shop {
         until("a command has written", async || {
             let resting = "select count(*) from pg_stat_activity
                             where datname = current_database() and state = 'idle in transaction'
-                              and starts_with(query, 'with held')";
+                              and starts_with(query, 'with patience')";
             self.number(resting).await > 0
         })
         .await;

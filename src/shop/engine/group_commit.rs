@@ -10,8 +10,8 @@
 //! own write, and once one has raised a version, the group as a whole comes too late. A statement
 //! that takes long delays the next one by [`PATIENCE`] at most.
 //!
-//! Parts are of different rows, because each key has one leader in a process; `store::write` checks
-//! it, since two that were decided on one version would both match it.
+//! Parts are of different rows, because each key has one leader in a process; [`write_parts`]
+//! checks it, since two that were decided on one version would both match it.
 //!
 //! From group commit of log records (`DeWitt` et al., SIGMOD 1984). Tests: `tests/it/grouped.rs`.
 
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sqlx::PgConnection;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -29,7 +30,10 @@ use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::Session;
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure};
-use crate::shop::store::{self, Part, Written};
+use crate::shop::store::guard::share_a_row;
+use crate::shop::store::place::place;
+use crate::shop::store::transition::transition;
+use crate::shop::store::{Part, Written};
 
 /// How long a statement counts as under way.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -74,7 +78,7 @@ impl GroupCommit {
     /// Writes on the session, or together with others on that of one of them.
     ///
     /// # Errors
-    /// As [`store::write`]; [`Error::Unavailable`] also when the outcome is unknown.
+    /// As [`write_parts`]; [`Error::Unavailable`] also when the outcome is unknown.
     pub async fn write(
         &self,
         shop: &Shop,
@@ -83,11 +87,9 @@ impl GroupCommit {
     ) -> Result<Written, Failure> {
         let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let write = Arc::new(write);
-        let outcome = match enter(group, shop, session, &write) {
-            Entered::Sends(permit) => {
-                return permit.during(send(session, &[write.part()])).await;
-            }
-            Entered::Waits(outcome) => outcome,
+        let Some(outcome) = join(group, session, &write) else {
+            let permit = Permit { group: group.clone(), shop: shop.clone() };
+            return permit.during(send(session, &[write.part()])).await;
         };
         match outcome.await {
             Ok(Outcome::Done) => Ok(Written::Done),
@@ -105,35 +107,50 @@ impl GroupCommit {
     }
 }
 
+/// Writes the parts, all or nothing, in one statement. They place orders, or none of them does.
+/// Parts that share a row are not written: of two that were decided on one version, one is wrong.
+///
+/// # Errors
+/// As [`place`] and [`transition`].
+pub(super) async fn write_parts(
+    db: &mut PgConnection,
+    parts: &[Part<'_>],
+) -> Result<Written, Failure> {
+    if share_a_row(parts.iter().map(|part| part.rows)) {
+        return Ok(Written::Moved);
+    }
+    let mut writes = parts.iter().flat_map(|part| &part.writes);
+    if writes.any(|write| write.changes.order.is_some()) {
+        Ok(place(db, parts).await?)
+    } else {
+        transition(db, parts).await
+    }
+}
+
 /// Sends a write that commits itself. After [`Error::Unavailable`] the session can't be used again.
 pub(super) async fn send(session: &mut Session, parts: &[Part<'_>]) -> Result<Written, Failure> {
-    let sent = timeout(WRITE_TIMEOUT, store::write(session, parts)).await;
+    let sent = timeout(WRITE_TIMEOUT, write_parts(session, parts)).await;
     sent.unwrap_or_else(|_| Err(Error::silent_postgres().into()))
 }
 
-enum Entered {
-    Sends(Permit),
-    Waits(oneshot::Receiver<Outcome>),
-}
-
-fn enter(
-    group: &Arc<Mutex<Group>>,
-    shop: &Shop,
+/// Waits for the next statement. `None`: nothing is under way, and the write may be sent.
+fn join(
+    group: &Mutex<Group>,
     session: &mut Session,
     write: &Arc<ReadyWrite>,
-) -> Entered {
-    let mut state = group.lock();
-    if !std::mem::replace(&mut state.busy, true) {
-        return Entered::Sends(Permit { group: group.clone(), shop: shop.clone() });
+) -> Option<oneshot::Receiver<Outcome>> {
+    let mut group = group.lock();
+    if !std::mem::replace(&mut group.busy, true) {
+        return None;
     }
     // Others need the connections.
-    match &state.session {
+    match &group.session {
         Some(_) => session.give_back(),
-        None => state.session = Some(session.hand_over()),
+        None => group.session = Some(session.hand_over()),
     }
     let (reply, outcome) = oneshot::channel();
-    state.ready.push_back(Waiting { write: write.clone(), reply });
-    Entered::Waits(outcome)
+    group.ready.push_back(Waiting { write: write.clone(), reply });
+    Some(outcome)
 }
 
 /// Permits one statement. Dropped, it sends those that are ready by now.

@@ -17,7 +17,7 @@ use crate::shop::command::changes::NewOrder;
 use crate::shop::command::state::State;
 use crate::shop::failure::{Error, Executed, Failure};
 use crate::shop::store::guard::GuardedRow;
-use crate::shop::store::{self, Written, read};
+use crate::shop::store::{Written, read};
 use crate::shop::strategy::{Release, Strategy};
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
@@ -120,7 +120,7 @@ async fn send(
             shop.engine.group_commit.write(shop, session, write).await
         }
         Session::Autocommit(_) => group_commit::send(session, &[write.part()]).await,
-        Session::Explicit(tx) => store::write(tx, &[write.part()]).await,
+        Session::Explicit(tx) => group_commit::write_parts(tx, &[write.part()]).await,
     }
 }
 

@@ -45,7 +45,7 @@ impl ChangedRows {
 }
 
 /// Whether two of them change the same row.
-pub(super) fn share_a_row<'a>(all: impl Iterator<Item = &'a ChangedRows>) -> bool {
+pub fn share_a_row<'a>(all: impl Iterator<Item = &'a ChangedRows>) -> bool {
     let (mut items, mut accounts) = (HashSet::new(), HashSet::new());
     let mut shared = false;
     for rows in all {

@@ -16,13 +16,12 @@ pub mod read;
 pub mod reserve;
 pub mod transition;
 
-use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use self::guard::ChangedRows;
 use super::command::changes::Changes;
-use super::failure::{Failure, StoredResponse};
+use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 
 /// What one command of a batch writes.
@@ -56,23 +55,6 @@ pub enum Written {
     Done,
     /// Nothing is: a row is no longer as it was read.
     Moved,
-}
-
-/// Writes the parts, all or nothing, in one statement. They place orders, or none of them does.
-/// Parts that share a row are not written: of two that were decided on one version, one is wrong.
-///
-/// # Errors
-/// As [`place::place`] and [`transition::transition`].
-pub async fn write(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Failure> {
-    if guard::share_a_row(parts.iter().map(|part| part.rows)) {
-        return Ok(Written::Moved);
-    }
-    let mut writes = parts.iter().flat_map(|part| &part.writes);
-    if writes.any(|write| write.changes.order.is_some()) {
-        Ok(place::place(db, parts).await?)
-    } else {
-        transition::transition(db, parts).await
-    }
 }
 
 /// How long a statement of several parts waits for a row. By itself, each part waits longer.
