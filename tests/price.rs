@@ -36,10 +36,8 @@ use crate::topology::ask;
 /// Connections of the load.
 const CONNECTIONS: usize = 64;
 const ORDERS: usize = 50 * CONNECTIONS;
-/// How many loads may be needed to show it.
-const LOADS: usize = 10;
 /// How many times per order Redis may be read from, and a transaction of Postgres may write.
-const MOST: f64 = 0.1;
+const MOST: (f64, f64) = (0.14, 0.08);
 
 /// Held by the test that runs: they count what the servers count for all.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -143,11 +141,11 @@ const ALL_ELSE: [(&str, &str); 3] = [
     ("HOLDFAST_LIMIT_ADDRESS", "100000/s"),
 ];
 
-/// Fewer people come back in time for the next batch where other tests want the
-/// machine too, so several loads have their chance. How often Redis is asked per batch does not
+/// Unoptimized, on a busy machine, fewer clients are back in time for the next batch, so this
+/// allows twice what `script/bench` demands (P12). How often Redis is asked per batch does not
 /// depend on that.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_costs_a_tenth_of_a_read_and_of_a_write_at_most() {
+async fn an_order_costs_a_fraction_of_a_read_and_of_a_write() {
     let _alone = ALONE.lock().await;
     let (shop, redis) = Shop::with_its_own_redis_and(&ALL_ELSE).await;
     let alice = shop.sign_in("alice").await;
@@ -175,27 +173,14 @@ async fn an_order_costs_a_tenth_of_a_read_and_of_a_write_at_most() {
     // Nothing is asked of the shop for about as long as a load takes.
     let idle = Used::by(&shop, &redis.url).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let mut before = Used::by(&shop, &redis.url).await;
-    let still = [&idle, &before.clone()];
-    let mut loads = 0;
-    loop {
-        load(ORDERS).await;
-        loads += 1;
-        let after = Used::by(&shop, &redis.url).await;
-        let price = Price::between(still, &before, &after);
-        assert!(price.writes <= MOST, "{price:?}: more than {MOST}");
-        assert!(price.reads < 4.0 * price.writes, "{price:?}: more than a few reads per batch");
-        if price.reads <= MOST {
-            break;
-        }
-        assert!(loads < LOADS, "{price:?}: more than {MOST}");
-        before = after;
-    }
+    let before = Used::by(&shop, &redis.url).await;
+    load(ORDERS).await;
+    let after = Used::by(&shop, &redis.url).await;
+    let price = Price::between([&idle, &before], &before, &after);
+    assert!(price.reads <= MOST.0 && price.writes <= MOST.1, "{price:?}: more than {MOST:?}");
+    assert!(price.reads < 3.0 * price.writes, "{price:?}: more than a few reads per batch");
     let audit = shop.item_audit(&sku).await;
-    assert_eq!(
-        (&audit["sold"], &audit["ok"]),
-        (&(loads * ORDERS + 5 * CONNECTIONS).into(), &true.into())
-    );
+    assert_eq!((&audit["sold"], &audit["ok"]), (&(ORDERS + 5 * CONNECTIONS).into(), &true.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
