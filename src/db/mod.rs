@@ -332,7 +332,7 @@ pub enum Trouble {
     /// Two transactions got in each other's way; the whole transaction may be tried again.
     Conflict,
     LockTimeout,
-    /// All connections are in use, or a statement took too long.
+    /// All connections are in use, a statement took too long, or nothing can be written.
     Overloaded,
     Unavailable,
     Bug,
@@ -349,7 +349,10 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
         sqlx::Error::Database(error) => match error.code().as_deref() {
             Some("40001" | "40P01") => Trouble::Conflict,
             Some("55P03") => Trouble::LockTimeout,
-            Some("57014" | "53300") => Trouble::Overloaded,
+            // Class 53: out of connections, disk or memory; 25006: it is a standby now.
+            Some(code) if code.starts_with("53") || ["57014", "25006"].contains(&code) => {
+                Trouble::Overloaded
+            }
             // Class 08: connection; 57P: shutdown; 25P03: our session slept in its transaction.
             Some(code) if code.starts_with("08") || code.starts_with("57P") || code == "25P03" => {
                 Trouble::Unavailable

@@ -9,12 +9,13 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use super::command::Command;
 use super::engine::Engine;
 use super::expiry::ExpiryNotifier;
 use super::failure::Error;
 use super::strategy::Strategy;
 use crate::db::{Pool, Transaction};
-use crate::lock::{Locks, Manner, Wait};
+use crate::lock::{LockKey, Locks, Manner, Wait};
 use crate::probe::Probe;
 
 /// Commands get a little less than a request, so that there is time to respond.
@@ -83,9 +84,11 @@ impl RequestOptions {
         }
     }
 
-    /// Whether it asks for nothing that a batch can't do for each of its commands.
-    pub(super) fn allows_batch(&self) -> bool {
-        self.strategy.batches && self.wait.is_none() && self.ttl.is_none()
+    /// The key in whose queue a leader executes the command. `None`: it is executed by itself, or
+    /// the request asks for what a batch can't do for each of its commands.
+    pub(super) fn batch_key(&self, command: &dyn Command) -> Option<LockKey> {
+        let batches = self.strategy.batches && self.wait.is_none() && self.ttl.is_none();
+        command.batch_key().filter(|_| batches)
     }
 
     /// Whether what is changed may come out wrong by design: then only lab items may be changed.

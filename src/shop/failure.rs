@@ -176,6 +176,12 @@ impl Error {
         }
     }
 
+    /// A task that may have written something ended without a result.
+    pub(super) fn task_ended(what: &'static str) -> Self {
+        let cause = "it ended without a result".to_owned();
+        Error::Unavailable { what, cause, outcome_unknown: true }
+    }
+
     /// The request's deadline passed before anything was written.
     pub(super) fn deadline_passed() -> Self {
         Error::Overloaded("the request's deadline passed".to_owned())

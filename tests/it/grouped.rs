@@ -1,25 +1,38 @@
-//! `batched`: writes of several items that are ready together share a statement.
+//! `batched`: writes of several items, or payments of several users, that are ready together share
+//! a statement.
 
 use futures_util::future::join_all;
-use reqwest::{Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sqlx::Executor as _;
 
 use crate::common::{Shop, body, until};
-use crate::queue::{answer, send};
+use crate::queue::{answer, fresh_key, send};
 
-const ITEMS: usize = 20;
-
-/// Orders one unit of each item while nobody can write orders, does `meanwhile` in the transaction
-/// that keeps them from it once several statements wait, and ends it.
-async fn order_together(shop: &Shop, meanwhile: &str) -> Vec<Response> {
-    let alice = shop.sign_in("alice").await;
-    let mut skus = Vec::new();
-    for _ in 0..ITEMS {
-        skus.push(shop.shop_item(10, 100).await);
-    }
-    let mut tx = shop.pool.begin().await.unwrap();
-    tx.execute("lock table orders in share mode").await.unwrap();
-    let sent: Vec<_> = skus.iter().map(|sku| send(shop.order(&alice, 0, sku, 1))).collect();
+/// Sends requests that all change orders. All have read before one of them writes: first nobody can
+/// read a key's record, then nobody can write an order. Does `meanwhile` in the transaction that
+/// keeps them from it once several statements wait, and ends it.
+async fn send_together(
+    shop: &Shop,
+    requests: Vec<RequestBuilder>,
+    meanwhile: &str,
+) -> Vec<Response> {
+    let wanted = requests.len() as i64;
+    let mut reads = shop.pool.begin().await.unwrap();
+    let mut writes = shop.pool.begin().await.unwrap();
+    reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
+    writes.execute("lock table orders in share mode").await.unwrap();
+    let sent: Vec<_> = requests.into_iter().map(send).collect();
+    until("all want to read", async || {
+        shop.number(
+            "select count(*) from pg_locks join pg_database d on d.oid = database
+              where not granted and relation = 'idempotency'::regclass
+                and datname = current_database()",
+        )
+        .await
+            == wanted
+    })
+    .await;
+    reads.commit().await.unwrap();
     // One by itself, and a group.
     until("a group waits", async || {
         shop.number(
@@ -31,34 +44,60 @@ async fn order_together(shop: &Shop, meanwhile: &str) -> Vec<Response> {
             >= 2
     })
     .await;
-    tx.execute(sqlx::AssertSqlSafe(meanwhile.to_owned())).await.unwrap();
-    tx.commit().await.unwrap();
+    writes.execute(sqlx::AssertSqlSafe(meanwhile.to_owned())).await.unwrap();
+    writes.commit().await.unwrap();
     join_all(sent.into_iter().map(answer)).await
 }
 
-async fn assert_all_placed(shop: &Shop, answers: Vec<Response>) {
-    for answer in answers {
+/// Orders one unit of each of ten items.
+async fn order_together(shop: &Shop, meanwhile: &str) {
+    let alice = shop.sign_in("alice").await;
+    let mut requests = Vec::new();
+    for _ in 0..10 {
+        requests.push(shop.order(&alice, 0, &shop.shop_item(10, 100).await, 1));
+    }
+    for answer in send_together(shop, requests, meanwhile).await {
         body(answer, StatusCode::CREATED).await;
     }
-    assert_eq!(shop.number("select count(*) from orders").await, 20);
-    assert_eq!(shop.number("select count(*) from stock_ledger where reason = 'order'").await, 20);
+    assert_eq!(shop.number("select count(*) from orders").await, 10);
+    assert_eq!(shop.number("select count(*) from stock_ledger where reason = 'order'").await, 10);
     shop.assert_sound().await;
 }
 
 #[tokio::test]
 async fn orders_for_several_items_share_a_commit() {
     let shop = Shop::start(1).await;
-    let answers = order_together(&shop, "select 1").await;
+    order_together(&shop, "select 1").await;
     let commits = shop.number("select count(distinct xmin::text) from orders").await;
-    assert!(commits < 20, "{commits} commits");
-    assert_all_placed(&shop, answers).await;
+    assert!(commits < 10, "{commits} commits");
 }
 
 #[tokio::test]
 async fn rows_that_moved_fail_no_order_of_their_group() {
     let shop = Shop::start(1).await;
     let half = "update items set version = version + 1 where sku in
-                (select sku from items order by sku limit 10)";
-    let answers = order_together(&shop, half).await;
-    assert_all_placed(&shop, answers).await;
+                (select sku from items order by sku limit 5)";
+    order_together(&shop, half).await;
+}
+
+#[tokio::test]
+async fn payments_of_several_users_share_a_commit() {
+    let shop = Shop::start(1).await;
+    let sku = shop.shop_item(10, 100).await;
+    let mut payments = Vec::new();
+    for name in ["alice", "bob", "carol", "admin"] {
+        let user = shop.sign_in(name).await;
+        let order = shop.placed(&user, &sku, 1).await;
+        let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+        let payment = shop.request(&user, Method::POST, 0, &path);
+        payments.push(payment.header("Idempotency-Key", fresh_key()));
+    }
+    for answer in send_together(&shop, payments, "select 1").await {
+        body(answer, StatusCode::OK).await;
+    }
+    assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 4);
+    let commits = "select count(distinct xmin::text) from balance_ledger where reason = 'payment'";
+    let commits = shop.number(commits).await;
+    assert!(commits < 4, "{commits} commits");
+    shop.assert_sound().await;
 }

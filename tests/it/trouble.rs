@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -85,8 +86,11 @@ async fn with_postgres_away_everything_is_refused_until_it_is_back() {
     let alice = shop.sign_in("alice").await;
     shop.placed(&alice, "deadbolt", 1).await;
     postgres.cut();
-    let refused = told_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
-    assert_eq!(problem(refused, 503).await, "unavailable");
+    // Those in the queue behind the first one, too.
+    let orders = (0..8).map(|_| told_in_time(shop.order(&alice, 0, "deadbolt", 1)));
+    for refused in join_all(orders).await {
+        assert_eq!(problem(refused, 503).await, "unavailable");
+    }
     let items = told_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
     assert_eq!(problem(items, 503).await, "unavailable");
     let ready = told_in_time(shop.http.get(shop.url(0, "/readyz"))).await;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::batch::{Decided, Entry, EntryResult, LockState, Stop, collect, end_failed};
 use super::locks::AcquiredLocks;
+use super::replay;
 use super::resolve::resolve_outcome;
 use super::session::Session;
 use super::write::{pass, purchases, write};
@@ -172,10 +173,8 @@ async fn open_and_read(shop: &Shop, strategy: &'static Strategy, entries: &[Entr
     let mut known_keys = Vec::new();
     if strategy.transaction == Isolation::Serializable {
         request.keys.clear();
-        let mut connection = shop.connection().await?;
-        let asked: Vec<&IdempotencyRequest> =
-            entries.iter().map(|entry| entry.command.idempotency()).collect();
-        let found = key_records::look_up(&mut connection, &asked).await?;
+        let asked = entries.iter().map(|entry| entry.command.idempotency().clone()).collect();
+        let found = replay::look_up(shop, asked).await?;
         let found = found.iter().enumerate().filter(|(_, found)| found.is_some());
         known_keys.extend(found.map(|(at, _)| at));
     }

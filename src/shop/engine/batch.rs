@@ -1,7 +1,6 @@
 //! The parts of a batch: its commands, their results, and how an attempt at it can end.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -120,8 +119,8 @@ impl Decided {
 /// A write that is ready to be sent, alone or with others.
 #[derive(Debug)]
 pub(super) struct ReadyWrite {
-    rows: ChangedRows,
-    decided: Arc<Decided>,
+    pub decided: Decided,
+    pub rows: ChangedRows,
     /// What is written: its position, its idempotency key and its request.
     commands: Vec<(usize, IdempotencyRequest, Uuid)>,
 }
@@ -132,7 +131,7 @@ impl ReadyWrite {
         strategy: &'static Strategy,
         locks: &AcquiredLocks,
         entries: &[Entry<'_>],
-        decided: &Arc<Decided>,
+        decided: Decided,
     ) -> Result<Self, Error> {
         let exclusion = strategy.exclusion(&locks.guards);
         let by = Protection::of(strategy, &exclusion);
@@ -142,11 +141,7 @@ impl ReadyWrite {
             (at, command.idempotency().clone(), options.request_id)
         };
         let commands = decided.written().into_iter().map(command).collect();
-        Ok(Self { rows, decided: decided.clone(), commands })
-    }
-
-    pub fn places_orders(&self) -> bool {
-        self.decided.changes.values().any(|(changes, _)| changes.order.is_some())
+        Ok(Self { decided, rows, commands })
     }
 
     pub fn len(&self) -> usize {
@@ -154,13 +149,11 @@ impl ReadyWrite {
     }
 
     pub fn part(&self) -> Part<'_> {
-        let mut writes = Vec::with_capacity(self.commands.len());
-        for (at, idempotency, request_id) in &self.commands {
-            if let Some((changes, response)) = self.decided.changes.get(at) {
-                writes.push(Write { idempotency, changes, response, request_id: *request_id });
-            }
-        }
-        Part { rows: &self.rows, now: self.decided.before.now, writes }
+        let writes = self.commands.iter().filter_map(|(at, idempotency, request_id)| {
+            let (changes, response) = self.decided.changes.get(at)?;
+            Some(Write { idempotency, changes, response, request_id: *request_id })
+        });
+        Part { rows: &self.rows, now: self.decided.before.now, writes: writes.collect() }
     }
 }
 

@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::attempt::execute_entries;
 use super::batch::{Entry, LockState};
@@ -56,7 +57,7 @@ pub(super) async fn execute(
     let task = shop.running.spawn_on(whole, &shop.runtime);
     let result = task.await;
     drop(caller);
-    result.map_err(|error| Error::Bug(format!("the command's task ended: {error}")))?
+    result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
 
 /// Why a command does not begin.
@@ -90,15 +91,32 @@ async fn prepare(
             Err(_) => {}
         }
     }
-    let mut acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
-    let locks = match timeout(REPLAY_AFTER, &mut acquiring).await {
-        Ok(acquired) => acquired?,
-        Err(_) => match shop.engine.replays.find(shop, request, LOOKUP_TIMEOUT).await {
-            Some(replay) => return Err(Stopped::Replayed(key_records::replayed(replay)?)),
-            None => acquiring.await?,
-        },
-    };
-    Ok(Prepared { locks, key_locks, _in_flight: in_flight })
+    match acquire(shop, options, command).await {
+        Ok(locks) => Ok(Prepared { locks, key_locks, _in_flight: in_flight }),
+        Err(stopped) => {
+            // Before the response: the client may use the key again at once.
+            key_locks.release(&[request.lock_name()]).await;
+            Err(stopped)
+        }
+    }
+}
+
+/// Acquires the locks; in a long wait looks the key up too. The lock may be granted meanwhile.
+async fn acquire(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: &dyn Command,
+) -> Result<AcquiredLocks, Stopped> {
+    let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
+    let looking = pin!(async {
+        sleep(REPLAY_AFTER).await;
+        shop.engine.replays.find(shop, command.idempotency(), LOOKUP_TIMEOUT).await
+    });
+    match select(acquiring, looking).await {
+        Either::Left((acquired, _)) => Ok(acquired?),
+        Either::Right((Some(replay), _)) => Err(Stopped::Replayed(key_records::replayed(replay)?)),
+        Either::Right((None, acquiring)) => Ok(acquiring.await?),
+    }
 }
 
 async fn run(

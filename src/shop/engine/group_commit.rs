@@ -83,13 +83,13 @@ impl GroupCommit {
         &self,
         shop: &Shop,
         session: &mut Session,
-        write: ReadyWrite,
+        write: &Arc<ReadyWrite>,
     ) -> Result<Written, Failure> {
-        let group = if write.places_orders() { &self.orders } else { &self.transitions };
-        let write = Arc::new(write);
-        let Some(outcome) = join(group, session, &write) else {
+        let part = write.part();
+        let group = if part.places_orders() { &self.orders } else { &self.transitions };
+        let Some(outcome) = join(group, session, write) else {
             let permit = Permit { group: group.clone(), shop: shop.clone() };
-            return permit.during(send(session, &[write.part()])).await;
+            return permit.during(send(session, &[part])).await;
         };
         match outcome.await {
             Ok(Outcome::Done) => Ok(Written::Done),
@@ -99,7 +99,7 @@ impl GroupCommit {
                     Error::Overloaded(format!("no connection for the write: {error}"))
                 })?;
                 *session = Session::autocommit(connection);
-                send(session, &[write.part()]).await
+                send(session, &[part]).await
             }
             Ok(Outcome::Unknown(error)) => Err(error.into()),
             Err(_) => Err(Error::silent_postgres().into()),
@@ -119,8 +119,7 @@ pub(super) async fn write_parts(
     if share_a_row(parts.iter().map(|part| part.rows)) {
         return Ok(Written::Moved);
     }
-    let mut writes = parts.iter().flat_map(|part| &part.writes);
-    if writes.any(|write| write.changes.order.is_some()) {
+    if parts.iter().any(Part::places_orders) {
         Ok(place(db, parts).await?)
     } else {
         transition(db, parts).await
@@ -193,7 +192,6 @@ impl Drop for Permit {
 
 /// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most: as many as one may have.
 fn take(ready: &mut VecDeque<Waiting>) -> Vec<Waiting> {
-    ready.retain(|waiting| !waiting.reply.is_closed());
     let mut commands = 0;
     let fits = |waiting: &&Waiting| {
         commands += waiting.write.len();

@@ -10,13 +10,14 @@
 //! Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::{Either, MaybeDone, join, maybe_done, select};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either, MaybeDone, join, join_all, maybe_done, select};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -26,15 +27,14 @@ use super::direct::keeps_key_lock;
 use super::locks::{AcquiredLocks, BatchLock};
 use super::queue::{BatchEntry, CloseOnPanic, Joined, Queues, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
-use super::replay::{self, LOOKUP_TIMEOUT};
+use super::replay::LOOKUP_TIMEOUT;
 use super::write::pass;
 use crate::lock::{self, Ask, KeyLock, KeyLocks, Kind, LockKey, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Executed, Failure, Rejection};
-use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::metrics::Waiting;
-use crate::shop::store::key_records;
+use crate::shop::store::key_records::{self, Replay};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
@@ -42,11 +42,13 @@ use crate::shop::{RequestOptions, Shop};
 const LINGER: Duration = Duration::from_millis(1);
 /// How often those who wait for the lock are tended.
 const TEND_EVERY: Duration = Duration::from_millis(50);
+/// How long their keys are looked up meanwhile, since the lock may be granted and idle so long.
+const TEND_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 /// A rejection for want of room is to be immediate, so its look-up gets this much.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A request for the lock on its way.
-type Acquiring = Pin<Box<MaybeDone<Pin<Box<dyn Future<Output = AcquireResult> + Send>>>>>;
+type Acquiring = MaybeDone<BoxFuture<'static, AcquireResult>>;
 type AcquireResult = Result<lock::Outcome, lock::Error>;
 
 /// Puts a command into the queue of `key`, and waits for its result.
@@ -87,13 +89,7 @@ pub(super) async fn enqueue(
             return replays.or(shop, request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
         }
     }
-    response.await.unwrap_or_else(|_| {
-        Err(Failure::Error(Error::Unavailable {
-            what: "the batch's task",
-            cause: "it ended without a result".to_owned(),
-            outcome_unknown: true,
-        }))
-    })
+    response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
 }
 
 /// Serves a queue until it is empty.
@@ -113,8 +109,10 @@ async fn run(shop: Shop, key: LockKey) {
             held = leader.wait_for(acquiring).await;
             continue;
         };
-        let batch = leader.take().await;
+        let TakenEntries { batch, dead } = leader.queues.take(&leader.key, MAX_BATCH_SIZE);
+        let dead: Vec<_> = dead.into_iter().map(deadline_passed).collect();
         if batch.is_empty() {
+            leader.respond(dead).await;
             match leader.arrived_soon(&lock).await && lock.may_continue(0) {
                 true => held = Some(lock),
                 false => lock.release().await,
@@ -122,7 +120,7 @@ async fn run(shop: Shop, key: LockKey) {
             last = Instant::now();
             continue;
         }
-        let (done, state) = leader.execute(&mut lock.locks, batch).await;
+        let (mut done, state) = leader.execute(&mut lock.locks, batch).await;
         if !done.is_empty() {
             metrics::histogram!("holdfast_batch_requests").record(done.len() as f64);
         }
@@ -133,6 +131,7 @@ async fn run(shop: Shop, key: LockKey) {
             leader.queues.executed(&leader.key, done.len(), last.elapsed());
         }
         last = Instant::now();
+        done.extend(dead);
         match state {
             LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
                 leader.respond(done).await;
@@ -149,7 +148,9 @@ async fn run(shop: Shop, key: LockKey) {
             }
             LockState::Unavailable(error) => {
                 join(lock.release(), leader.respond(done)).await;
-                leader.turn_away(&error.into(), Instant::now()).await;
+                // Their keys are not looked up: that would wait for Postgres once more.
+                let TakenEntries { batch, dead } = leader.queues.take(&leader.key, usize::MAX);
+                leader.reject(dead.into_iter().chain(batch), &error.into()).await;
             }
         }
     }
@@ -166,19 +167,6 @@ struct BatchLeader {
 }
 
 impl BatchLeader {
-    /// Takes the next batch. Entries whose deadline has passed are rejected.
-    async fn take(&mut self) -> Vec<BatchEntry> {
-        let TakenEntries { batch, dead } = self.queues.take(&self.key, MAX_BATCH_SIZE);
-        self.reject_late(dead).await;
-        batch
-    }
-
-    async fn reject_late(&mut self, entries: Vec<BatchEntry>) {
-        if !entries.is_empty() {
-            self.reject(entries, &Error::deadline_passed().into()).await;
-        }
-    }
-
     /// Executes the commands whose keys' locks can be acquired, and returns their results.
     async fn execute(
         &mut self,
@@ -244,7 +232,7 @@ impl BatchLeader {
         let mut again = (self.crowd > 1).then(|| self.acquire());
         if let Some(again) = &mut again {
             // Enqueued once it was polled; it is not granted before ours is released.
-            let _ = poll_fn(|context| Poll::Ready(again.as_mut().poll(context))).await;
+            let _ = poll_fn(|context| Poll::Ready(again.poll_unpin(context))).await;
         }
         lock.release().await;
         self.respond(done).await;
@@ -269,7 +257,7 @@ impl BatchLeader {
         }
     }
 
-    async fn reject(&mut self, entries: Vec<BatchEntry>, failure: &Failure) {
+    async fn reject(&mut self, entries: impl IntoIterator<Item = BatchEntry>, failure: &Failure) {
         let rejected = entries.into_iter().map(|entry| (entry, Err(failure.clone())));
         self.respond(rejected.collect()).await;
     }
@@ -286,7 +274,7 @@ impl BatchLeader {
     /// Acquires the lock, once it is polled.
     fn acquire(&self) -> Acquiring {
         let (locks, key) = (self.shop.locks.clone(), self.key.clone());
-        Box::pin(maybe_done(Box::pin(async move {
+        maybe_done(Box::pin(async move {
             let ask = Ask {
                 kind: Kind::Fenced,
                 wait: Wait::Notify,
@@ -295,7 +283,7 @@ impl BatchLeader {
                 keys: &[key],
             };
             locks.acquire(ask).await
-        })))
+        }))
     }
 
     /// Waits for the lock. If it can't be acquired, those who waited for it are turned away.
@@ -321,7 +309,7 @@ impl BatchLeader {
             }
             crowd = usize::MAX;
         }
-        let outcome = acquiring.as_mut().take_output()?;
+        let outcome = Pin::new(&mut acquiring).take_output()?;
         waiting.answered();
         match outcome {
             Ok(lock::Outcome::Acquired(guards)) => Some(BatchLock::new(guards, self.key.clone())),
@@ -348,23 +336,19 @@ impl BatchLeader {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
-        self.reject_late(dead).await;
+        self.respond(dead.into_iter().map(deadline_passed).collect()).await;
         let acquired = self.acquire_keys(&alive).await;
         let waiting = self.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
-        let fresh = self.replay(fresh).await;
+        let fresh = self.replay(fresh, TEND_LOOKUP_TIMEOUT).await;
         self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
     }
 
     /// Responds to entries whose key has a record, and returns the others; all of them if Postgres
-    /// does not respond.
-    async fn replay(&mut self, entries: Vec<BatchEntry>) -> Vec<BatchEntry> {
-        let asked: Vec<&IdempotencyRequest> =
-            entries.iter().map(|entry| entry.command.idempotency()).collect();
-        let found = replay::look_up(&self.shop, &asked).await;
-        // Once per entry, also when Postgres does not respond: it would delay the next batch.
-        let found = found.unwrap_or_else(|_| vec![None; entries.len()]);
+    /// does not respond in time. Once per entry: it may delay the next batch.
+    async fn replay(&mut self, entries: Vec<BatchEntry>, within: Duration) -> Vec<BatchEntry> {
+        let found = look_up(&self.shop, &entries, within).await;
         let (mut done, mut rest) = (Vec::new(), Vec::new());
         for (mut entry, replay) in entries.into_iter().zip(found) {
             entry.looked_up = true;
@@ -419,9 +403,8 @@ impl BatchLeader {
         if !theirs.is_empty() {
             // In a task of its own: those who hold their key's lock don't wait for it.
             let (there, runtime) = (self.shop.clone(), self.shop.runtime.clone());
-            self.shop
-                .running
-                .spawn_on(async move { respond_unlocked(&there, theirs).await }, &runtime);
+            let responding = async move { respond_unlocked(&there, theirs).await };
+            self.shop.running.spawn_on(responding, &runtime);
         }
         ours
     }
@@ -431,17 +414,30 @@ impl BatchLeader {
         let (early, later): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.joined_at <= until);
         self.queues.put_back(&self.key, later);
-        let early = self.replay(early).await;
+        let early = self.replay(early, LOOKUP_TIMEOUT).await;
         self.reject(early, failure).await;
     }
 }
 
+/// What the keys' records say, as far as Postgres responds in time.
+async fn look_up(shop: &Shop, entries: &[BatchEntry], within: Duration) -> Vec<Option<Replay>> {
+    let replays = &shop.engine.replays;
+    let find = |entry: &BatchEntry| {
+        let command = entry.command.clone();
+        async move { replays.find(shop, command.idempotency(), within).await }
+    };
+    join_all(entries.iter().map(find)).await
+}
+
+fn deadline_passed(entry: BatchEntry) -> (BatchEntry, EntryResult) {
+    (entry, Err(Error::deadline_passed().into()))
+}
+
 /// The locks of their keys were not acquired: replays what was done with them by now, or rejects.
 async fn respond_unlocked(shop: &Shop, entries: Vec<(BatchEntry, Failure)>) {
-    let asked: Vec<&IdempotencyRequest> =
-        entries.iter().map(|(entry, _)| entry.command.idempotency()).collect();
-    let found = replay::look_up(shop, &asked).await.unwrap_or_else(|_| vec![None; asked.len()]);
-    for ((entry, failure), replay) in entries.into_iter().zip(found) {
+    let (entries, failures): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+    let found = look_up(shop, &entries, LOOKUP_TIMEOUT).await;
+    for ((entry, failure), replay) in entries.into_iter().zip(failures).zip(found) {
         entry.respond(match replay {
             Some(replay) => key_records::replayed(replay),
             None => Err(failure),

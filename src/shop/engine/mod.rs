@@ -9,9 +9,9 @@
 //! 5. *resolve* an unknown outcome ([`resolve`]);
 //! 6. *release* the locks, then respond.
 //!
-//! Guarantees: locks are acquired before a database connection; a command that has begun runs to
-//! its end in a task of its own, also when its caller has gone; a command with several attempts
-//! repeats all of them from the read on, a bounded number of times.
+//! Guarantees: locks of rows are acquired before a database connection; a command that has begun
+//! runs to its end in a task of its own, also when its caller has gone; a command with several
+//! attempts repeats all of them from the read on, a bounded number of times.
 //!
 //! Does not guarantee that a lease is still held when the write arrives: its guard does.
 

@@ -42,7 +42,8 @@ pub async fn place_order(
     if let Err(failure) = admit(shop, options, &skus).await {
         return or_replay(shop, command.as_ref(), failure).await;
     }
-    let Some((sku, quantity)) = single.filter(|_| options.allows_batch()) else {
+    let batched = options.batch_key(command.as_ref()).is_some();
+    let Some((sku, quantity)) = single.filter(|_| batched) else {
         return execute(shop, options, command).await;
     };
     let cache = &shop.engine.sold_out;
@@ -247,8 +248,7 @@ async fn execute(
     options: &RequestOptions,
     command: Arc<dyn Command>,
 ) -> Result<Executed, Failure> {
-    let key = command.batch_key().filter(|_| options.allows_batch());
-    match key {
+    match options.batch_key(command.as_ref()) {
         Some(key) => leader::enqueue(shop, options, command, key).await,
         None => direct::execute(shop, options, command).await,
     }

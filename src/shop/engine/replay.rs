@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
@@ -43,7 +44,7 @@ impl ReplayLookup {
         let there = shop.clone();
         let call = move |requests: Vec<IdempotencyRequest>| {
             let there = there.clone();
-            async move { look_up(&there, &requests.iter().collect::<Vec<_>>()).await }
+            async move { look_up(&there, requests).await }
         };
         let asking = self.0.ask(shop, (), request.clone(), call);
         timeout(within, asking).await.ok()?.ok().flatten()
@@ -67,27 +68,20 @@ impl ReplayLookup {
     }
 }
 
-/// Looks keys up on a connection of their own, in bounded time.
+/// Looks keys up on a connection of their own, within 1.5 s.
 ///
 /// # Errors
-/// Postgres's; [`Error::Unavailable`] after [`LOOKUP_TIMEOUT`].
+/// Postgres's.
 ///
 /// # Cancel safety
 /// Safe: nothing is changed.
 pub(super) async fn look_up(
     shop: &Shop,
-    requests: &[&IdempotencyRequest],
+    requests: Vec<IdempotencyRequest>,
 ) -> Result<Vec<Option<Replay>>, Error> {
-    if requests.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut connection = shop.connection().await?;
-    match timeout(LOOKUP_TIMEOUT, key_records::look_up(&mut connection, requests)).await {
-        Ok(found) => found,
-        Err(_) => {
-            // Whatever it waits for, no other command shall get this connection.
-            drop(connection.detach());
-            Err(Error::silent_postgres())
-        }
-    }
+    let asking = shop.pool.ask(move |db| {
+        let requests = requests.clone();
+        async move { key_records::look_up(db, &requests.iter().collect::<Vec<_>>()).await }.boxed()
+    });
+    Ok(asking.await?.0)
 }

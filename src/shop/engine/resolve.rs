@@ -31,7 +31,7 @@ async fn resolve(
     let mut connection = shop.connection().await?;
     let resolved = async {
         row.invalidate(&mut connection).await?;
-        key_records::look_up(&mut connection, keys).await
+        Ok(key_records::look_up(&mut connection, keys).await?)
     };
     match timeout(RESOLVE_TIMEOUT, resolved).await {
         Ok(resolved) => resolved,

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -71,10 +72,11 @@ impl SoldOutCache {
         let (cache, there, item) = (self.clone(), shop.clone(), sku.clone());
         let call = move |requests: Vec<IdempotencyRequest>| {
             let (cache, there, item) = (cache.clone(), there.clone(), item.clone());
-            async move { cache.look_up(&there, &item, &requests).await }
+            async move { cache.look_up(&there, item, requests).await }
         };
-        let answer = self.look_ups.ask(shop, sku.clone(), request.clone(), call).await?;
-        match answer {
+        let asking = self.look_ups.ask(shop, sku.clone(), request.clone(), call);
+        let answer = timeout(LOOKUP_TIMEOUT, asking).await;
+        match answer.unwrap_or_else(|_| Err(Error::silent_postgres()))? {
             Answer { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
             Answer { stock: Some(available), .. } if available < quantity => {
                 let (sku, requested) = (sku.clone(), quantity);
@@ -87,29 +89,27 @@ impl SoldOutCache {
     async fn look_up(
         &self,
         shop: &Shop,
-        sku: &Sku,
-        requests: &[IdempotencyRequest],
+        sku: Sku,
+        requests: Vec<IdempotencyRequest>,
     ) -> Result<Vec<Answer>, Error> {
-        let mut connection = shop.connection().await?;
-        let asking = async {
-            // In this order: the orders that emptied the stock have committed by then, and if one
-            // of them had one of these keys, its record is found.
-            let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
-                .fetch_optional(&mut *connection)
-                .await?;
-            let requests: Vec<&IdempotencyRequest> = requests.iter().collect();
-            let replays = key_records::look_up(&mut connection, &requests).await?;
-            Ok::<_, Error>((stock, replays))
-        };
-        let (stock, replays) = match timeout(LOOKUP_TIMEOUT, asking).await {
-            Ok(found) => found?,
-            Err(_) => {
-                drop(connection.detach());
-                return Err(Error::silent_postgres());
+        let item = sku.clone();
+        let asking = shop.pool.ask(move |db| {
+            let (item, requests) = (item.clone(), requests.clone());
+            async move {
+                // In this order: the orders that emptied the stock have committed by then, and if
+                // one of them had one of these keys, its record is found.
+                let stock =
+                    sqlx::query_scalar!("select stock from items where sku = $1", item.as_str())
+                        .fetch_optional(&mut *db)
+                        .await?;
+                let requests: Vec<&IdempotencyRequest> = requests.iter().collect();
+                Ok((stock, key_records::look_up(db, &requests).await?))
             }
-        };
+            .boxed()
+        });
+        let ((stock, replays), _) = asking.await?;
         if let Some(stock) = stock {
-            self.note(sku, stock);
+            self.note(&sku, stock);
         }
         Ok(replays.into_iter().map(|replay| Answer { stock, replay }).collect())
     }

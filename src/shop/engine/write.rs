@@ -16,7 +16,6 @@ use crate::probe::{Point, Probe, Seen};
 use crate::shop::command::changes::NewOrder;
 use crate::shop::command::state::State;
 use crate::shop::failure::{Error, Executed, Failure};
-use crate::shop::store::guard::GuardedRow;
 use crate::shop::store::{Written, read};
 use crate::shop::strategy::{Release, Strategy};
 use crate::shop::{OrderId, Shop, Sku, UserId};
@@ -37,16 +36,16 @@ pub(super) async fn write(
         let passed = pass(entries_of(entries, &decided), Point::Commit, locks, |_, _| None);
         timeout_at(deadline, passed).await.map_err(|_| late())?;
     }
-    let decided = Arc::new(decided);
+    let write = Arc::new(ReadyWrite::of(strategy, locks, entries, decided)?);
+    let decided = &write.decided;
     for (at, (_, response)) in &decided.changes {
         results[*at] = Some(Ok(Executed::now(response.clone())));
     }
     let results = collect(results)?;
     let pending = |results: Vec<EntryResult>| {
-        let row = GuardedRow::first_changed(&decided.before, &decided.after);
-        Box::new(Pending { row, results, written: decided.written() })
+        Box::new(Pending { row: write.rows.first(), results, written: decided.written() })
     };
-    let sent = send(&mut session, strategy, locks, entries, &decided, shop);
+    let sent = send(&mut session, entries, &write, shop);
     let sent = match autocommit {
         true => sent.await,
         false => timeout_at(deadline, sent).await.map_err(|_| late())?,
@@ -73,12 +72,12 @@ pub(super) async fn write(
         Session::Autocommit(_) => {
             session.abandon().await;
             let after = |at, key: &LockKey| decided.value_after(at, key);
-            pass(entries_of(entries, &decided), Point::Write, locks, after).await;
+            pass(entries_of(entries, decided), Point::Write, locks, after).await;
             results
         }
         Session::Explicit(_) => {
             let committing = (session, strategy, deadline);
-            match commit(committing, locks, entries, &decided).await {
+            match commit(committing, locks, entries, decided).await {
                 Ok(None) => results,
                 Ok(Some(rejected)) => return Ok(vec![Err(rejected)]),
                 Err(Stop::Unknown(error, _)) => {
@@ -88,8 +87,8 @@ pub(super) async fn write(
             }
         }
     };
-    notify_expiry(shop, &decided);
-    pass(entries_of(entries, &decided), Point::Committed, locks, |_, _| None).await;
+    notify_expiry(shop, decided);
+    pass(entries_of(entries, decided), Point::Committed, locks, |_, _| None).await;
     Ok(results)
 }
 
@@ -104,16 +103,12 @@ fn entries_of<'a, 'e>(
 /// Sends the write; with others that are ready, if they may share a statement.
 async fn send(
     session: &mut Session,
-    strategy: &'static Strategy,
-    locks: &AcquiredLocks,
     entries: &[Entry<'_>],
-    decided: &Arc<Decided>,
+    write: &Arc<ReadyWrite>,
     shop: &Shop,
 ) -> Result<Written, Failure> {
-    let write = ReadyWrite::of(strategy, locks, entries, decided)?;
     // Those that a leader executes: it has the only write of its key in this process.
-    let batched =
-        |entry: &Entry<'_>| entry.options.allows_batch() && entry.command.batch_key().is_some();
+    let batched = |entry: &Entry<'_>| entry.options.batch_key(entry.command).is_some();
     let shared = entries.first().is_some_and(batched);
     match session {
         Session::Autocommit(_) if shared => {

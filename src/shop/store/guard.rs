@@ -11,7 +11,6 @@ use crate::shop::command::state::State;
 use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;
 use crate::shop::strategy::{Guard, Strategy};
-use crate::shop::{Sku, UserId};
 
 /// What keeps a write apart from others.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +41,19 @@ impl ChangedRows {
     pub fn of(before: &State, after: &State, by: Protection<'_>) -> Result<Self, Error> {
         Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
     }
+
+    /// The first of them.
+    pub fn first(&self) -> Option<GuardedRow> {
+        let item = self.items.keys.first().cloned().map(GuardedRow::Item);
+        item.or_else(|| self.accounts.keys.first().copied().map(GuardedRow::Account))
+    }
 }
 
 /// Whether two of them change the same row.
-pub fn share_a_row<'a>(all: impl Iterator<Item = &'a ChangedRows>) -> bool {
+pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
+    if all.len() < 2 {
+        return false;
+    }
     let (mut items, mut accounts) = (HashSet::new(), HashSet::new());
     let mut shared = false;
     for rows in all {
@@ -148,43 +156,27 @@ fn accounts(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<Uu
     Ok(rows)
 }
 
-/// A row that a write demanded.
+/// A row that a write changes: guarded, or locked by its transaction.
 #[derive(Debug, Clone)]
 pub enum GuardedRow {
-    /// An item.
-    Item(Sku),
-    /// An account.
-    Account(UserId),
+    Item(String),
+    Account(Uuid),
 }
 
 impl GuardedRow {
-    /// Returns the first row that differs between two states.
-    pub fn first_changed(before: &State, after: &State) -> Option<Self> {
-        let item = after.items.iter().find(|(sku, now)| {
-            before.items.get(*sku).is_some_and(|was| was.version != now.version)
-        });
-        let account = after.accounts.iter().find(|(user, now)| {
-            before.accounts.get(*user).is_some_and(|was| was.version != now.version)
-        });
-        item.map(|(sku, _)| GuardedRow::Item(sku.clone()))
-            .or_else(|| account.map(|(user, _)| GuardedRow::Account(*user)))
-    }
-
     /// Raises the row's version, so that a write that arrives later matches nothing. Waits for a
     /// write or a transaction that has the row locked.
     pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
         match self {
             GuardedRow::Item(sku) => {
-                let raise = sqlx::query!(
-                    "update items set version = version + 1 where sku = $1",
-                    sku.as_str(),
-                );
+                let raise =
+                    sqlx::query!("update items set version = version + 1 where sku = $1", sku,);
                 raise.execute(db).await?;
             }
             GuardedRow::Account(user) => {
                 let raise = sqlx::query!(
                     "update accounts set version = version + 1 where user_id = $1",
-                    user.0,
+                    user,
                 );
                 raise.execute(db).await?;
             }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::Write;
 use crate::db;
 use crate::shop::failure::{Error, Executed, Failure, Rejection, StoredResponse};
 use crate::shop::idempotency::{IdempotencyRequest, KEPT_HOURS, ORDERS_PATH, record_id};
@@ -22,7 +23,7 @@ pub fn replayed(replay: Replay) -> Result<Executed, Failure> {
     Ok(Executed::before(replay?))
 }
 
-/// Idempotency requests, column by column.
+/// Columns of key records.
 #[derive(Debug, Default)]
 pub(super) struct KeyColumns<'a> {
     pub ids: Vec<Uuid>,
@@ -36,20 +37,13 @@ pub(super) struct KeyColumns<'a> {
 }
 
 impl<'a> KeyColumns<'a> {
-    pub fn of(requests: impl IntoIterator<Item = &'a IdempotencyRequest>) -> Self {
-        let mut columns = Self::default();
-        for request in requests {
-            columns.ids.push(request.id);
-            columns.users.push(request.user.0);
-            columns.methods.push(request.method);
-            columns.paths.push(&request.path);
-            columns.keys.push(request.key.as_str());
-            columns.fingerprints.push(&request.fingerprint);
-        }
-        columns
-    }
-
-    pub fn push_response(&mut self, response: &'a StoredResponse) {
+    pub fn push(&mut self, Write { idempotency, response, .. }: &Write<'a>) {
+        self.ids.push(idempotency.id);
+        self.users.push(idempotency.user.0);
+        self.methods.push(idempotency.method);
+        self.paths.push(&idempotency.path);
+        self.keys.push(idempotency.key.as_str());
+        self.fingerprints.push(&idempotency.fingerprint);
         self.statuses.push(i16::try_from(response.status).unwrap_or(200));
         self.bodies.push(&response.body);
     }
@@ -69,7 +63,7 @@ pub(super) fn inserted_meanwhile(error: sqlx::Error) -> Error {
 pub async fn look_up(
     db: &mut PgConnection,
     requests: &[&IdempotencyRequest],
-) -> Result<Vec<Option<Replay>>, Error> {
+) -> sqlx::Result<Vec<Option<Replay>>> {
     if requests.is_empty() {
         return Ok(Vec::new());
     }

@@ -48,6 +48,13 @@ pub struct Part<'a> {
     pub writes: Vec<Write<'a>>,
 }
 
+impl Part<'_> {
+    /// Whether it is written by [`place`], not by [`transition`].
+    pub fn places_orders(&self) -> bool {
+        self.writes.iter().any(|write| write.changes.order.is_some())
+    }
+}
+
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {

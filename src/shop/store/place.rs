@@ -43,8 +43,8 @@ struct Lines<'a> {
 /// Writes orders, all or nothing, in one statement.
 ///
 /// # Errors
-/// [`Error::Conflict`] when a key record was inserted since the read; Postgres's. See
-/// `engine::resolve` for errors after which the outcome is unknown.
+/// [`Error::Conflict`] when a key record was inserted since the read; Postgres's. After
+/// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Error> {
     let mut rows = Rows::default();

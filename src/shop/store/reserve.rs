@@ -1,4 +1,4 @@
-//! The conditional update of `atomic`: changes a value where enough is there, and returns the row
+//! The conditional update of `atomic`: changes a value where the sum is allowed, and returns the row
 //! as it was. Made before the decision, and undone with its transaction if the command is rejected.
 
 use sqlx::PgConnection;
@@ -22,12 +22,13 @@ impl Reserved {
     }
 }
 
-/// Changes each value where enough is there, in sorted order. The trigger raises the version.
+/// Changes each value where the sum is allowed, in sorted order. The trigger raises the version.
 pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<Reserved> {
     let mut reserved = Reserved::default();
     for (sku, delta) in &wanted.stock {
         let row = sqlx::query!(
-            r#"update items set stock = stock + $2 where sku = $1 and stock + $2 >= 0
+            r#"update items set stock = stock + $2
+                where sku = $1 and stock + $2 between 0 and 2000000000
                returning price_cents, stock - $2 as "stock!", limit_per_user, version, fence"#,
             sku.as_str(),
             delta,
@@ -47,7 +48,7 @@ pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Resul
     if let Some((user, delta)) = wanted.balance {
         let row = sqlx::query!(
             r#"update accounts set balance_cents = balance_cents + $2
-                where user_id = $1 and balance_cents + $2 >= 0
+                where user_id = $1 and balance_cents + $2 between 0 and 1000000000000000
                returning balance_cents - $2 as "balance_cents!", version, fence"#,
             user.0,
             delta,

@@ -35,6 +35,7 @@ impl Transitions {
 }
 
 /// Columns of ledger entries.
+#[derive(Default)]
 struct Entries<K> {
     keys: Vec<K>,
     seqs: Vec<Option<i64>>,
@@ -48,20 +49,6 @@ struct Entries<K> {
 }
 
 impl<K: Clone + PartialEq> Entries<K> {
-    fn new() -> Self {
-        Self {
-            keys: Vec::new(),
-            seqs: Vec::new(),
-            befores: Vec::new(),
-            deltas: Vec::new(),
-            versions: Vec::new(),
-            fences: Vec::new(),
-            reasons: Vec::new(),
-            orders: Vec::new(),
-            requests: Vec::new(),
-        }
-    }
-
     /// An entry of a row in `rows`; `change` is before, delta and version.
     fn push(&mut self, key: K, change: (i64, i64, i64), rows: &Rows<K>, request_id: Uuid) {
         self.fences.push(rows.fence(&key));
@@ -81,6 +68,7 @@ impl<K: Clone + PartialEq> Entries<K> {
 }
 
 /// All columns of the statement.
+#[derive(Default)]
 struct Columns<'a> {
     transitions: Transitions,
     items: Rows<String>,
@@ -94,17 +82,7 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(parts: &[Part<'a>]) -> Self {
-        let writes = parts.iter().flat_map(|part| &part.writes);
-        let mut columns = Self {
-            transitions: Transitions::default(),
-            items: Rows::default(),
-            accounts: Rows::default(),
-            stock: Entries::new(),
-            balance: Entries::new(),
-            limit: None,
-            top_up: None,
-            keys: KeyColumns::of(writes.map(|write| write.idempotency)),
-        };
+        let mut columns = Self::default();
         for part in parts {
             columns.items.extend(&part.rows.items);
             columns.accounts.extend(&part.rows.accounts);
@@ -134,7 +112,7 @@ impl<'a> Columns<'a> {
             let asked = write.idempotency;
             self.top_up = Some((asked.user.0, asked.key.as_str(), cents));
         }
-        self.keys.push_response(write.response);
+        self.keys.push(write);
     }
 }
 
