@@ -1,17 +1,17 @@
-//! What a lock alone costs its waiters: `cargo bench --bench lock`.
+//! Measures the cost of a lock for its waiters: `cargo bench --bench lock`.
 //!
-//! Two processes with 16 clients each want one lock: 2 ms of work under it, 20 ms of pause after
-//! it. The same for every arm, in interleaved rounds, on one private Redis: this project's `fenced`
-//! lock, its textbook `owner` lock, the crate `rslock`, and redis-py's `Lock` where Python has it
-//! (`HOLDFAST_BENCH_PYTHON` names the interpreter). Printed for each: the share of time the lock
-//! was held, the 99th percentile of waiting against the ideal of first come, first served, the
-//! hand-off inside a process and between processes, the latter in bare messages from process to
-//! process too (`PUBLISH`, after each round as seldom as that lock went to the other process, but
-//! once in twenty holds at least; so not to be compared between locks), Jain's index of fairness
-//! over the clients and over the processes, and per acquisition the commands that were sent to
-//! Redis and the round trips that this took: the times that Redis read from a client, less what
-//! looking costs. The medians go as JSON to the file that `HOLDFAST_BENCH_JSON` names;
-//! `holdfast bench --lock-json` reads them.
+//! Two processes with 16 clients each compete for one lock: 2 ms of work under it, 20 ms of pause
+//! after it. All arms run the same load in interleaved rounds on one private Redis: this project's
+//! `fenced` and `owner` locks, the crate `rslock`, and redis-py's `Lock` if `HOLDFAST_BENCH_PYTHON`
+//! names an interpreter. Printed per arm: the share of time the lock was held; the 99th percentile
+//! of the wait, also relative to ideal FIFO order; the handoff within a process and between
+//! processes; the time of a bare message between processes; Jain's fairness index over clients and
+//! over processes; and per acquisition the commands sent to Redis and its round trips.
+//!
+//! The bare message is a `PUBLISH` after each round, as infrequent as that lock's changes of
+//! process (but at least once in 20 acquisitions), so locks cannot be compared by it. The medians
+//! are written as JSON to the file in `HOLDFAST_BENCH_JSON`; `holdfast bench --lock-json` reads
+//! them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -31,11 +31,11 @@ const CLIENTS: usize = 16;
 const WORK: Duration = Duration::from_millis(2);
 const THINK: Duration = Duration::from_millis(20);
 const WARM_UP_US: u64 = 500_000;
-/// The process, and the channel, that messages go to while no lock is measured.
+/// Name of the child process and of the channel that receive bare messages after a round.
 const RECEIVER: &str = "receiver";
 const TRIPS: usize = 200;
 
-/// One time that one client had the lock; all on the machine's monotonic clock.
+/// One acquisition by one client; times are of the machine's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     client: usize,
@@ -86,7 +86,7 @@ fn setting<T: std::str::FromStr>(name: &str, usual: T) -> T {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-// ---------------------------------------------------------------- one process
+// ------------------------------------------------------------ child process
 
 fn child(arguments: &[String]) -> anyhow::Result<()> {
     let [arm, url, first, seconds] = arguments else { anyhow::bail!("a child's arguments") };
@@ -123,7 +123,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints how many microseconds each message took from its sender to a task here.
+/// Prints the latency of each message, in µs, from the sender to a task in this process.
 fn receive(url: &str) -> anyhow::Result<()> {
     let client = redis::Client::open(url)?;
     let received = async move {
@@ -145,7 +145,7 @@ fn receive(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As many threads as a replica has for what it asks of Redis and Postgres.
+/// Creates a runtime with as many threads as a replica's main runtime.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(holdfast::app::main_threads())
@@ -206,8 +206,8 @@ async fn with_rslock(url: &str, client: usize, end_us: u64) -> anyhow::Result<Ve
     Ok(holds)
 }
 
-/// Timed exactly, and awaited as an answer of Postgres is: on the worker's own readiness, and not
-/// by tokio's timer, whose grain is a millisecond.
+/// Waits for [`WORK`] exactly, on the worker's own I/O readiness, as for a response of Postgres;
+/// tokio's timer has a resolution of 1 ms only.
 #[cfg(target_os = "linux")]
 #[expect(deprecated, reason = "its successor is unsafe, which this crate forbids; we own the fd")]
 async fn work() -> anyhow::Result<()> {
@@ -226,7 +226,7 @@ async fn work() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Timed exactly, on a thread that is told that it blocks.
+/// Blocks for [`WORK`] exactly, on a thread that tokio knows to block.
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::disallowed_methods, reason = "the worker is told that it blocks")]
 async fn work() -> anyhow::Result<()> {
@@ -234,9 +234,9 @@ async fn work() -> anyhow::Result<()> {
     Ok(())
 }
 
-// ------------------------------------------------------------------ the whole
+// ----------------------------------------------------------- parent process
 
-/// A Redis of the bench's own.
+/// A private Redis.
 struct Server {
     child: Child,
     folder: tempfile::TempDir,
@@ -275,11 +275,12 @@ impl Server {
         Ok(redis::Client::open(self.url())?.get_connection()?)
     }
 
-    /// From one process to another through Redis, a bare `PUBLISH` over the same socket, nothing
-    /// else going on: one after so many times of work. It is what a hand-off can't be without, and
-    /// to be compared with one it must come as seldom: what it finds asleep, and has to wake, is
-    /// most of what it costs. (A `PING` comes back to whoever sent it. Where it finds Redis on the
-    /// core that its client leaves, nobody is woken: 10 to 20 µs, or 200 if a thread is between.)
+    /// Returns the median time of a bare `PUBLISH` from one process to another through Redis, over
+    /// the same socket and without other load, one per `holds_apart` times of work. It is the lower
+    /// bound of a handoff between processes. To be comparable it must be as infrequent, because
+    /// most of its cost is to wake a sleeping process. (A `PING` returns to its sender. If it finds
+    /// Redis on the core that its client leaves, no process has to wake: 10 to 20 µs, or 200 with a
+    /// thread in between.)
     fn trip_p50_us(&self, holds_apart: u32) -> anyhow::Result<f64> {
         let mut receiver = Command::new(std::env::current_exe()?);
         receiver.args(["--child", RECEIVER, &self.url(), "0", "0"]).stdout(Stdio::piped());
@@ -310,8 +311,8 @@ impl Server {
         Ok(percentile(&mut times, 0.5))
     }
 
-    /// What clients have sent. Redis counts what scripts do beside it: only the others set a key
-    /// by a command of its own, `fenced` does it in its scripts.
+    /// Returns the number of commands sent by clients. Redis also counts the commands of scripts,
+    /// so `set` counts only for arms that send it themselves; `fenced` sets its key in scripts.
     fn commands(&self, arm: &str) -> anyhow::Result<u64> {
         let set = (arm != "fenced").then_some("cmdstat_set");
         let stats: String =
@@ -325,9 +326,9 @@ impl Server {
         Ok(calls.sum())
     }
 
-    /// How often Redis has read from its clients. Each is one round trip, for nobody here sends
-    /// anything without waiting for the answer; what several clients of one process sent over their
-    /// connection in the same moment is one.
+    /// Returns the number of reads by Redis from its clients. Each is one round trip, because every
+    /// client waits for its response; commands sent at the same moment over the connection of one
+    /// process count as one.
     fn reads(&self) -> anyhow::Result<u64> {
         let stats: String = redis::cmd("INFO").arg("stats").query(&mut self.connection()?)?;
         let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
@@ -335,7 +336,7 @@ impl Server {
     }
 
     fn round(&self, arm: &str, seconds: u64, python: Option<&Path>) -> anyhow::Result<Figures> {
-        // What looking costs, with nobody else there: taken off below.
+        // The cost of measuring, without other clients; subtracted below.
         let idle = [self.reads()?, self.commands(arm)?, self.reads()?];
         let before = self.commands(arm)?;
         let mut children = Vec::new();
@@ -373,7 +374,7 @@ impl Server {
         let round_trips = per_hold((self.reads()? - idle[2]).saturating_sub(idle[2] - idle[0]));
         let commands = per_hold(self.commands(arm)? - before);
         let mut figures = figures(holds, commands, round_trips)?;
-        // So that it ends: infinite if it never went to the other process.
+        // Bounded, because it is infinite if the lock never changed its process.
         let holds_apart = figures.holds_per_change.round().min(20.0);
         figures.trip_p50_us = self.trip_p50_us(holds_apart as u32)?;
         Ok(figures)
@@ -387,7 +388,7 @@ impl Drop for Server {
     }
 }
 
-// ---------------------------------------------------------------- the figures
+// --------------------------------------------------------------- statistics
 
 #[derive(Debug, Clone, Copy)]
 struct Figures {
@@ -396,9 +397,10 @@ struct Figures {
     p99_to_ideal: f64,
     same_process_p50_us: f64,
     between_p50_us: f64,
-    /// How many times it is held until it goes to another process.
+    /// Acquisitions per change to another process.
     holds_per_change: f64,
-    /// A bare message from process to process as often as that, right after the round.
+    /// Time of a bare message between processes at the same interval, measured right after the
+    /// round.
     trip_p50_us: f64,
     jain: f64,
     jain_processes: f64,
@@ -457,7 +459,7 @@ fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
     percentile(&mut rounds.iter().map(of).collect::<Vec<_>>(), 0.5)
 }
 
-/// The hand-off between processes, counted in bare messages of the same round.
+/// Returns the median ratio of a handoff between processes to a bare message of the same round.
 fn between_trips(rounds: &[Figures]) -> f64 {
     median(rounds, |f| f.between_p50_us / f.trip_p50_us)
 }

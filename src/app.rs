@@ -1,4 +1,4 @@
-//! The composition root: puts one replica together and runs it until it is told to stop.
+//! The composition root: builds one replica and runs it until a signal stops it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::OnceLock;
@@ -31,20 +31,19 @@ use crate::web::envelope::envelope;
 use crate::web::pages::dress::dress;
 use crate::web::{Site, configure};
 
-/// Requests in flight get this long after a SIGTERM; then the process ends.
+/// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
 const DRAIN_S: u64 = 3;
-/// So many connections wait to be accepted. Where no more may, the kernel lets the next one's
-/// packet fall, and its client sends it again after a second, and after three: so a refusal at once
-/// begins here. The 128 that are usual are few for a crowd; the kernel's own limit
-/// (`net.core.somaxconn`) is 4,096 too.
+/// Connections that may wait to be accepted. Beyond that, the kernel drops the SYN and the client
+/// retransmits it after one second, then three, so failing fast requires a long backlog. The usual
+/// 128 are too few under load; the kernel's own limit (`net.core.somaxconn`) is 4,096, too.
 const BACKLOG: u32 = 4_096;
-/// How often samples that nobody has asked for are put together.
+/// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Upper bounds of the histograms' buckets, in seconds.
 const BUCKETS_S: [f64; 14] =
     [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
-/// The same for how many there are.
+/// Upper bounds of the buckets of histograms of counts.
 const BUCKETS_N: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 /// One replica, bound to its address and not yet serving.
@@ -55,7 +54,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Binds the address and checks that Postgres and Redis are there and safe to use.
+    /// Binds the address, and checks that Postgres and Redis are reachable and safe to use.
     pub async fn build(options: &Serve) -> anyhow::Result<Self> {
         raise_open_files();
         let listener = listen(options.listen).with_context(|| {
@@ -124,9 +123,8 @@ impl Replica {
                 .wrap(from_fn(dress))
                 .configure(configure)
         })
-        // A client that closes its connection has gone, and what it waited for is not done. It
-        // can't be told from one that closed only its writing half and still listens, so nobody may
-        // do that while they wait; few do.
+        // A closed connection cancels its request. A client that closes only its writing half looks
+        // the same, so clients must not do that while they wait; few do.
         .h1_allow_half_closed(false)
         .shutdown_timeout(DRAIN_S)
         .disable_signals()
@@ -141,7 +139,7 @@ impl Replica {
             handle.stop(true).await;
         });
         server.await.context("the server ended")?;
-        // A client that hung up is no connection any more, but its transaction may still run.
+        // The transaction of a closed connection may still run.
         running.close();
         if tokio::time::timeout(Duration::from_secs(DRAIN_S), running.wait()).await.is_err() {
             tracing::warn!("some transactions did not end in time");
@@ -150,8 +148,8 @@ impl Replica {
     }
 }
 
-/// As many files as this process may have open: every client is one, and the 1,024 that are usual
-/// are fewer than wait for two items. (They are usual for `select`, which nobody here uses.)
+/// Raises the limit of open files to its maximum: every client is one, and the usual 1,024 are
+/// fewer than may wait for two items. (That default is for `select`, which is not used.)
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -160,16 +158,16 @@ fn raise_open_files() {
     }
 }
 
-/// Binds the address, with room for a crowd. Must be called on a runtime.
+/// Binds the address with a long backlog. Must be called on a runtime.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A replica that comes back does not wait for the connections of the one before it.
+    // A restarted replica does not wait for the connections of its predecessor.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// The shop of those options, for the replica of that name. Must be called on the main runtime.
+/// Builds the shop of a replica. Must be called on the main runtime.
 fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
@@ -199,26 +197,25 @@ fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Resul
     })
 }
 
-/// What is allowed where nothing is set and the lab is off. Generous: a person with ten pages open
-/// and a script of theirs, a whole office behind one address; and what a password may be guessed
-/// at: ten times a minute for each name, which is 14,400 a day.
+/// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough
+/// for a person with ten pages and a script, and for an office behind one address; they allow ten
+/// guesses of a password per minute and name, 14,400 a day.
 const USUAL_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
 pub struct Unusable {
     pub flag: &'static str,
-    /// What is wrong with it, and what would be right.
+    /// The problem, and the valid values.
     pub why: String,
 }
 
-/// Checks the limits, the proxies and the prefix as written; returns the first that can't be used.
+/// Validates the rate limits, the proxies and the prefix; fails with the first invalid option.
 pub fn check(options: &Serve) -> Result<(), Unusable> {
     checked(options).map(|_| ())
 }
 
-/// The limits of those options, and whose word is taken for who asks. The one place that says what
-/// holds where nothing was set.
+/// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
 fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
     if options.redis_prefix.trim().is_empty() {
         let why = "it must not be blank: whose keys are whose could not be told".to_owned();
@@ -249,9 +246,9 @@ fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
     Ok((rates, Proxies::read(trusted_proxies).map_err(unusable)?))
 }
 
-/// How many threads a replica's main runtime has, beside one HTTP worker per core: half the cores.
-/// What runs there are short steps between two round trips, and each that is handed from one thread
-/// to another waits until that one is awake.
+/// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half
+/// the cores. Its tasks run short steps between round trips, and a step that moves to another
+/// thread waits until that thread wakes.
 pub fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
@@ -261,7 +258,7 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
         .with_context(|| format!("there is no lock “{name}”; there are {}", Strategy::names()))
 }
 
-/// The locks of that Redis, to look at. Must be called on the main runtime.
+/// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
 pub fn locks(redis_url: &str) -> anyhow::Result<Locks> {
     Ok(Locks::new(redis(redis_url)?, Settings::default()))
 }
@@ -270,7 +267,7 @@ fn redis(url: &str) -> anyhow::Result<Redis> {
     Redis::open(url).context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be read")
 }
 
-/// A Redis that evicts keys when it is full gives locks away.
+/// Fails if Redis evicts keys when it is full, because it would evict locks.
 async fn refuse_eviction(redis: &Redis) -> anyhow::Result<()> {
     let policy = redis
         .eviction_policy()
@@ -287,7 +284,7 @@ async fn refuse_eviction(redis: &Redis) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process has one recorder, however many replicas a test puts together.
+/// Returns the process's recorder, which all replicas of a test share.
 fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     if let Some(handle) = HANDLE.get() {
@@ -301,7 +298,7 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     Ok(HANDLE.get_or_init(|| handle).clone())
 }
 
-/// What each figure means: the `HELP` at `/metrics`, and the only list of them.
+/// Describes every metric: the `HELP` text at `/metrics`, and the only list of them.
 fn describe_metrics() {
     for (name, help) in [
         ("holdfast_http_request_seconds", "From a request's arrival to its answer"),

@@ -1,13 +1,13 @@
-//! Spans of time: the machine's own clock, and pauses between attempts.
+//! The machine's monotonic clock, and backoff between attempts.
 //!
-//! The clock never jumps, counts the time a machine was suspended (where the system can), and is
-//! the same for all processes of one machine, so that traces of two replicas can be laid side by
-//! side. It says nothing about the time of day: what is compared with a row is judged by Postgres.
+//! The clock never jumps, includes the time a machine was suspended (where the system supports it)
+//! and is the same for all processes of one machine, so that the traces of two replicas can be
+//! compared. It does not know the time of day: Postgres compares times with those of rows.
 
 use std::time::Duration;
 
-/// Pauses between attempts, each twice as long as the one before it, up to the longest. A quarter
-/// of each is left to chance: who failed together need not fail together again.
+/// Exponential backoff: each pause is twice as long as the one before, up to `longest`. A quarter
+/// of each is jitter, so that attempts that failed together do not repeat together.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     pub first: Duration,
@@ -15,12 +15,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after that attempt; the first is 1.
+    /// Returns the pause after an attempt; the first attempt is 1.
     pub fn after(self, attempt: u32) -> Duration {
         self.after_by(attempt, rand::random())
     }
 
-    /// The same; `luck` is 0 to 1.
+    /// Returns the pause for a given jitter; `luck` is 0 to 1.
     fn after_by(self, attempt: u32, luck: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
         let pause = self.first.saturating_mul(1 << doublings).min(self.longest);
@@ -28,7 +28,7 @@ impl Backoff {
     }
 }
 
-/// Microseconds since the machine started, suspended time included.
+/// Returns the microseconds since the machine started, including suspended time on Linux.
 pub fn monotonic_us() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;

@@ -1,8 +1,7 @@
-//! Holdfast: a small web shop whose every change of stock or money is a *read, then update* inside
-//! a lock, written to a ledger as before, delta, after; and a lab in which the lock can be taken
-//! away.
+//! Holdfast: a small web shop in which every change of stock or money is a *read, then update*
+//! inside a lock, recorded in a ledger as before, delta, after; and a lab that takes the lock away.
 //!
-//! The modules, in reading order. Each may use the ones above it; `tests/tidy.rs` holds the table.
+//! The modules, in reading order. `tests/tidy` enforces which module may use which.
 
 pub mod clock;
 pub mod load;

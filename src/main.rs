@@ -1,4 +1,4 @@
-//! The command line.
+//! Entry point: runs the subcommand of the command line.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -19,15 +19,15 @@ use holdfast::output;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, audit, seed, users};
 
-/// A quarter of a replica's time under load was glibc's allocator.
+/// With glibc's allocator, a quarter of a replica's time under load is allocation.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
-    // An audit's 1 means that the books are not sound, a lesson's that its claim was not shown.
-    // That nobody could look is something else.
+    // Exit code 1 of `audit` and `lesson` is their result: the books are not sound, the claim was
+    // not shown. Errors are 2.
     let answers = matches!(cli.command, Command::Audit(_) | Command::Lesson(_));
     let failure = if answers { 2 } else { 1 };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error with its causes, but for those that it has quoted already.
+/// Formats an error with its causes, without those that it quotes already.
 fn whole(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();
@@ -74,12 +74,12 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_all(options: Up) -> anyhow::Result<()> {
-    // A misspelt lock is told before Postgres is started, not by a replica that ends at once.
+    // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
     let strategy = app::strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
         bail!("the lock redlock needs several Redis: add --redlock 5");
     }
-    // Nor what else they would refuse.
+    // So are other settings that the replicas would reject.
     let settings = options.settings_of_replicas().map_err(anyhow::Error::msg)?;
     if let Err(unusable) = app::check(&settings) {
         bail!("{}: {}", config::variable(unusable.flag), unusable.why);
@@ -211,7 +211,7 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The addresses given, or those of the `holdfast up` that runs on that folder.
+/// Returns the given URLs, or those of the `holdfast up` that runs on `data`.
 fn where_it_is(
     database_url: Option<String>,
     redis_url: Option<String>,

@@ -1,9 +1,9 @@
-//! What the commands print on stdout.
+//! Output of the commands on stdout.
 
 use std::io::{self, Write as _};
 
-/// Prints it, and at once. Whoever closed the pipe (`| head`) has read enough: that is no error,
-/// and what is at work goes on to its end, with its own exit code.
+/// Prints and flushes. A closed pipe (`| head`) is no error: the command continues to its end, with
+/// its own exit code.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

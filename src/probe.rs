@@ -1,12 +1,12 @@
-//! The lab's one seam: named points in the shop that a request passes.
+//! Probe points: named places in the shop where the lab can trace, delay or pause a request.
 //!
-//! Where the shop waits, reads, writes, commits and releases it calls [`Probe::at`]. Outside the
-//! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call is
-//! where extra work is done (`Holdfast-Work-Ms`), where the trace is taken (`Holdfast-Trace`) and
-//! where a request can be held (`Holdfast-Pause`), for instance to be killed between commit and
-//! answer. Who is held is on a [`Board`], and can be told there to go on.
+//! The shop calls [`Probe::at`] where it waits, reads, writes, commits and releases. Outside the
+//! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call does
+//! extra work (`Holdfast-Work-Ms`), records the trace (`Holdfast-Trace`) and pauses the request
+//! (`Holdfast-Pause`), for instance to kill it between commit and response. A [`Board`] lists the
+//! paused requests and resumes them.
 //!
-//! The shop knows nothing of lessons; it only says where it is.
+//! The shop knows nothing of lessons; it only reports its position.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,33 +21,33 @@ use uuid::Uuid;
 
 use crate::clock;
 
-/// Where a request is on its way.
+/// A probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
-    /// A worker has claimed what is due, and done nothing about it yet.
+    /// A worker has claimed due orders, and not processed them yet.
     Claimed,
-    /// It asks for its lock.
+    /// The request asks for its lock.
     Wait,
-    /// It has created its lock's key, and is about to give it an expiry.
+    /// It has created the key of its lock, and is about to set the expiry.
     Expire,
-    /// It has the lock.
+    /// It has acquired the lock.
     Held,
-    /// It has read the value it is going to change.
+    /// It has read the value that it is going to change.
     Read,
     /// It has written the value it computed, and the ledger entry.
     Write,
     /// It is about to commit.
     Commit,
-    /// The commit is done; the answer is not given yet.
+    /// The commit is done; the response is not sent yet.
     Committed,
-    /// It has seen that the lock is its own, and is about to delete it.
+    /// It has verified that it owns the lock, and is about to delete it.
     Delete,
-    /// It has given the lock back.
+    /// It has released the lock.
     Release,
 }
 
-/// In the order in which a request may pass them, with their names in a trace.
+/// All points in the order in which a request may pass them, with their names in a trace.
 const ALL: [(Point, &str); 10] = [
     (Point::Claimed, "claimed"),
     (Point::Wait, "wait"),
@@ -75,7 +75,7 @@ impl Point {
     }
 }
 
-/// One thing that was seen at a point: whose value, what it was, and under which fence.
+/// An observation at a point: a value's key, the value and the fence.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// The lock key of the value, e.g. `{sku:tea}`.
@@ -93,7 +93,7 @@ impl Seen {
         Self { key: key.into(), value: Some(value), fence: None }
     }
 
-    /// Adds the fence of its lock, if it has one.
+    /// Sets the fence of the value's lock, if any.
     #[must_use]
     pub fn under(self, fence: Option<i64>) -> Self {
         Self { fence, ..self }
@@ -102,17 +102,17 @@ impl Seen {
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Event {
-    /// When, on the machine's monotonic clock, in microseconds.
+    /// Time of the machine's monotonic clock, in microseconds.
     pub t_us: u64,
     pub replica: String,
-    /// What happened: the name of a [`Point`].
+    /// Name of the [`Point`].
     pub event: &'static str,
     pub key: String,
     pub value: Option<i64>,
     pub fence: Option<i64>,
 }
 
-/// What a request carries past the points. Cheap to clone; clones share one trace.
+/// The probe of one request. Cheap to clone; clones share one trace.
 #[derive(Debug, Clone, Default)]
 pub enum Probe {
     #[default]
@@ -122,36 +122,36 @@ pub enum Probe {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Pause {
-    /// At this point; at every one if none was said.
+    /// The point to pause at; `None` for every point.
     pub at: Option<Point>,
     pub length: Option<Duration>,
-    /// Not beyond this: the request's own time.
+    /// Latest end of the pause: the deadline of the request.
     pub until: Instant,
 }
 
-/// What the lab does with a request at its points.
+/// The lab's settings for one request, and its trace.
 #[derive(Debug)]
 pub struct Watch {
     pub replica: String,
-    /// Extra work between read and write.
+    /// Duration of extra work between read and write.
     pub work: Duration,
     pub record: bool,
-    /// Where to hold the request, and until when at the latest.
+    /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
     pub request_id: Uuid,
     pub board: Board,
-    /// Whether it is held nowhere any more.
+    /// Set once the request must not pause any more.
     pub released: AtomicBool,
     pub events: Mutex<Vec<Event>>,
 }
 
 impl Probe {
-    /// Passes a point. Returns at once, unless the lab wants something of this request here.
+    /// Passes a point. Returns at once, unless the lab delays or pauses the request at this point.
     ///
-    /// `seen` is only looked at when somebody watches.
+    /// Consumes `seen` only if a trace is recorded.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the pause; what was noted stays noted.
+    /// Dropping the future ends the pause; recorded events stay.
     pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = Seen>) {
         let Probe::Lab(watch) = self else { return };
         watch.note(point, seen);
@@ -171,7 +171,7 @@ impl Probe {
         matches!(self, Probe::Lab(watch) if watch.record)
     }
 
-    /// What was seen, in order; `None` when no trace was asked for.
+    /// Returns the recorded events in order; `None` without a trace.
     pub fn trace(&self) -> Option<Vec<Event>> {
         match self {
             Probe::Lab(watch) if watch.record => Some(watch.events.lock().clone()),
@@ -180,7 +180,7 @@ impl Probe {
     }
 }
 
-/// Who is held at a point at this moment, in one process. Cheap to clone; clones are one board.
+/// The requests of one process that are paused at a point. Cheap to clone; clones share one board.
 #[derive(Debug, Clone, Default)]
 pub struct Board(Arc<Mutex<BTreeMap<Uuid, Stop>>>);
 
@@ -195,17 +195,17 @@ struct Stop {
 pub struct Held {
     pub request_id: Uuid,
     pub point: Point,
-    /// Since when, on the machine's monotonic clock, in microseconds.
+    /// Start of the pause on the machine's monotonic clock, in microseconds.
     pub since_us: u64,
 }
 
 impl Board {
-    /// Holds a request until it is let go, or until then.
+    /// Pauses a request until it is resumed, at most until `until`.
     async fn hold(&self, request_id: Uuid, point: Point, until: Instant) {
         let (go, gone) = oneshot::channel();
         let since_us = clock::monotonic_us();
         self.0.lock().insert(request_id, Stop { point, since_us, go });
-        // Whoever lets it go takes it off; so does the drop, when the request is given up.
+        // `let_go` removes the entry; so does this guard, on timeout or cancellation.
         let _entry = Entry { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
     }
@@ -220,8 +220,8 @@ impl Board {
         held.collect()
     }
 
-    /// Lets a request go on that is held since then; since whenever, if that was not said. `false`
-    /// when it is not held, or held since another time: at another point.
+    /// Resumes a request that has been paused since `since_us`, or since any time for `None`.
+    /// Returns `false` if it is not paused, or since another time: at another point.
     #[must_use]
     pub fn let_go(&self, request_id: Uuid, since_us: Option<u64>) -> bool {
         let mut stops = self.0.lock();
@@ -249,10 +249,10 @@ impl Drop for Entry<'_> {
 }
 
 impl Watch {
-    /// Holds the request nowhere any more, from now on.
+    /// Resumes the request, and prevents further pauses.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);
-        // Whoever comes to a point just now sees the one or is on the other.
+        // A request that is paused already does not check `released` again.
         let _ = self.board.let_go(self.request_id, None);
     }
 

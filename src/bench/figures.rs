@@ -1,4 +1,4 @@
-//! The goals and their figures. Why these, and where they come from: `docs/PERFORMANCE.md`.
+//! Goals and their figures. `docs/PERFORMANCE.md` explains the choice and the source of each.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,39 +12,39 @@ use super::{HERO, MEASURE, RIVAL};
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figure {
-    /// The goal's number.
+    /// Number of the goal, e.g. `P1`; `fair` for fairness.
     pub(super) id: &'static str,
     pub(super) what: String,
-    /// What it is counted in: `×`, `µs` …
+    /// Unit, e.g. `×` or `µs`.
     pub(super) unit: &'static str,
     pub(super) less_is_better: bool,
     pub(super) at_least: f64,
     pub(super) reach_for: f64,
     pub(super) value: Option<Spread>,
     pub(super) met: Met,
-    /// Why there is no value.
+    /// Reason for a missing value.
     pub(super) missing: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Met {
-    /// What was reached for.
+    /// At least as good as `reach_for`.
     Reached,
-    /// What was wanted at least.
+    /// At least as good as `at_least`, but not as `reach_for`.
     AtLeast,
     No,
     Unknown,
 }
 
-/// What `benches/lock.rs` writes.
+/// Output of `benches/lock.rs`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LockBench {
-    /// By lock: the medians.
+    /// Medians, by lock.
     pub(super) arms: BTreeMap<String, LockArm>,
 }
 
-/// One lock, without a shop. What it did too seldom to be counted is missing.
+/// Figures of one lock, without a shop; `None` without enough samples.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct LockArm {
     pub(super) held_share: Option<f64>,
@@ -52,9 +52,9 @@ pub(super) struct LockArm {
     pub(super) p99_to_ideal: Option<f64>,
     pub(super) same_process_p50_us: Option<f64>,
     pub(super) between_p50_us: Option<f64>,
-    /// A bare message from process to process, as seldom as the lock goes to another one.
+    /// A bare message between processes, sent as rarely as the lock changes process.
     pub(super) trip_p50_us: Option<f64>,
-    /// The former in terms of the latter: the median of the rounds' ratios.
+    /// `between_p50_us` / `trip_p50_us`: the median of the rounds' ratios.
     pub(super) between_trips: Option<f64>,
     pub(super) jain: Option<f64>,
     pub(super) commands: Option<f64>,
@@ -108,7 +108,7 @@ fn of_throughput(results: &Results) -> Vec<Figure> {
     ]
 }
 
-/// P8: the lock of this project against the textbook's, before anything is batched.
+/// P8: the lock of this project compared with the textbook's, without batching.
 fn of_fenced(results: &Results) -> Vec<Figure> {
     let hot = |strategy| Run { strategy, task: Task::Hot(results.method.connections) };
     let waits = ratio(results, hot(MEASURE), hot("fenced"), |round| round.p99_ms);
@@ -148,7 +148,7 @@ fn no_op(clients: usize) -> Run {
     Run { strategy: ANY, task: Task::Noop(clients) }
 }
 
-/// What the locks' own benchmark says of ours: P9 to P11.
+/// P9 to P11, from the benchmark of the lock alone.
 fn of_locks(results: &Results) -> Vec<Figure> {
     let value = |of: fn(&LockArm) -> Option<f64>| -> Value {
         let lock = results.lock.as_ref();
@@ -170,7 +170,7 @@ fn of_locks(results: &Results) -> Vec<Figure> {
 }
 
 impl Figure {
-    /// Which way is better is told by the goals.
+    /// Infers from the goals whether less is better.
     fn new(
         id: &'static str,
         what: String,
@@ -200,7 +200,7 @@ type Metric = fn(&Round) -> Option<f64>;
 
 const RATE: Metric = |round| Some(round.per_second);
 
-/// The median of the rounds' ratios.
+/// Returns the ratio of a metric of two runs, over the rounds.
 fn ratio(results: &Results, upper: Run, lower: Run, of: Metric) -> Value {
     let (upper, lower) = (results.sound(upper)?, results.sound(lower)?);
     let ratios = upper.iter().zip(lower).filter_map(|(upper, lower)| {

@@ -1,14 +1,14 @@
-//! Postgres' log files, made ahead.
+//! Creates Postgres' WAL segments ahead of time.
 //!
-//! A cluster that is new makes every file of its log (16 MB) when it is needed: it is filled with
-//! zeros and synced while everybody who commits waits, for 20 to 50 ms; once a second at ten
-//! thousand orders a second. One that has run for a day takes what it no longer needs instead, and
-//! that is the one that is measured. So as many files as Postgres lets itself have between two
-//! checkpoints (`max_wal_size`) are made, given back, and kept (`min_wal_size`).
+//! A new cluster creates each WAL segment (16 MB) when it needs it: it fills the segment with zeros
+//! and syncs it while all commits wait, 20 to 50 ms, once a second at ten thousand orders a second.
+//! A cluster that has run for a day recycles old segments instead, and that is the state to
+//! measure. So this creates as many segments as Postgres allows between two checkpoints
+//! (`max_wal_size`), lets a checkpoint recycle them, and keeps them (`min_wal_size`).
 
 use crate::db::Pool;
 
-/// Takes a second or two, and a gigabyte of the disk as Postgres is set when nobody sets it.
+/// Takes a second or two, and 1 GB of disk with Postgres' default settings.
 pub(super) async fn make_ahead(pool: &Pool) -> anyhow::Result<()> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let (most, files): (String, i64) = sqlx::query_as(
@@ -23,7 +23,7 @@ pub(super) async fn make_ahead(pool: &Pool) -> anyhow::Result<()> {
     {
         sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await?;
     }
-    // Nothing is switched from a file that nothing was written to.
+    // `pg_switch_wal` does nothing on a segment without writes.
     let next_file = "select pg_switch_wal() from pg_logical_emit_message(false, 'next', '')";
     for _ in 0..files {
         sqlx::raw_sql(next_file).execute(&mut *connection).await?;

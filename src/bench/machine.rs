@@ -1,4 +1,4 @@
-//! What it was measured on.
+//! Description of the machine that was measured.
 
 use std::fs::{File, read_to_string};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -12,14 +12,14 @@ use time::format_description::well_known::Rfc3339;
 use super::stand::Stand;
 use crate::clock::monotonic_us;
 
-/// For so long a block is written and synced, over and over.
+/// Duration of the fsync measurement.
 const SYNC_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Machine {
     pub(super) date: String,
     pub(super) holdfast: &'static str,
-    /// Whether the program was built to be fast.
+    /// True if the program was built without debug assertions.
     pub(super) optimised: bool,
     pub(super) cores: usize,
     pub(super) cpu: Option<String>,
@@ -27,11 +27,11 @@ pub(super) struct Machine {
     pub(super) system: String,
     pub(super) postgres: String,
     pub(super) redis: String,
-    /// Writing 8 KB and syncing them where Postgres has its data: the median …
+    /// Median time to write and sync 8 KB on the disk of Postgres' data.
     pub(super) fsync_us: u64,
-    /// … and the longest of two seconds. Everybody who waits for one commit waits for this.
+    /// Maximum of the same within two seconds: the wait of every commit that shares that sync.
     pub(super) fsync_longest_ms: u64,
-    /// Processes that ran or wanted to, over the minute before: was the machine at anything else?
+    /// One-minute load average before the benchmark: shows other load on the machine.
     pub(super) load_average: Option<f64>,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn look(folder: &Path, stand: &mut Stand) -> anyhow::Result<Mac
     })
 }
 
-/// `name : value` of such a file; none where there is no such file.
+/// Returns the value of the first line that begins with `name`, in a file of `name : value` lines.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
@@ -72,7 +72,7 @@ fn field(path: &str, name: &str) -> Option<String> {
 
 fn system() -> String {
     let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    // What a distribution puts behind the version says nothing here.
+    // Without the distribution's suffix.
     let release = release.trim().split('-').next().unwrap_or_default();
     let words = [std::env::consts::OS, release, std::env::consts::ARCH];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -86,7 +86,7 @@ fn redis_version(info: &str) -> String {
     }
 }
 
-/// What one sync takes, in microseconds.
+/// Duration of one sync, in microseconds.
 struct Fsync {
     median: u64,
     longest: u64,

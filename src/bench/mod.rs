@@ -1,13 +1,14 @@
-//! The price list: what each strategy costs, side by side on one machine.
+//! Price list: the cost of each strategy, side by side on one machine.
 //!
-//! It starts a shop of its own ([`stand`]): a private Postgres that syncs every commit, Redis, two
-//! replicas for every size of pool. Then it runs one thing after the other ([`runs`]): every
-//! strategy on one hot item, and what the other figures need; in rounds that go forth and back, so
-//! that a machine that gets slower harms all alike. Before each run the shop is emptied, after each
-//! the books are audited: a strategy that failed the audit once has no figure, only how far it
-//! oversold. What is compared is compared within one round; quoted is the median over the rounds.
+//! Starts a shop of its own ([`stand`]): a private Postgres that syncs every commit, Redis, and two
+//! replicas per pool size. Runs every strategy on one hot item, and what else the figures need
+//! ([`runs`]), in rounds of alternating order, so that a machine that slows down affects all alike.
+//! Empties the shop before each run and audits the books after it: a strategy that fails one audit
+//! has no figures, only the number of oversold units. Compares runs within a round; reports the
+//! median over the rounds.
 //!
-//! Does not say how fast a shop is: the clients run on the same cores. Only ratios travel.
+//! The figures do not say how fast a shop is: the clients run on the same cores, so only ratios
+//! carry over. Tests: `tests/bench.rs`.
 
 mod figures;
 mod log_files;
@@ -34,31 +35,31 @@ use results::{Method, Results};
 use runs::{ANY, Round, Run};
 use stand::Stand;
 
-/// Measured when nothing is named: the rest of the ladder costs the same, or is slow by design.
+/// Default selection; the other strategies cost the same as one of these, or are slow by design.
 const USUAL: [&str; 9] =
     ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", HERO];
-/// Everything is compared with the textbook's lock.
+/// Baseline of the ratios: the textbook's lock.
 const MEASURE: &str = "owner";
-/// What this project says is fastest.
+/// The strategy that this project claims is the fastest.
 const HERO: &str = "batched";
-/// Whom the hero is compared with where only one other is run.
+/// Compared with [`HERO`] in the figures that need only one other strategy.
 const RIVAL: &str = "row-lock";
-/// How much of a run's length is enough to find the best pool.
+/// Length of a calibration run, as a fraction of a run.
 const CALIBRATION_PART: f64 = 0.2;
 const NODES: u16 = 3;
-/// Emptying and auditing, more or less.
+/// Approximate time to empty and audit the shop, per run.
 const AROUND: Duration = Duration::from_secs(1);
 
-/// How long that is, for people: as exact as it is known, and never less.
+/// Formats a duration for people, rounded up.
 fn in_words(seconds: f64) -> String {
-    // Nobody is told of 100 seconds.
+    // 91 s would round up to "100 seconds".
     if seconds <= 90.0 {
         return format!("{:.0} seconds", (seconds / 10.0).ceil() * 10.0);
     }
     format!("{:.0} minutes", (seconds / 60.0).ceil())
 }
 
-/// Measures, prints the table on stdout, writes the files.
+/// Runs the benchmark, prints the table on stdout and writes the files.
 pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
@@ -66,17 +67,17 @@ pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
     let plan = Plan { name: "bench", pool_sizes, nodes: NODES, jobs: false };
     let mut house = OwnShop::start(&plan)?;
-    // From here on there is something to stop, whatever happens.
+    // From here on, every path stops the shop.
     let measured = tokio::select! {
         measured = measure(options, &arms, &mut house) => measured,
         _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; nothing was written")),
         _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; nothing was written")),
     };
-    // A second ^C waits as well: everything has a limit of its own by which it has ended.
+    // Stopping has its own time limits; a second ^C does not shorten them.
     house.stop().await;
     let mut results = measured?;
     results.add_figures(lock);
-    // First: it took minutes, and a file may fail.
+    // Printed first, because writing a file may fail.
     output::print(&table::table(&results, options.goals))?;
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&results)? + "\n";
@@ -89,7 +90,7 @@ pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The strategies asked for, and the one they are measured by.
+/// Returns the strategies named in `only`, or the default selection. Fails on an unknown name.
 fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
     if let Some(name) = only.iter().find(|name| Strategy::named(name).is_none()) {
         bail!("there is no strategy “{name}”; there are {}", Strategy::names());
@@ -156,7 +157,7 @@ async fn measure(
     Ok(Results::new(machine, method, skipped, &pools, &rounds))
 }
 
-/// With how many connections to Postgres it is fastest.
+/// Returns the pool size with the highest throughput, by a short run with each.
 async fn best_pool(options: &Bench, stand: &mut Stand, run: Run) -> anyhow::Result<u32> {
     let mut best = (0.0, options.pool_sizes[0]);
     if options.pool_sizes.len() == 1 {

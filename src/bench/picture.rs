@@ -1,8 +1,8 @@
-//! The results as a picture: a bar for each strategy's orders per second on a logarithmic axis, its
-//! 99th percentile beside it; or how far it oversold.
+//! Draws the results as an SVG: a bar per strategy for orders per second on a logarithmic axis,
+//! with the 99th percentile beside it; or the number of oversold units.
 //!
-//! It brings its own paper, light or dark as the reader's system has it, so that it can be read on
-//! any page. Nothing in it is loaded from elsewhere.
+//! The SVG has its own background, light or dark by the reader's system setting, so that it is
+//! readable on any page. It loads no resources.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::table::{complaint, count, how, short};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 130.0;
-/// Where the longest bar may end; behind it there is room for words.
+/// Right end of the longest bar; the rest of the width is for labels.
 const RIGHT: f64 = 590.0;
 const TOP: f64 = 92.0;
 const ROW: f64 = 38.0;
@@ -28,7 +28,7 @@ const STYLE: &str = "
   @media (prefers-color-scheme:dark){.paper{fill:#0d1117;stroke:#30363d} .grid{stroke:#262c36}
   .ours{fill:#3fb994} .theirs{fill:#6b8299} .nobody{fill:#3d444d} text{fill:#e6edf3;stroke:#0d1117}
   .small{fill:#9198a1} .broken{fill:#ff7b72}}";
-/// What this project brings.
+/// Strategies of this project, drawn in a color of their own.
 const OURS: [&str; 2] = ["fenced", HERO];
 
 pub(super) fn draw(results: &Results) -> String {
@@ -111,7 +111,7 @@ fn escaped(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// For whoever can't see it.
+/// Returns the text alternative of the picture.
 fn summary(results: &Results) -> String {
     let words = results.arms.iter().map(|arm| match arm.orders_per_s {
         Some(orders) => format!("{} {}", arm.name, count(orders.median)),
@@ -120,7 +120,7 @@ fn summary(results: &Results) -> String {
     escaped(&format!("Orders per second on one hot item: {}", words.collect::<Vec<_>>().join(", ")))
 }
 
-/// Whole decades around what is shown.
+/// Logarithmic axis of whole decades.
 struct Axis {
     from: f64,
     to: f64,
@@ -130,7 +130,7 @@ impl Axis {
     fn over(rates: &[f64]) -> Self {
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min).max(1.0);
         let most = rates.iter().copied().fold(1.0, f64::max);
-        // Half a decade of bar for the slowest, so that it is seen.
+        // At least half a decade of bar for the slowest.
         let from = if least.is_finite() { (least.log10() - 0.5).floor() } else { 0.0 };
         Self { from, to: most.log10().ceil().max(from + 1.0) }
     }

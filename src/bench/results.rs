@@ -1,4 +1,4 @@
-//! What was measured, as it is written to JSON; table and picture are made from it.
+//! Results of a benchmark as written to JSON: the source of table and picture.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub(super) struct Results {
     pub(super) method: Method,
     /// Each strategy on one hot item.
     pub(super) arms: Vec<Arm>,
-    /// Answers per second of the same path without the work.
+    /// Responses per second of the same path without the work.
     pub(super) noop_per_s: Option<Spread>,
-    /// Strategies that could not be run here, and why.
+    /// Strategies that could not run, with the reason.
     pub(super) skipped: BTreeMap<&'static str, String>,
     pub(super) figures: Vec<Figure>,
     pub(super) lock: Option<LockBench>,
@@ -38,7 +38,7 @@ pub(super) struct Method {
     pub(super) pool_sizes: Vec<u32>,
 }
 
-/// A median, and how far the rounds lay apart.
+/// Median and range over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -64,23 +64,23 @@ pub(super) struct Arm {
     /// Connections to Postgres per replica.
     pub(super) pool_size: u32,
     pub(super) sound: bool,
-    /// The worst of the rounds.
+    /// Verdict of the worst round.
     pub(super) audit: Verdict,
     pub(super) orders_per_s: Option<Spread>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// The median of the rounds' ratios.
+    /// Ratio of the throughput to that of `owner`, over the rounds.
     pub(super) ratio_to_owner: Option<Spread>,
     pub(super) jain_clients: Option<f64>,
     pub(super) jain_replicas: Option<f64>,
     pub(super) redis_reads_per_order: Option<f64>,
-    /// Answers that were no orders, by status, over all rounds.
+    /// Responses other than an order, by status, over all rounds.
     pub(super) refused: BTreeMap<u16, u64>,
-    /// Connections that broke, over all rounds.
+    /// Requests without a response, over all rounds.
     pub(super) lost: u64,
 }
 
-/// All rounds of one run; of one that was not sound, only what the audit said.
+/// All rounds of one run, or only their verdicts if one was not sound.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
     pub(super) strategy: &'static str,
@@ -120,13 +120,13 @@ impl Results {
         }
     }
 
-    /// Computes what the goals ask for.
+    /// Computes the figures of the goals.
     pub(super) fn add_figures(&mut self, lock: Option<LockBench>) {
         self.lock = lock;
         self.figures = figures::all(self);
     }
 
-    /// The rounds of a run, if it was run and every one was sound; otherwise why not.
+    /// Returns the rounds of a run if all were sound; otherwise the reason.
     pub(super) fn sound(&self, run: Run) -> Result<&[Round], String> {
         let name = run.strategy;
         match self.rounds.get(&run) {

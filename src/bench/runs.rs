@@ -1,4 +1,4 @@
-//! What is run, and what came of it once.
+//! Runs (one strategy at one task) and the results of one round.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,34 +12,34 @@ use crate::shop::audit::ItemAudit;
 /// One strategy at one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Run {
-    /// Its name; what it is for a task that needs none is [`ANY`].
+    /// Name of the strategy; [`ANY`] for a task that needs none.
     pub(super) strategy: &'static str,
     pub(super) task: Task,
 }
 
-/// The strategy of a task that needs none.
+/// Placeholder for the strategy of a task that needs none.
 pub(super) const ANY: &str = "-";
-/// How many items "many items" are.
+/// Number of items of [`Task::Spread`].
 pub(super) const MANY: usize = 1_000;
 pub(super) const CROWD: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// So many clients order one item.
+    /// This number of clients orders one item.
     Hot(usize),
-    /// The same requests, taken, checked and answered, but not placed.
+    /// The same requests, received, checked and answered, without an order.
     Noop(usize),
     /// The clients order [`MANY`] items in turn.
     Spread(usize),
-    /// They order what is sold out, and are told so.
+    /// The clients order an item that is sold out.
     SoldOut(usize),
-    /// Each pays for orders that it made before, a fixed number.
+    /// Each client pays for a fixed number of orders, placed beforehand.
     Pay(usize),
 }
 
 impl Run {
-    /// The run that its pool size is calibrated with: many items and payments use several
-    /// connections at once where the hot item uses one.
+    /// Returns the run that calibrates the pool size of this one: many items and payments use
+    /// several connections at once, the hot item uses one.
     pub(super) fn calibration(self, clients: usize) -> Self {
         match self.task {
             Task::Spread(_) | Task::Pay(_) => self,
@@ -91,8 +91,8 @@ impl fmt::Display for Run {
     }
 }
 
-/// Everything that one round runs: each strategy on the hot item, the no-op, and what else the
-/// figures need of the hero and its rival, as far as they are there.
+/// Returns all runs of a round: each strategy on the hot item, the no-op, and the other runs that
+/// the figures need of [`HERO`] and [`RIVAL`], if they are among `strategies`.
 pub(super) fn programme(strategies: &[&'static str], clients: usize) -> Vec<Run> {
     let run = |strategy, task| Run { strategy, task };
     let mut all = vec![run(ANY, Task::Noop(clients))];
@@ -112,17 +112,17 @@ pub(super) fn programme(strategies: &[&'static str], clients: usize) -> Vec<Run>
     all
 }
 
-/// What is counted at the servers.
+/// Counters of the servers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     /// Reads from clients' sockets that Redis processed.
     pub(super) redis_reads: f64,
-    /// Transactions of Postgres that wrote.
+    /// Postgres transactions that wrote.
     pub(super) writes: f64,
 }
 
 impl Used {
-    /// What is more than before.
+    /// Returns the increase since `before`, at least 0.
     pub(super) fn since(self, before: Used) -> Used {
         let redis_reads = (self.redis_reads - before.redis_reads).max(0.0);
         Used { redis_reads, writes: (self.writes - before.writes).max(0.0) }
@@ -135,21 +135,21 @@ impl Used {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
-    /// Wanted answers per second.
+    /// Responses with the wanted status, per second.
     pub(super) per_second: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// Wanted answers in all, the warm-up's too.
+    /// Responses with the wanted status, including the warm-up's.
     pub(super) answers: u64,
     pub(super) jain_clients: f64,
     pub(super) jain_replicas: f64,
-    /// Reads from clients' sockets that Redis processed, per wanted answer.
+    /// Reads from clients' sockets that Redis processed, per wanted response.
     pub(super) redis_reads: f64,
-    /// Transactions of Postgres that wrote, per wanted answer.
+    /// Postgres transactions that wrote, per wanted response.
     pub(super) writes: f64,
-    /// Answers that were not wanted, by status.
+    /// Other responses, by status.
     pub(super) refused: BTreeMap<u16, u64>,
-    /// Connections that broke.
+    /// Requests without a response.
     pub(super) lost: u64,
     pub(super) audit: Verdict,
 }
@@ -157,13 +157,13 @@ pub(super) struct Round {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Verdict {
     pub(super) ok: bool,
-    /// Units that were sold and never left the shelf, or never were on it.
+    /// Units that were sold but not taken from stock, or that never existed.
     pub(super) oversold: i64,
-    /// Entries that read what another had read, too.
+    /// Row versions from which two or more entries were computed.
     pub(super) forks: usize,
-    /// Entries that do not follow from the one before.
+    /// Entries that do not continue the previous one, or do not add up.
     pub(super) breaks: i64,
-    /// Checks of the whole shop that failed.
+    /// Failed checks of the whole shop.
     pub(super) failed: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The stand: a shop that is emptied before each run and audited after it, and its counters.
+//! The shop under test, emptied before each run and audited after it, and its counters.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,17 +22,17 @@ use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, users};
 
 pub(super) const REPLICAS: usize = 2;
-/// How long Redis is watched doing nothing.
+/// Duration over which the counters of the idle shop are measured.
 const IDLE: Duration = Duration::from_secs(1);
-/// Each waits for a lock as long as Postgres lets it.
+/// Attempts to empty the shop; each waits for table locks up to Postgres' `lock_timeout`.
 const EMPTYING_ATTEMPTS: u32 = 4;
-/// Connections for setting up and auditing.
+/// Connections of the benchmark itself, for setup and audits.
 const OWN_CONNECTIONS: u32 = 8;
-/// What an order in the lab costs: a lab item's usual price.
+/// Price of an order: the default price of a lab item.
 const PRICE_CENTS: u64 = 100;
-/// Payments that one user makes per second of a run, more or less.
+/// Approximate number of payments per user and second of a run.
 const PAYMENTS_PER_SECOND: f64 = 12.0;
-/// By which strategy the orders are made that will be paid.
+/// Strategy that places the orders to be paid.
 const PREPARED_BY: &str = "atomic";
 
 pub(super) fn warm_up(length: Duration) -> Duration {
@@ -44,17 +44,17 @@ pub(super) struct Stand {
     pool: Pool,
     redis: Vec<MultiplexedConnection>,
     unpaid: DelayQueue,
-    /// What is used per second while nothing happens.
+    /// Counters per second of the idle shop.
     idle: Used,
     replicas: Vec<SocketAddr>,
     pool_sizes: Vec<u32>,
-    /// The tokens of users who have signed in.
+    /// Session tokens of the users.
     crowd: Vec<String>,
     admin: String,
 }
 
 impl Stand {
-    /// Waits for the shop, and signs the crowd in.
+    /// Waits for the shop, creates the users and their sessions, and measures the idle counters.
     pub(super) async fn open(
         house: &mut OwnShop,
         pool_sizes: &[u32],
@@ -93,7 +93,7 @@ impl Stand {
         self.redis.first_mut()
     }
 
-    /// Whether a strategy is configured here: it is asked for one order.
+    /// Returns whether a strategy is configured, by placing one order under it; if not, the reason.
     pub(super) async fn admits(&mut self, strategy: &str) -> anyhow::Result<Result<(), String>> {
         let replicas = self.replicas_of(self.pool_sizes[0])?;
         let skus = self.items(1, MAX_AMOUNT).await?;
@@ -110,7 +110,7 @@ impl Stand {
         })
     }
 
-    /// Empties the shop, lets the crowd do it, and audits.
+    /// Empties the shop, runs the load, and audits the books.
     pub(super) async fn run(
         &mut self,
         run: Run,
@@ -131,7 +131,7 @@ impl Stand {
         Ok((report, self.used().await?.since(before).since(idle)))
     }
 
-    /// What each client will do, and the items it is about.
+    /// Returns the load plan and the items it orders.
     async fn plan(
         &mut self,
         Run { strategy, task }: Run,
@@ -146,7 +146,7 @@ impl Stand {
             Task::Pay(users) => (users, MAX_AMOUNT),
         };
         let skus = self.items(items, stock).await?;
-        // The no-op takes no lock, but reads the header like all others.
+        // The no-op takes no lock, but parses the header like the others.
         let headers = [lock(if strategy == ANY { MEASURE } else { strategy })];
         let clients = if let Task::Pay(users) = task {
             self.payers(&skus, users, &replicas, &headers, length).await?
@@ -168,7 +168,7 @@ impl Stand {
         ))
     }
 
-    /// Users with money and orders, who will pay for them.
+    /// Prepares users with money and unpaid orders; returns the clients that pay for them.
     async fn payers(
         &self,
         skus: &[String],
@@ -223,12 +223,12 @@ impl Stand {
         Ok(self.replicas[at * REPLICAS..][..REPLICAS].to_vec())
     }
 
-    /// As if nobody had ever bought anything: every run begins with the same small tables. The
-    /// users stay, with nothing on their accounts, and so do their sessions.
+    /// Deletes items, orders and ledgers, so that every run begins with the same small tables.
+    /// Keeps users, with a balance of 0, and their sessions.
     async fn empty(&self) -> anyhow::Result<()> {
         let mut attempt = 1;
         while let Err(error) = self.try_to_empty().await {
-            // A transaction whose client has long been told that it took too long.
+            // A transaction may still hold locks after the timeout of its request.
             if attempt == EMPTYING_ATTEMPTS {
                 return Err(error.context("can't empty the shop"));
             }
@@ -249,13 +249,13 @@ impl Stand {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
-        // Else the disk is busy with what is gone, or with a checkpoint in the middle of the run.
+        // Otherwise the disk is busy with the previous run, or with a checkpoint during this one.
         sqlx::raw_sql("checkpoint").execute(&mut *connection).await?;
-        // Their units wait in it to come back. It is slower when it is full.
+        // The queue still contains the deleted orders, and is slower when it is long.
         Ok(self.unpaid.clear().await?)
     }
 
-    /// The items' ledgers, and everything that `holdfast audit` looks at.
+    /// Audits the items' ledgers, and everything that `holdfast audit` checks.
     async fn audit(&self, skus: &[String]) -> anyhow::Result<Verdict> {
         let whole = audit::everything(&self.pool, None).await?;
         let failed = whole.checks.iter().filter(|check| !check.ok);
@@ -277,13 +277,13 @@ impl Stand {
     }
 
     async fn used(&mut self) -> anyhow::Result<Used> {
-        // Each transaction that writes has taken one number, and a few others.
+        // Each transaction that writes takes one transaction id; a few others do, too.
         let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         let next: i64 = sqlx::query_scalar(next).fetch_one(&mut *self.connection().await?).await?;
         Ok(Used { redis_reads: self.redis_reads().await?, writes: next as f64 })
     }
 
-    /// Reads from clients' sockets that all Redis have processed so far.
+    /// Returns the number of reads from clients' sockets, summed over all Redis servers.
     async fn redis_reads(&mut self) -> anyhow::Result<f64> {
         let mut sum = 0.0;
         for redis in &mut self.redis {
@@ -296,8 +296,8 @@ impl Stand {
     }
 }
 
-/// As many users, the last of them an admin: made and signed in beside the front door, because a
-/// password is slow on purpose.
+/// Creates `count` users, the last an admin, and returns a session token of each. Writes to the
+/// database directly, because hashing a password is slow by design.
 async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
     let hash = users::hash_apart("a password that nobody uses".to_owned()).await?;
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
@@ -313,14 +313,14 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
     Ok(tokens)
 }
 
-/// What an answer is read for.
+/// The parts of a response that are used.
 #[derive(Debug, Deserialize)]
 struct Made {
     id: Option<uuid::Uuid>,
     sku: Option<String>,
 }
 
-/// Lets clients do what can't fail, and gives what they got.
+/// Runs clients whose requests must all succeed; returns each response with its client's index.
 async fn all_well(clients: Vec<Client>) -> anyhow::Result<Vec<(usize, Made)>> {
     let wanted = |status| (200..300).contains(&status);
     let warm_up = Duration::ZERO;

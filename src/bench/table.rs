@@ -1,4 +1,4 @@
-//! The results as text for a terminal.
+//! Formats the results as text for a terminal.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::results::{Arm, Method, Results, Spread};
 use crate::shop::types::grouped;
 
-/// The price list; with `goals`, every figure beside its goals.
+/// Returns the price list; with `goals`, also every figure beside its goals.
 pub(super) fn table(results: &Results, goals: bool) -> String {
     let mut text = String::new();
     let Results { machine, method, .. } = results;
@@ -70,7 +70,7 @@ fn line(arm: &Arm) -> String {
     line
 }
 
-/// Why an arm has no figure.
+/// Returns the reason why a strategy has no figures.
 pub(super) fn complaint(arm: &Arm) -> String {
     let audit = &arm.audit;
     let forks = count(audit.forks as f64);
@@ -150,7 +150,7 @@ fn maybe(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or("–".to_owned(), show)
 }
 
-/// Three digits or so: 12,300, 850, 12.3, 0.052.
+/// Formats with about three digits: 12,346, 850, 12.3, 0.052.
 pub(super) fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => count(value),
@@ -160,12 +160,12 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// A whole number, its thousands apart.
+/// Formats a whole number with thousands separators.
 pub(super) fn count(value: f64) -> String {
     grouped(value.round_ties_even() as u64)
 }
 
-/// A goal, without digits that say nothing.
+/// Formats a goal without trailing zeros.
 fn trimmed(goal: f64) -> String {
     let text = format!("{goal:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,8 +1,7 @@
-//! The settings of a replica as `up` finds them in its own environment, before anything starts.
+//! Settings of the replicas, as `up` finds them in its own environment before it starts anything.
 //!
-//! Guarantees that they are read as `serve` reads them, and that what is wrong is told in the words
-//! of the variable that was set: `up` has no such flags. It does not see what a replica's own
-//! environment may say otherwise.
+//! Parses them as `serve` does, and names the environment variable in an error, because `up` has no
+//! flags for them. Does not see values that a replica's own environment overrides.
 
 use std::error::Error as _;
 use std::ffi::OsStr;
@@ -13,10 +12,10 @@ use clap::{Args as _, FromArgMatches as _};
 use super::{Serve, Switch, Up};
 
 impl Up {
-    /// What its replicas will find set in the environment, read as they will read it: so that
-    /// nothing is started that they would refuse.
+    /// Parses the environment as the replicas will, so that `up` starts nothing that they would
+    /// reject. The error names the variable.
     pub fn settings_of_replicas(&self) -> Result<Serve, String> {
-        // What `up` itself tells them is not looked up.
+        // `up` passes these itself; their variables are ignored.
         let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
         line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
         line.push(if self.lab == Switch::On { "--lab=on" } else { "--lab=off" });
@@ -32,7 +31,7 @@ fn serve() -> clap::Command {
     Serve::augment_args(clap::Command::new("serve"))
 }
 
-/// The variable of that flag of `serve`.
+/// Returns the environment variable of a flag of `serve`, or the flag if it has none.
 pub fn variable(flag: &str) -> String {
     let name = flag.split(' ').next().and_then(|flag| flag.strip_prefix("--"));
     let serve = serve();
@@ -41,7 +40,7 @@ pub fn variable(flag: &str) -> String {
     variable.unwrap_or(flag).to_owned()
 }
 
-/// The error of a flag in the words of its variable.
+/// Formats an error of a flag as one of its environment variable.
 fn of_a_variable(error: &clap::Error) -> String {
     let (Some(ContextValue::String(flag)), Some(ContextValue::String(value))) =
         (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))

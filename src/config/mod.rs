@@ -1,7 +1,7 @@
-//! The command line, which is also the only configuration: every flag has an environment variable.
+//! The command line and the configuration; every flag of `serve` has an environment variable.
 //!
-//! The doc comments here are what `--help` prints. Only `main`, `app` and `bench` read this module;
-//! the rest of the crate takes plain arguments.
+//! The doc comments are the text of `--help`. Only `main`, `app` and `bench` read this module; the
+//! rest of the crate takes plain arguments.
 
 mod environment;
 mod values;
@@ -18,7 +18,7 @@ use values::{address, nodes, seconds, whole};
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -26,22 +26,22 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the whole product: a private Postgres and Redis, and replicas of the shop before them
+    /// Run the whole product: a private Postgres, a private Redis, and replicas of the shop
     Up(Up),
-    /// Run one replica against a Postgres and a Redis that are already there
+    /// Run one replica against an existing Postgres and Redis
     Serve(Serve),
-    /// Bring the database's schema up to date
+    /// Apply pending migrations to the database
     Migrate(Migrate),
     /// Manage users
     #[command(subcommand)]
     User(User),
-    /// Hold ledger, orders, accounts and Redis against each other; exit 0 sound, 1 not
+    /// Check ledgers, orders and accounts against each other; exit code 0 if sound, 1 if not
     Audit(Audit),
-    /// Show a lesson of the lab with a real run; exit 0 if its claim was shown, 1 if not
+    /// Run a lesson of the lab; exit code 0 if its claim was shown, 1 if not
     Lesson(Lesson),
-    /// What each strategy costs on this machine: a price list, in a minute or two
+    /// Measure the cost of each strategy on this machine, in a minute or two
     Bench(Bench),
-    /// Find the largest keys in Redis without stalling it; remove those that are named
+    /// Find the largest keys in Redis without stalling it; remove keys by name
     Keys(Keys),
 }
 
@@ -52,7 +52,7 @@ pub enum Command {
     such as HOLDFAST_LOCK_TTL_MS."
 )]
 pub struct Up {
-    /// How many replicas to run, on the listen port and the ones after it
+    /// Number of replicas; they listen on the listen port and the ports after it
     #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = whole::<u16>(1..=16))]
     pub replicas: u16,
     /// Address of the first replica
@@ -61,22 +61,22 @@ pub struct Up {
     /// Folder that keeps the data between runs
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// Start so many independent Redis for the lock `redlock`: 3 or 5
+    /// Number of independent Redis servers to start for the lock `redlock`: 3 or 5
     #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = nodes)]
     pub redlock: u16,
-    /// Connections to Postgres per replica; several, separated by commas, go to the replicas in
-    /// turn [default: HOLDFAST_POOL_SIZE, or 16]
+    /// Connections to Postgres per replica; several sizes, separated by commas, are assigned to the
+    /// replicas in turn [default: HOLDFAST_POOL_SIZE, or 16]
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = whole::<u32>(1..=500))]
     pub pool_sizes: Vec<u32>,
-    /// Serve the demo users (their passwords are their names) on an address that is not loopback
+    /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
-    /// Whether the lab is on: its headers, its throw-away items, its broken locks
+    /// The lab: its headers, throw-away items and broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: Switch,
-    /// How the replicas keep two changes of one value apart: none, local, setnx, setnx-expire, ttl,
-    /// check-then-del, expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced,
-    /// row-lock, atomic, version, serializable, advisory, queue or batched
+    /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
+    /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
+    /// version, serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub lock: String,
 }
@@ -84,75 +84,74 @@ pub struct Up {
 /// Options of `holdfast serve`.
 #[derive(Debug, Clone, Args)]
 pub struct Serve {
-    /// Where Postgres is, e.g. postgres://user:password@host/name
+    /// URL of Postgres, e.g. postgres://user:password@host/name
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
-    /// Where Redis is: redis://host:6379, redis-cluster://host:port,host:port for a Cluster,
+    /// URL of Redis: redis://host:6379, redis-cluster://host:port,host:port for a Cluster,
     /// redis-sentinel://host:port,host:port/NAME for the master of that name
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: String,
-    /// Independent Redis for the lock `redlock`, separated by commas; three or five of them, each
-    /// one server
+    /// URLs of the independent Redis servers of the lock `redlock`, separated by commas; three or
+    /// five, each a single server
     #[arg(long, env = "REDLOCK_URLS", hide_env_values = true, value_delimiter = ',')]
     pub redlock_urls: Vec<String>,
-    /// What every key in Redis begins with; shops that share a Redis need one each
+    /// Prefix of every key in Redis; shops that share a Redis need different ones
     #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
     pub redis_prefix: String,
     /// Address to listen on
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
-    /// Name of this replica in answers and on pages [default: the listen port]
+    /// Name of this replica in responses and on pages [default: the listen port]
     #[arg(long, env = "HOLDFAST_REPLICA")]
     pub replica: Option<String>,
-    /// Connections to Postgres that this replica may hold
+    /// Maximum number of connections to Postgres of this replica
     #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole::<u32>(1..=500))]
     pub pool_size: u32,
-    /// Whether the lab is on: its headers, its throw-away items, its broken locks
+    /// The lab: its headers, throw-away items and broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
     pub lab: Switch,
-    /// Whether this replica does what is to be done when nobody is asking: gives back what was not
-    /// paid for, and runs the scheduled jobs (the hourly audit, purging what is old). All replicas
-    /// may: each thing is done once
+    /// Background work of this replica: expiry of unpaid orders, and the scheduled jobs (the hourly
+    /// audit, the purge of old data). All replicas may enable it: each task is executed once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
     pub jobs: Switch,
-    /// How long an unpaid order keeps its units, in seconds
+    /// Time for which an unpaid order keeps its units, in seconds
     #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole::<u64>(1..=604_800))]
     pub pay_within_s: u64,
-    /// How two changes of one value are kept apart, and for how long
+    /// Settings of the lock.
     #[command(flatten)]
     pub lock: LockSettings,
-    /// How much one client may ask
+    /// Rate limits per client.
     #[command(flatten)]
     pub limits: LimitSettings,
 }
 
-/// How much one client may ask of all replicas together. A limit that is not set is off while the
-/// lab is on: there the load comes from one hand.
+/// Rate limits per client, over all replicas. A limit that is not set is off while the lab is on,
+/// because the load of the lab comes from one client.
 #[derive(Debug, Clone, Args)]
 pub struct LimitSettings {
-    /// How much one signed-in user may ask: RATE/s, RATE/m or RATE/h, and :BURST for how many of
-    /// them may come at once; or off [default: 50/s:200; off while the lab is on]
+    /// Rate limit of a signed-in user: RATE/s, RATE/m or RATE/h, and :BURST for the number of
+    /// requests at once; or off [default: 50/s:200; off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_CLIENT")]
     pub limit_client: Option<String>,
-    /// How much one address may ask (of IPv6, one network of 64 bits) [default: 500/s:2000; off
-    /// while the lab is on]
+    /// Rate limit of an address (of IPv6, a network of 64 bits) [default: 500/s:2000; off while the
+    /// lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_ADDRESS")]
     pub limit_address: Option<String>,
-    /// How often one address may try to sign in or up [default: 60/m:30; off while the lab is on]
+    /// Rate limit of an address for sign-in and sign-up [default: 60/m:30; off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN")]
     pub limit_sign_in: Option<String>,
-    /// How often anybody may try to sign in as one user, from addresses where that user has not
-    /// signed in before; from each of those it is as often again [default: 10/m:10; off while the
-    /// lab is on]
+    /// Rate limit of attempts to sign in as one user, over all addresses from which that user has
+    /// not signed in before; each known address has the same limit of its own [default: 10/m:10;
+    /// off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN_NAME")]
     pub limit_sign_in_name: Option<String>,
-    /// Proxies before this replica, as addresses or networks (10.0.0.0/8), separated by commas:
-    /// only they are believed whom a request comes from, by X-Forwarded-For
+    /// Proxies in front of this replica, as addresses or networks (10.0.0.0/8), separated by
+    /// commas: X-Forwarded-For is trusted only from these
     #[arg(long, value_name = "NETWORKS", env = "HOLDFAST_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<String>,
 }
 
-/// The lock and its times.
+/// Settings of the lock.
 #[derive(Debug, Clone, Args)]
 pub struct LockSettings {
     /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,
@@ -160,13 +159,14 @@ pub struct LockSettings {
     /// serializable, advisory, queue or batched
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub strategy: String,
-    /// How long a lock lives if nobody gives it back, in milliseconds
+    /// Expiry of a lock that is not released, in milliseconds (`fenced` and `batched`: 3 s,
+    /// renewed)
     #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = whole::<u64>(1_000..=600_000))]
     pub lock_ttl_ms: u64,
-    /// Pause between two attempts of a waiter, in milliseconds (jittered by half of it)
+    /// Pause between two attempts of a polling waiter, in milliseconds, with ± 50 % jitter
     #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = whole::<u64>(1..=10_000))]
     pub lock_retry_ms: u64,
-    /// How long a waiter tries before it gives up, in milliseconds
+    /// Timeout of a waiter, in milliseconds
     #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
 }
@@ -174,10 +174,10 @@ pub struct LockSettings {
 /// Options of `holdfast migrate`.
 #[derive(Debug, Clone, Args)]
 pub struct Migrate {
-    /// Where Postgres is
+    /// URL of Postgres
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
-    /// Put the demo catalogue and the demo users into an empty database
+    /// Insert the demo catalogue and the demo users if the database is empty
     #[arg(long)]
     pub seed: bool,
 }
@@ -185,25 +185,25 @@ pub struct Migrate {
 /// The `user` subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum User {
-    /// Add a user; the password is asked for, or read from HOLDFAST_PASSWORD
+    /// Add a user; the password is read from HOLDFAST_PASSWORD or from a prompt
     Add(UserAdd),
 }
 
 /// Options of `holdfast user add`.
 #[derive(Debug, Clone, Args)]
 pub struct UserAdd {
-    /// The user's name: 1 to 64 of a-z 0-9 . _ -
+    /// Name of the user: 1 to 64 characters of a-z 0-9 . _ -
     pub name: String,
-    /// May restock and run the lab
+    /// Allow the user to restock and to run the lab
     #[arg(long)]
     pub admin: bool,
-    /// Where Postgres is [default: the running `holdfast up` of --data]
+    /// URL of Postgres [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Folder of a running `holdfast up`, asked when no DATABASE_URL is given
+    /// Folder of a running `holdfast up`, used without DATABASE_URL
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// The password, instead of being asked for it
+    /// Password, instead of a prompt
     #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
     pub password: Option<String>,
 }
@@ -211,13 +211,13 @@ pub struct UserAdd {
 /// Options of `holdfast audit`.
 #[derive(Debug, Clone, Args)]
 pub struct Audit {
-    /// Where Postgres is [default: the running `holdfast up` of --data]
+    /// URL of Postgres [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Where Redis is, as for `serve`; without it, Redis is left out
+    /// URL of Redis, as for `serve`; with DATABASE_URL but without this, Redis is not checked
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
-    /// Folder of a running `holdfast up`, asked when no DATABASE_URL is given
+    /// Folder of a running `holdfast up`, used without DATABASE_URL
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
     /// Print JSON instead of a table
@@ -234,12 +234,12 @@ pub struct Audit {
     stderr says why."
 )]
 pub struct Lesson {
-    /// Which; without a name, all there are are listed
+    /// Name of the lesson; without it, all lessons are listed
     pub name: Option<String>,
     /// Folder of a running `holdfast up`
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// Print the whole run as JSON instead
+    /// Print the whole run as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -252,34 +252,33 @@ pub struct Lesson {
     how far it oversold. Progress is on stderr, the table on stdout."
 )]
 pub struct Bench {
-    /// How many times everything is run, forth and back
+    /// Number of rounds; every other round runs in reverse order
     #[arg(long, default_value_t = 2, overrides_with = "rounds", value_parser = whole::<u32>(1..=100))]
     pub rounds: u32,
-    /// How long one run is, its warm-up not counted
+    /// Length of a run in seconds, without its warm-up
     #[arg(long, default_value_t = 1.0, overrides_with = "seconds", value_parser = seconds)]
     pub seconds: f64,
-    /// How many clients crowd on the one item
+    /// Number of clients that order the hot item
     #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = whole::<u16>(1..=1_000))]
     pub connections: u16,
     /// Only these strategies, separated by commas [default: none, local, owner, watchdog, redlock,
     /// fenced, row-lock, atomic and batched]
     #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<String>,
-    /// Connections to Postgres per replica; of several, separated by commas, each strategy is run
-    /// with the one that it is fastest with
+    /// Connections to Postgres per replica; of several sizes, separated by commas, each strategy
+    /// uses the fastest
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = whole::<u32>(1..=64))]
     pub pool_sizes: Vec<u32>,
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE", overrides_with = "json")]
     pub json: Option<PathBuf>,
-    /// Also draw them
+    /// Also draw the results as SVG
     #[arg(long, value_name = "FILE", overrides_with = "svg")]
     pub svg: Option<PathBuf>,
-    /// Put the goals beside the figures
+    /// Print the goals beside the figures
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
-    /// What `cargo bench --bench lock` wrote to HOLDFAST_BENCH_JSON, for the goals of the lock
-    /// alone
+    /// Output of `cargo bench --bench lock` (HOLDFAST_BENCH_JSON), for the goals of the lock alone
     #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
     pub lock_json: Option<PathBuf>,
 }
@@ -296,46 +295,46 @@ pub struct Bench {
     Exit code 0: done. 1: not, or not all of it; stderr says why."
 )]
 pub struct Keys {
-    /// Where Redis is, as for `serve` [default: the running `holdfast up` of --data]
+    /// URL of Redis, as for `serve` [default: the running `holdfast up` of --data]
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
-    /// Folder of a running `holdfast up`, asked when no REDIS_URL is given
+    /// Folder of a running `holdfast up`, used without REDIS_URL
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// Look only at names like this: `*` any letters, `?` one, `[ab]` one of these
+    /// List only keys that match: `*` any characters, `?` one character, `[ab]` one of these
     #[arg(long, default_value = "*", conflicts_with = "delete")]
     pub pattern: String,
-    /// How many are listed, the largest first
+    /// Number of keys to list, largest first
     #[arg(long, default_value_t = 20, value_parser = whole::<u16>(1..=1_000), conflicts_with = "delete")]
     pub top: u16,
-    /// Which are the largest. By elements, a string's bytes count in the proportion of what is
-    /// big: 10,240 of them are as much as 5,000 elements
+    /// Measure of size. By elements, the bytes of a string are scaled by the ratio of the
+    /// thresholds of big keys: 10,240 bytes count as 5,000 elements
     #[arg(long, value_name = "WHAT", default_value = "memory", conflicts_with = "delete")]
     pub by: By,
-    /// A string of more bytes than this counts as big
+    /// Strings of more bytes than this are big
     #[arg(long, value_name = "BYTES", default_value_t = 10_240)]
     pub big_string: u64,
-    /// Anything else of more elements than this counts as big
+    /// Other keys of more elements than this are big
     #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
     pub big_elements: u64,
-    /// Remove these keys, now
+    /// Remove these keys, without a confirmation
     #[arg(long, value_name = "KEY", num_args = 1.., conflicts_with = "delete_big")]
     pub delete: Vec<String>,
-    /// Remove the big keys that are listed, after asking
+    /// Remove the listed big keys, after a confirmation
     #[arg(long)]
     pub delete_big: bool,
-    /// How they are removed: `unlink` at once, their memory given back in the background, or in
-    /// `batches` of 500 elements, where Redis has no UNLINK
+    /// Method of removal: `unlink` at once, with the memory freed in the background, or in
+    /// `batches` of 500 elements, for a Redis without UNLINK
     #[arg(long, value_name = "HOW", default_value = "unlink")]
     pub with: With,
-    /// Don't ask before --delete-big
+    /// Skip the confirmation of --delete-big
     #[arg(long, short, requires = "delete_big")]
     pub yes: bool,
-    /// Also remove what belongs to the shop: its locks, tokens and queues. Two may hold a lock that
-    /// is removed
+    /// Also remove the shop's own keys: its locks, tokens and queues. Two processes may then hold a
+    /// lock that is removed
     #[arg(long)]
     pub force: bool,
-    /// What the shop's own keys begin with
+    /// Prefix of the shop's own keys
     #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
     pub redis_prefix: String,
     /// Print JSON instead of a table
@@ -343,29 +342,29 @@ pub struct Keys {
     pub json: bool,
 }
 
-/// Which keys are the largest.
+/// Measure of the size of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// Those that take the most memory.
+    /// Memory usage.
     Memory,
-    /// Those with the most elements.
+    /// Number of elements.
     Elements,
 }
 
-/// How a big key is removed.
+/// Method of removing a big key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum With {
-    /// At once, the memory in the background.
+    /// At once; the memory is freed in the background.
     Unlink,
-    /// Piece by piece.
+    /// In batches of elements.
     Batches,
 }
 
 /// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Switch {
-    /// Yes.
+    /// Enabled.
     On,
-    /// No.
+    /// Disabled.
     Off,
 }

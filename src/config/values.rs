@@ -1,12 +1,11 @@
-//! What may be typed for a flag, and what is said when it is something else: always what would be
-//! right, never only that it was wrong.
+//! Parsers of flag values. Their errors state which values are valid.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A whole number of that range. Whatever else is said, the message names the range.
+/// Returns a parser of whole numbers in `range`. Its error always names the range.
 pub(super) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Clone,
@@ -17,20 +16,20 @@ where
     }
 }
 
-/// How many nodes a quorum may have. Of an even number, one more may not fail than of the odd one
-/// below it; of one or two, none at all.
+/// Parses the number of nodes of a quorum. An even number tolerates no more failures than the odd
+/// number below it; one or two nodes tolerate none.
 pub(super) fn nodes(text: &str) -> Result<u16, String> {
     let nodes = text.parse().ok().filter(|nodes| [0, 3, 5].contains(nodes));
     nodes.ok_or_else(|| "3 or 5, or 0 for none".to_owned())
 }
 
-/// A span of time in seconds.
+/// Parses a duration in seconds.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
     seconds.ok_or_else(|| "0.1 to 600 seconds".to_owned())
 }
 
-/// An address to listen on: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.
+/// Parses a listen address: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let text = text.replace("localhost:", "127.0.0.1:");
     let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));

@@ -1,7 +1,7 @@
-//! Whom the services run as: ourselves, or, when we are root, somebody with less power.
+//! The account that the services run as: the current user, or for root an unprivileged one.
 //!
 //! Postgres refuses root. Guarantees that a child started with an account has that user's id, its
-//! group and no other, and that a cluster is opened by its user. It does not create users.
+//! group and no other, and that a cluster is opened by its owner. Does not create users.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use rustix::fs::{Gid, Uid};
 
 use super::error::{Error, Result, file, system};
 
-/// A user that is not us.
+/// A user other than the current one.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     pub(super) uid: u32,
@@ -21,7 +21,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Whom to run the services of `cluster` as; `None` is ourselves.
+    /// Returns the account for the services of `cluster`; `None` for the current user.
     pub(super) fn for_services(cluster: &Path) -> Result<Option<Self>> {
         let owner = fs::metadata(cluster).ok();
         if !rustix::process::geteuid().is_root() {
@@ -33,7 +33,7 @@ impl Account {
                 _ => Ok(None),
             };
         }
-        // A cluster made by an ordinary user stays that user's, also under sudo.
+        // A cluster of an ordinary user remains that user's, also under sudo.
         if let Some(owner) = owner.filter(|owner| owner.uid() != 0) {
             return Ok(Some(Self { uid: owner.uid(), gid: owner.gid() }));
         }
@@ -41,7 +41,7 @@ impl Account {
         found.map(Some).ok_or(Error::NobodyElse)
     }
 
-    /// Asks `id`, which knows every source of users the system has.
+    /// Looks a user up with `id`, which queries all user databases of the system.
     fn named(name: &str) -> Option<Self> {
         let ask = |flag: &str| -> Option<u32> {
             let output =
@@ -56,7 +56,7 @@ impl Account {
             .map_err(|error| file("cannot give away the folder", folder)(error.into()))
     }
 
-    /// Whether this user can reach and change a folder: no parent is closed to it.
+    /// Returns whether this user can reach and write to a folder: no parent is closed to it.
     pub(super) fn reaches(&self, folder: &Path) -> Result<bool> {
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", r#"cd "$1" && test -w ."#, "sh"]).arg(folder).current_dir("/");

@@ -1,12 +1,12 @@
-//! The data folder: one `up` at a time, and what it leaves for others to read.
+//! The data folder: one `up` at a time, and the files that it provides for other processes.
 //!
 //! Guarantees that two `up` never work on one folder (an exclusive `flock`, which ends with its
-//! process however that ends), that `env` is complete whenever it can be seen, and that nobody but
-//! its owner reads it. It does not guarantee any of this on a network file system without `flock`.
+//! process however that ends), that `env` is complete whenever it is visible, and that only its
+//! owner can read it. No guarantees on a network file system without `flock`.
 //!
-//! In it: `up.lock`, `pids` (`leftovers.rs`), `env` while ready, `log/`, `postgres/`, `redis/`; or,
-//! where root's own folders are closed to the user that Postgres runs as, `services`, a file that
-//! says where the last two are instead.
+//! Contents: `up.lock`, `pids` (`leftovers.rs`), `env` while ready, `log/`, `postgres/`, `redis/`.
+//! If the user that Postgres runs as has no access to root's folder, the last two are elsewhere,
+//! and the file `services` contains their path.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -20,41 +20,41 @@ use super::account::Account;
 use super::error::{Error, Result, file};
 use super::progress;
 
-/// `read_env` holds the lock for an instant; an `up` that meets it there asks again.
+/// Attempts to lock the folder; `read_env` holds the lock for a moment.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// The data folder, locked for as long as this lives.
+/// The data folder, locked until dropped.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
     _lock: File,
 }
 
-/// Where the services keep their data, and whom they run as.
+/// Folder of the services' data, and the account they run as.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
     pub(super) path: PathBuf,
     pub(super) account: Option<Account>,
 }
 
-/// How to reach a running `holdfast up`.
+/// The addresses of a running `holdfast up`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningUp {
-    /// As psql and sqlx both read it.
+    /// In a format that psql and sqlx accept.
     pub database_url: String,
-    /// As redis-rs reads it.
+    /// In the format of redis-rs.
     pub redis_url: String,
-    /// The nodes of the quorum; none unless asked for.
+    /// Nodes of the quorum, if any.
     pub redlock_urls: Vec<String>,
     pub replicas: Vec<String>,
     pub lab: bool,
 }
 
 impl Folder {
-    /// Makes the folder if need be and locks it; `address` is told to whoever comes second.
+    /// Creates the folder if necessary and locks it; a second `up` reports `address`.
     pub(super) async fn open(path: &Path, address: &str) -> Result<Self> {
-        // As root, the services' user must be able to pass through.
+        // As root, the services' user must be able to traverse it.
         let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
         make_folder(path, mode)?;
         let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
@@ -83,7 +83,7 @@ impl Folder {
         self.path.join("log").join(format!("{name}.log"))
     }
 
-    /// Finds or makes the place for the services' data.
+    /// Finds or creates the folder of the services' data.
     pub(super) fn home(&self) -> Result<Home> {
         if let Some(elsewhere) = self.elsewhere()? {
             let account = Account::for_services(&elsewhere.join("postgres"))?;
@@ -97,7 +97,7 @@ impl Folder {
         }
     }
 
-    /// What `services` says, if it is there.
+    /// Returns the path in the file `services`, if it exists.
     fn elsewhere(&self) -> Result<Option<PathBuf>> {
         let pointer = self.path.join("services");
         match fs::read_to_string(&pointer) {
@@ -107,13 +107,13 @@ impl Folder {
         }
     }
 
-    /// For root with a data folder below one that is closed to others, such as `/root`: the
-    /// services' data goes to `/var/lib`, and a file here says so.
+    /// Places the services' data in `/var/lib`, and writes the path to the file `services`: for
+    /// root with a data folder that is closed to others, e.g. in `/root`.
     fn move_out(&self, account: &Account) -> Result<Home> {
         let digest = Sha256::digest(self.path.as_os_str().as_encoded_bytes());
         let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         let path = PathBuf::from(format!("/var/lib/holdfast-{name}"));
-        // There, but nothing here points to it: the data folder it belonged to was removed.
+        // It exists, but no `services` refers to it: its data folder was removed.
         if path.exists() {
             progress(&format!("removing {}: its data folder is gone", path.display()));
             fs::remove_dir_all(&path).map_err(file("cannot remove", &path))?;
@@ -140,7 +140,7 @@ impl Folder {
             running.redis_url,
             running.redlock_urls.join(","),
             running.replicas.join(","),
-            // Not HOLDFAST_LAB: whoever sources this file has not turned on the lab of his own.
+            // Not HOLDFAST_LAB: sourcing this file must not turn on the lab of another shop.
             if running.lab { "on" } else { "off" },
         );
         write_private(&self.path.join("env"), &text)
@@ -151,10 +151,10 @@ impl Folder {
     }
 }
 
-/// How to reach the `up` that is running on this folder; `None` when none is ready there.
+/// Returns the addresses of the `up` that runs on this folder; `None` if none is ready.
 pub fn read_env(data: &Path) -> Option<RunningUp> {
     let lock = File::open(data.join("up.lock")).ok()?;
-    // An `env` that nobody holds the lock for was left by one that was killed.
+    // If the lock is free, `env` was left by a killed `up`.
     if !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return None;
     }
@@ -204,7 +204,7 @@ fn prepare_home(path: PathBuf, account: Option<Account>) -> Result<Home> {
 }
 
 impl Home {
-    /// Makes the data folder of a service, if need be.
+    /// Creates the data folder of a service, if necessary.
     pub(super) fn make(&self, name: &str) -> Result<()> {
         let folder = self.path.join(name);
         make_folder(&folder, 0o700)?;
@@ -215,13 +215,13 @@ impl Home {
     }
 }
 
-/// Makes a folder with this mode; one that is there keeps its own.
+/// Creates a folder with this mode; an existing folder keeps its own.
 pub(super) fn make_folder(path: &Path, mode: u32) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(file("cannot make the folder", path))
 }
 
-/// Writes a file that only we can read, whole or not at all.
+/// Writes a file that only its owner can read, atomically.
 pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     let _ = fs::remove_file(&new);

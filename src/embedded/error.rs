@@ -1,7 +1,7 @@
-//! What can go wrong in `holdfast up`, each with what to do about it.
+//! Errors of `holdfast up`.
 //!
-//! Guarantees that a message can stand alone on a terminal: what is wrong, then what to do.
-//! It does not say where in the code it happened; the logs it quotes do.
+//! Each message is complete on its own: what is wrong, then what to do. It does not name the place
+//! in the code; the logs that it quotes do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,9 +20,9 @@ pub enum Error {
     )]
     OtherVersion {
         folder: PathBuf,
-        /// The cluster's major version.
+        /// Major version of the cluster.
         made_by: u32,
-        /// The versions that are installed.
+        /// Installed versions.
         found: String,
     },
     #[error(
@@ -31,7 +31,7 @@ pub enum Error {
          127.0.0.1:PORT", data.display()
     )]
     AlreadyRunning { data: PathBuf, pid: String, address: String },
-    /// The address is open to others, and the demo users' passwords are their names.
+    /// The address is reachable from other machines, and the demo users' passwords are their names.
     #[error(
         "{0} can be reached from other machines, and the demo users' passwords are their names. \
          Listen on 127.0.0.1, or say that you mean it: --demo-users-on-network"
@@ -73,24 +73,24 @@ pub enum Error {
     Database(#[from] sqlx::Error),
     #[error("{what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// Something of the system's that has no file.
+    /// A failed operation of the system without a file.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// Adds the file to an I/O error: without it the message is "permission denied", and of what?
+/// Adds the path to an I/O error, whose message lacks it.
 pub(super) fn file<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
     move |source| Error::File { what, path: path.to_owned(), source }
 }
 
-/// Adds what was tried to an I/O error that belongs to no file.
+/// Adds the failed operation to an I/O error without a file.
 pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { what, source }
 }
 
-/// Another port of the same address, to be tried instead.
+/// Returns another port of the same address, as a suggestion.
 fn elsewhere(taken: SocketAddr) -> SocketAddr {
     let port = taken.port();
     let other = port.checked_add(1_000).unwrap_or(port - 1_000);

@@ -1,9 +1,9 @@
-//! What a killed `up` left running: found by pid and start time, and ended.
+//! Finds the processes that a killed `up` left running, by pid and start time, and ends them.
 //!
-//! Guarantees that no process is touched but one that an `up` on this folder started: a pid that
-//! was given to somebody else since has another start time (or the machine another boot). It does
-//! not find a child that was started in the instant between its start and the note of it; on Linux
-//! that one has ended with its parent (`spawner.rs`).
+//! Guarantees that only processes that an `up` on this folder started are signalled: a pid that was
+//! reused has another start time (or the machine another boot). Does not find a child whose `up`
+//! was killed between starting and noting it; on Linux that child ended with its parent
+//! (`spawner.rs`).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,12 +18,12 @@ use super::data_dir::write_private;
 use super::error::{Error, Result, file};
 use super::{progress, sockets};
 
-/// How long a leftover may take to end by itself: Postgres writes a checkpoint.
+/// Grace period after a signal: Postgres writes a checkpoint.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked at meanwhile.
+/// Interval of checks whether a process has exited.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A process, told from every other one that has had or will have its pid.
+/// A process; its start time distinguishes it from others with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     role: String,
@@ -31,7 +31,7 @@ struct Process {
     start: String,
 }
 
-/// The note of what runs, kept in the data folder.
+/// Notes of the running children, in the data folder.
 #[derive(Debug)]
 pub(super) struct Notes {
     path: PathBuf,
@@ -45,7 +45,7 @@ struct Kept {
 }
 
 impl Notes {
-    /// Starts with nothing; call [`end_all`] first.
+    /// Creates empty notes; call [`end_all`] first.
     pub(super) fn new(data: &Path) -> Self {
         Self { path: data.join("pids"), kept: Mutex::default() }
     }
@@ -54,12 +54,12 @@ impl Notes {
         self.change(|kept| kept.sockets = Some(folder.to_owned()))
     }
 
-    /// Notes a child that was just started; it takes the place of its predecessor.
+    /// Notes a child that was just started, in place of its predecessor.
     pub(super) fn child(&self, role: &str, pid: u32) -> Result<()> {
         let Some((pid, start)) =
             i32::try_from(pid).ok().and_then(|pid| Some((pid, start_of(pid)?)))
         else {
-            return Ok(()); // It has ended already, and whoever waits for it will say so.
+            return Ok(()); // It has exited already, which its supervisor reports.
         };
         self.change(|kept| {
             kept.processes.retain(|process| process.role != role);
@@ -100,14 +100,14 @@ impl Kept {
                         kept.processes.push(Process { role, pid, start });
                     }
                 }
-                _ => {} // A line we did not write names nothing of ours.
+                _ => {} // Ignores lines that `to_text` does not write.
             }
         }
         kept
     }
 }
 
-/// Ends what the last `up` on this folder left, replicas first, Postgres last; waits until it has.
+/// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each.
 pub(super) async fn end_all(data: &Path, cluster: &Path) -> Result<()> {
     let path = data.join("pids");
     let text = match fs::read_to_string(&path) {
@@ -116,7 +116,7 @@ pub(super) async fn end_all(data: &Path, cluster: &Path) -> Result<()> {
         Err(error) => return Err(file("cannot read", &path)(error)),
     };
     let kept = Kept::parse(&text);
-    // Noted in the order of their start, so ended from the last to the first.
+    // Noted in the order of starting, so ended in reverse.
     for process in kept.processes.iter().rev().filter(|process| process.is_alive()) {
         progress(&format!("ending {} (pid {}), left by a killed `up`", process.role, process.pid));
         process.end().await?;
@@ -129,8 +129,8 @@ pub(super) async fn end_all(data: &Path, cluster: &Path) -> Result<()> {
     fs::remove_file(&path).map_err(file("cannot remove", &path))
 }
 
-/// Postgres refuses to start when the pid in `postmaster.pid` lives, whoever has it now. If that
-/// was ours, it has just been ended; one that is alive and no Postgres is a stranger.
+/// Removes a `postmaster.pid` whose pid belongs to another program: Postgres refuses to start while
+/// any process has that pid. A Postgres of this folder has just been ended.
 fn forget_stale_pid(cluster: &Path) {
     let path = cluster.join("postmaster.pid");
     let pid = fs::read_to_string(&path).ok().and_then(|text| text.lines().next()?.parse().ok());
@@ -145,9 +145,9 @@ impl Process {
         start_of(self.pid).is_some_and(|start| start == self.start)
     }
 
-    /// Lets it run if it is paused, asks it to end, and after a while no longer asks.
+    /// Resumes the process if it is paused, asks it to exit, and kills it after a grace period.
     async fn end(&self) -> Result<()> {
-        // Postgres waits for its clients on TERM; INT closes them.
+        // On TERM Postgres waits for its clients; INT closes them.
         let polite = if self.role == "postgres" { Signal::INT } else { Signal::TERM };
         for signals in [[Signal::CONT, polite], [Signal::CONT, Signal::KILL]] {
             for signal in signals.into_iter().filter(|_| self.is_alive()) {
@@ -178,7 +178,7 @@ impl Process {
     }
 }
 
-/// The start time of a process, which no other with its pid shares; `None` if it has ended.
+/// Returns the start time of a process, unique among those with its pid; `None` if it has exited.
 fn start_of(pid: i32) -> Option<String> {
     test_kill_process(Pid::from_raw(pid)?).ok().or_else(|| is_foreign(pid))?;
     if cfg!(target_os = "linux") {
@@ -196,12 +196,12 @@ fn start_of(pid: i32) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Whether there is such a process that we may not signal: it exists all the same.
+/// Returns `Some` if the process exists, but this user may not signal it.
 fn is_foreign(pid: i32) -> Option<()> {
     matches!(test_kill_process(Pid::from_raw(pid)?), Err(rustix::io::Errno::PERM)).then_some(())
 }
 
-/// State and start time (field 22) of `/proc/<pid>/stat`; the name, field 2, may contain anything.
+/// Parses state and start time (field 22) of `/proc/<pid>/stat`; field 2, the name, is arbitrary.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;

@@ -1,14 +1,13 @@
-//! The private Postgres and Redis of `holdfast up`, and the replicas it supervises.
+//! The private Postgres and Redis of `holdfast up`, and the replicas that it supervises.
 //!
 //! Guarantees: one `up` per data folder; services that only their own user and root can reach;
-//! children that are started in order, started again when they crash and stopped in order; nothing
-//! left running, however `up` ends (after a SIGKILL the next `up` cleans up). It touches no process
-//! and no server that it did not start itself.
-//! It does not guarantee anything on Windows, which has neither signals nor these sockets.
+//! children that start in order, restart after a crash and stop in order; no process left running,
+//! however `up` ends (after a SIGKILL the next `up` cleans up). It touches no process and no server
+//! that it did not start. No guarantees on Windows, which has neither signals nor these sockets.
 //!
-//! Reading order: `up` (the whole story), `data_dir`, `account`, `programs`, `sockets`,
-//! `leftovers`, `spawner`, `supervisor`, then one file for each kind of child. This module serves
-//! from below: it uses nothing else of the crate.
+//! Reading order: `up` (the whole sequence), `data_dir`, `account`, `programs`, `sockets`,
+//! `leftovers`, `spawner`, `supervisor`, then one file per kind of child. Of the crate, this module
+//! uses only `clock` and `output`. Tests: `tests/up.rs`.
 
 mod account;
 mod data_dir;
@@ -33,9 +32,9 @@ pub use spawner::tied;
 pub use supervisor::Hand;
 pub use up::{Hands, UpOptions, up};
 
-/// Says what is being done, to people: on stderr, where it does not mix with a result.
+/// Prints a progress message to stderr, apart from results on stdout.
 fn progress(message: &str) {
     use std::io::Write;
-    // Nobody may be listening, and that is no reason to stop.
+    // A closed stderr is no reason to stop.
     let _ = writeln!(std::io::stderr(), "{message}");
 }

@@ -1,8 +1,8 @@
-//! A shop of one's own for an hour: a `holdfast up` in a folder of its own, ended by its own id.
+//! A temporary shop: a `holdfast up` in a folder of its own.
 //!
-//! The folder is below `/var/tmp`, which is on a disk even where `/tmp` is in memory: what a commit
-//! costs is most of what is measured. It is removed at the end; when this process is killed, `up`
-//! ends by itself (on Linux) and the folder stays.
+//! The folder is below `/var/tmp`, which is on disk even where `/tmp` is in memory: the cost of
+//! commits is most of what is measured. It is removed at the end. If this process is killed, `up`
+//! ends by itself (on Linux) and the folder remains.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -20,25 +20,25 @@ use tokio::time::{Instant, sleep, timeout};
 use super::data_dir::{RunningUp, read_env};
 use super::spawner::tied;
 
-/// A cluster is made, services and replicas are started.
+/// Timeout of a start, which creates a cluster and starts services and replicas.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
-/// `up` ends its children within their own limits.
+/// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
-/// How much of what it said is quoted when it failed.
+/// Lines of its stderr that an error quotes.
 const QUOTED_LINES: usize = 15;
-/// Below the ephemeral ports.
+/// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
-    /// What its folder is called, before the process's id.
+    /// Name of its folder, before the process id.
     pub name: &'a str,
     /// Connections to Postgres, one number per replica.
     pub pool_sizes: Vec<u32>,
-    /// Independent Redis for `redlock`.
+    /// Number of independent Redis servers for `redlock`.
     pub nodes: u16,
-    /// Whether scheduled jobs are run: not where it is measured what an order costs.
+    /// True to run the scheduled jobs, which would distort the measured cost of an order.
     pub jobs: bool,
 }
 
@@ -50,8 +50,8 @@ pub struct OwnShop {
 }
 
 impl OwnShop {
-    /// Begins to start it: `program up`, on free ports of 127.0.0.1. To be called from the main
-    /// thread, whose end ends it.
+    /// Starts `up` on free ports of 127.0.0.1, without waiting until it is ready. Must be called
+    /// from the main thread, with which it ends.
     pub fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
@@ -61,7 +61,7 @@ impl OwnShop {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
         let program = std::env::current_exe().context("can't find this very program")?;
         let mut command = tied(&program);
-        // Settings of the user's own shop are not what is measured here.
+        // The settings of the user's own shop do not apply.
         for (name, _) in std::env::vars_os() {
             let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
             if ours && name != "HOLDFAST_PROGRAMS_PATH" {
@@ -138,7 +138,7 @@ impl OwnShop {
     }
 }
 
-/// The first of so many ports in a row that are free now.
+/// Returns the first of `count` consecutive ports that are free now.
 fn free_ports(count: u16) -> anyhow::Result<u16> {
     let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..100 {

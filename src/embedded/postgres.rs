@@ -1,8 +1,8 @@
-//! The private Postgres: made once, started as `postgres` itself, with no password and no network.
+//! The private Postgres: a cluster that is created once, without password or network.
 //!
-//! Guarantees a cluster that is whole or absent (it is made beside its place and renamed into it),
-//! with checksums, UTF-8 and durable commits: what a shop needs, and what makes its numbers honest.
-//! It does not upgrade a cluster to another major version, and it is not tuned for a large machine.
+//! Guarantees a cluster that is complete or absent (it is created under another name, then
+//! renamed), with checksums, UTF-8 and durable commits: what a shop needs, and honest measurements.
+//! Does not upgrade a cluster to another major version; is not tuned for a large machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use super::error::{Error, Result, file, system};
 use super::progress;
 use super::spawner::{Ending, Environment, Spec, bare};
 
-/// Crash recovery of a data folder that was killed under load takes seconds, not minutes.
+/// Timeout of a start; crash recovery after a kill under load takes seconds.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
-/// One attempt to connect; a socket answers at once or not at all.
+/// Timeout of a connection attempt; a socket answers at once or not at all.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// INT closes every session and writes a checkpoint.
+/// Grace period: INT closes all sessions and writes a checkpoint.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Sixteen replicas of sixteen connections, and some for people, audits and tests.
+/// Sixteen replicas with sixteen connections each, and some for people, audits and tests.
 const MAX_CONNECTIONS: u32 = 300;
 /// Locales that sort by code point; macOS lacks the first.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
-/// The address of a database, as psql and sqlx both read it.
+/// Returns the URL of a database, in a format that psql and sqlx accept.
 pub(super) fn url(sockets: &Path, database: &str) -> String {
-    // Without the last part, a PGSSLMODE of the user's would be asked of a socket that has no TLS.
+    // `sslmode` overrides a PGSSLMODE of the user: the socket has no TLS.
     format!(
         "postgres:///{database}?host={}&port=5432&user=holdfast&sslmode=disable",
         sockets.display()
@@ -66,7 +66,7 @@ pub(super) async fn make_cluster(initdb: &Path, home: &Home) -> Result<PathBuf> 
     Ok(cluster)
 }
 
-/// `Some` is what went wrong inside initdb; another locale may do.
+/// Runs initdb. `Some` is a failure inside initdb, which another locale may avoid.
 async fn run_initdb(
     initdb: &Path,
     folder: &Path,
@@ -79,7 +79,7 @@ async fn run_initdb(
         .arg("--pgdata")
         .arg(folder)
         .args(["--username=holdfast", "--encoding=UTF8", "--data-checksums"])
-        // The sockets' folder is the lock on this door; there is no other door.
+        // Access is restricted by the mode of the sockets' folder; there is no other way in.
         .args(["--auth-local=trust", "--auth-host=reject"])
         .arg(format!("--locale={locale}"))
         .kill_on_drop(true)
@@ -110,14 +110,14 @@ pub(super) fn spec(
         format!("unix_socket_directories={}", sockets.display()),
         "unix_socket_permissions=0700".to_owned(),
         format!("max_connections={MAX_CONNECTIONS}"),
-        // Said aloud, because every number of the lab depends on them.
+        // Explicit, because all measurements of the lab depend on them.
         "fsync=on".to_owned(),
         "full_page_writes=on".to_owned(),
         "synchronous_commit=on".to_owned(),
-        // What one hot item writes in twenty seconds has room in it, so whoever holds its lock need
-        // not write out a page to read another. Only what is used is taken from the machine.
+        // Holds what a hot item writes in twenty seconds, so that the holder of its lock need not
+        // write out a dirty page to read another. Memory is allocated on use.
         "shared_buffers=512MB".to_owned(),
-        // Our statements are short: compiling them costs more than running them.
+        // The statements are short: compiling them costs more than running them.
         "jit=off".to_owned(),
         "logging_collector=off".to_owned(),
         "log_destination=stderr".to_owned(),

@@ -1,10 +1,10 @@
-//! Where the programs are: `postgres`, `initdb`, and `redis-server` or `valkey-server`.
+//! Finds the programs: `postgres`, `initdb`, and `redis-server` or `valkey-server`.
 //!
 //! Guarantees that `postgres` and `initdb` come from one folder, and that a cluster is opened by
-//! the major version that made it. It does not judge minor versions, nor install anything: that is
-//! what `script/bootstrap` does.
+//! the major version that created it. Does not check minor versions, and installs nothing:
+//! `script/bootstrap` does.
 //!
-//! `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the places looked at.
+//! `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the searched folders.
 
 use std::env;
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Finds all of them; `cluster` is the folder Postgres will be opened on, made or not yet.
+    /// Finds all programs; `cluster` is the folder of the cluster, which need not exist yet.
     pub(super) fn find(cluster: &Path) -> Result<Self> {
         let places = places();
         let folder = postgres_folder(&places, cluster)?;
@@ -31,7 +31,7 @@ impl Programs {
     }
 }
 
-/// Redis alone, for whoever needs one more.
+/// Finds Redis alone.
 pub(super) fn redis() -> Result<PathBuf> {
     redis_among(&places())
 }
@@ -41,7 +41,7 @@ fn redis_among(places: &[PathBuf]) -> Result<PathBuf> {
         .ok_or_else(|| missing("redis-server", &Packages::REDIS))
 }
 
-/// Postgres' own folder: the version that made the cluster, or the first place that has it.
+/// Returns Postgres' folder: of the version that created the cluster, or else the first found.
 fn postgres_folder(places: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
     let found: Vec<_> = places
         .iter()
@@ -65,7 +65,7 @@ fn postgres_folder(places: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The folders looked at, best first.
+/// Returns the searched folders, best first.
 fn places() -> Vec<PathBuf> {
     if let Some(only) = env::var_os("HOLDFAST_PROGRAMS_PATH") {
         return env::split_paths(&only).collect();
@@ -73,7 +73,7 @@ fn places() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = env::var_os("PATH")
         .map(|path| env::split_paths(&path).filter(|place| place.is_absolute()).collect())
         .unwrap_or_default();
-    // Debian keeps the servers out of PATH, one folder for each major version: newest first.
+    // Debian keeps the servers out of PATH, in one folder per major version. Newest first.
     places.extend(versions_below("/usr/lib/postgresql", "", "bin"));
     places.extend(versions_below("/usr", "pgsql-", "bin"));
     for brew in ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"] {
@@ -85,7 +85,7 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The `<parent>/<prefix><version>/<below>` that there are, newest version first.
+/// Returns the `<parent>/<prefix><version>/<below>` of all versions found, newest first.
 fn versions_below(parent: &str, prefix: &str, below: &str) -> Vec<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir(parent)
         .into_iter()
@@ -111,12 +111,12 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// The major version that made a cluster; `None` when there is none yet.
+/// Returns the major version that created the cluster; `None` if there is no cluster yet.
 fn cluster_version(cluster: &Path) -> Option<u32> {
     fs::read_to_string(cluster.join("PG_VERSION")).ok()?.trim().parse().ok()
 }
 
-/// Reads `postgres (PostgreSQL) 15.14 (Debian …)`.
+/// Runs `postgres --version`, which prints e.g. `postgres (PostgreSQL) 15.14 (Debian …)`.
 fn major_version(postgres: &Path) -> Option<u32> {
     let output = Command::new(postgres).arg("--version").output().ok()?;
     parse_version(&String::from_utf8_lossy(&output.stdout))
@@ -128,7 +128,7 @@ fn parse_version(text: &str) -> Option<u32> {
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// One program's package under each package manager.
+/// The package of one program, per package manager.
 struct Packages {
     apt: &'static str,
     brew: &'static str,
@@ -156,7 +156,7 @@ fn missing(program: &'static str, packages: &Packages) -> Error {
         ("pacman", packages.pacman, "sudo pacman -S"),
         ("apk", packages.apk, "sudo apk add"),
     ];
-    // Where packages come from is not a matter of where we were told to look for programs.
+    // Searched in the usual folders, independent of `HOLDFAST_PROGRAMS_PATH`.
     let usual = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(PathBuf::from);
     let (package, install) = managers
         .iter()

@@ -1,7 +1,7 @@
 //! The private Redis (or Valkey): on a socket, no password, no network, an append-only file.
 //!
-//! Guarantees that it never evicts a key (a lock evicted is a lock lost) and that a restart loses
-//! the last second at most. So nothing that matters may live in Redis only.
+//! Guarantees that it never evicts a key (an evicted lock is a lost lock) and that a crash loses at
+//! most the last second. So nothing that matters may be stored in Redis only.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use super::data_dir::Home;
 use super::sockets;
 use super::spawner::{Ending, Environment, Spec};
 
-/// It reads its append-only file first.
+/// Timeout of a start, which reads the append-only file.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
-/// One attempt to connect or to be answered.
+/// Timeout of a connection attempt, and of a response.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// It flushes its append-only file.
+/// Grace period to flush the append-only file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The shop's own, by name.
+/// Name of the shop's Redis.
 pub(super) const MAIN: &str = "redis";
 
-/// The name of a node of the quorum: 1, 2, …
+/// Returns the name of a quorum's node; numbers start at 1.
 pub(super) fn node(number: u16) -> String {
     format!("redlock-{number}")
 }
 
-/// The address of the one of that name, as redis-rs reads it.
+/// Returns the URL of a Redis, in the format of redis-rs.
 pub(super) fn url(folder: &Path, name: &str) -> String {
     format!("redis+unix://{}", sockets::redis(folder, name).display())
 }
@@ -65,7 +65,7 @@ pub(super) fn spec(program: &Path, home: &Home, folder: &Path, name: &str, log: 
     }
 }
 
-/// Whether it answers, and has read its data.
+/// Checks that it answers and has loaded its data.
 pub(super) async fn answers(folder: &Path, name: &str) -> Result<(), String> {
     ping(&url(folder, name)).await.map_err(|error| error.to_string())
 }

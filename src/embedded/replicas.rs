@@ -1,8 +1,8 @@
-//! The replicas: `holdfast serve` on the listen port and on the ones after it.
+//! The replicas: `holdfast serve` on the listen port and the ports after it.
 //!
-//! Guarantees that a port that is taken is found before anything starts, and that a replica counts
-//! as ready only when its own `/readyz` says 200. It does not reserve the ports: between the check
-//! and the replica's own bind somebody may take one, and then the replica's log says so.
+//! Guarantees that a port in use is found before anything starts, and that a replica is ready only
+//! if its `/readyz` returns 200. Does not reserve the ports: another process may take one between
+//! the check and the replica's own bind; then the replica's log says so.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use tokio::time::timeout;
 use super::error::{Error, Result};
 use super::spawner::{Ending, Environment, Spec};
 
-/// Opening its pools and its port.
+/// Timeout for opening its pools and its port.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
-/// One question to `/readyz`, which itself asks Postgres and Redis.
+/// Timeout of a request to `/readyz`, which itself asks Postgres and Redis.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// Requests that are under way are answered first; one takes at most this long to be cut off.
+/// Grace period to answer open requests.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// As much of an answer as is worth quoting.
+/// Maximum length of a response that is read and quoted.
 const MAX_ANSWER: u64 = 2 << 10;
-/// Of one replica; sixteen of them stay below Postgres' limit. The user may say otherwise.
+/// Default pool size of a replica: sixteen replicas stay below Postgres' limit.
 const POOL_SIZE: &str = "16";
 
 #[derive(Debug)]
@@ -32,13 +32,13 @@ pub(super) struct Shared<'a> {
     pub(super) program: &'a Path,
     pub(super) database_url: &'a str,
     pub(super) redis_url: &'a str,
-    /// Separated by commas; none when empty.
+    /// Separated by commas; may be empty.
     pub(super) redlock_urls: &'a str,
     pub(super) lock: &'a str,
     pub(super) lab: bool,
 }
 
-/// The replicas' addresses: the first, and the ports after it.
+/// Returns the replicas' addresses: the first, and those on the ports after it.
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
     let first = listen.port();
     let nowhere = || Error::NoSuchPort { listen, replicas };
@@ -58,7 +58,7 @@ pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
     Ok(())
 }
 
-/// Where a client on this machine finds it.
+/// Returns the URL of a replica for clients on this machine.
 pub(super) fn base_url(address: SocketAddr) -> String {
     format!("http://{}", reachable(address))
 }
@@ -78,7 +78,7 @@ pub(super) fn spec(
         set("HOLDFAST_LISTEN", &address.to_string()),
         set("HOLDFAST_LOCK", shared.lock),
         set("HOLDFAST_LAB", if shared.lab { "on" } else { "off" }),
-        // One name for two replicas would be none: each is called by its port.
+        // One name for all replicas would be ambiguous; without it, each is named by its port.
         ("HOLDFAST_REPLICA".to_owned(), None),
     ];
     match pool_size {
@@ -88,7 +88,7 @@ pub(super) fn spec(
         }
         None => {}
     }
-    // `PGSSLMODE`, `PGOPTIONS` and their kin are meant for the user's own Postgres.
+    // `PGSSLMODE`, `PGOPTIONS` etc. are meant for the user's own Postgres.
     let theirs = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     changes.extend(theirs.filter(|name| name.starts_with("PG")).map(|name| (name, None)));
     Spec {
@@ -117,7 +117,7 @@ pub(super) async fn answers(address: SocketAddr) -> std::result::Result<(), Stri
     }
 }
 
-/// The smallest question HTTP knows; the answer's beginning is all we want of it.
+/// Sends a minimal HTTP request; returns the beginning of the response.
 async fn ask(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -127,7 +127,7 @@ async fn ask(address: SocketAddr) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// One cannot connect to "every address".
+/// Replaces the unspecified address, which is not connectable, with loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

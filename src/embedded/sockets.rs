@@ -1,8 +1,8 @@
-//! The folder of the sockets: short, of mode 0700, gone when `up` is.
+//! The folder of the sockets: a short path, mode 0700, removed when `up` ends.
 //!
-//! Guarantees that nobody but root and the services' user can reach Postgres and Redis, which ask
-//! for no password, and that the paths fit into the 103 bytes that every system grants a socket
-//! (a data folder's often does not). It does not survive a clean-up of `/tmp` by others.
+//! Guarantees that only root and the services' user can reach Postgres and Redis, which require no
+//! password, and that the paths fit into the 103 bytes that every system allows for a socket (in a
+//! data folder they often do not). Does not survive a clean-up of `/tmp` by others.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use super::account::Account;
 use super::error::{Error, Result, file};
 
-/// Linux grants 107, macOS 103.
+/// Maximum length of a socket's path: Linux allows 107, macOS 103.
 const MAX_SOCKET_PATH: usize = 103;
-/// The longest name below the folder.
+/// Name of Postgres' socket on port 5432.
 const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
 const PREFIX: &str = "holdfast-";
-/// A name that is taken is no accident twice in a row.
+/// Attempts to find an unused random name.
 const ATTEMPTS: u32 = 5;
 
 pub(super) fn make(account: Option<&Account>) -> Result<PathBuf> {
@@ -40,7 +40,7 @@ pub(super) fn make(account: Option<&Account>) -> Result<PathBuf> {
     Err(Error::File { what: "cannot make the sockets' folder in", path: base, source: taken })
 }
 
-/// Removes one, if it looks like one of ours; its files are sockets and lock files only.
+/// Removes a folder that has our prefix and mode; it contains only sockets and lock files.
 pub(super) fn remove(path: &Path) {
     let named = path.file_name().and_then(|name| name.to_str());
     let ours = named.is_some_and(|name| name.starts_with(PREFIX))
@@ -58,7 +58,7 @@ pub(super) fn redis(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.sock"))
 }
 
-/// The session's own folder when it is ours alone and short enough, else `/tmp`.
+/// Returns `XDG_RUNTIME_DIR` if the services run as this user and the path fits, else `/tmp`.
 fn base(account: Option<&Account>) -> PathBuf {
     let length = |base: &Path| postgres(&base.join(format!("{PREFIX}00000000"))).as_os_str().len();
     env::var_os("XDG_RUNTIME_DIR")
@@ -68,7 +68,7 @@ fn base(account: Option<&Account>) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/tmp"))
 }
 
-/// Whether a path can stand in an address as it is: nothing in it needs escaping.
+/// Returns whether a path needs no escaping in a URL.
 fn in_an_address(path: &Path) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(byte);
     path.as_os_str().as_encoded_bytes().iter().all(plain)

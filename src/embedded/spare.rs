@@ -1,9 +1,9 @@
-//! A Redis for a moment: to be killed, or to be one of several, without harm to the shop's.
+//! A temporary Redis, to be killed or to be one of several, without harm to the shop's.
 //!
-//! Guarantees that nobody else reaches it (a socket in a folder of mode 0700; where it also listens
-//! on 127.0.0.1, so that another one can copy it, a random password), that it keeps nothing, and
-//! that it ends with its value. When this process is killed, it ends too (on Linux); its folder,
-//! which is empty then, stays.
+//! Guarantees that no other user reaches it (a socket in a folder of mode 0700; on 127.0.0.1, where
+//! it listens so that another Redis can replicate it, a random password), that it stores nothing,
+//! and that it ends with its value. If this process is killed, it ends too (on Linux); its folder,
+//! which is empty then, remains.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use super::{programs, redis, sockets};
 const START_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// A Redis of somebody's own.
+/// A temporary Redis.
 #[derive(Debug)]
 pub struct Spare {
-    /// Where it is, as redis-rs reads it.
+    /// URL of its socket, in the format of redis-rs.
     pub url: String,
-    /// Where it listens besides, for another one that is to copy it.
+    /// Port on 127.0.0.1, for another Redis that replicates it.
     pub port: u16,
     pub password: String,
     child: Child,
@@ -33,13 +33,14 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// Starts one, empty, and waits until it answers; it ends with the calling (main) thread.
+    /// Starts an empty Redis and waits until it answers. Must be called from the main thread, with
+    /// which it ends.
     pub async fn start() -> anyhow::Result<Self> {
         let program = programs::redis()?;
         let folder = sockets::make(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
         let password = format!("{:032x}", rand::random::<u128>());
-        // Free a moment ago. If another process takes it, this one fails to start.
+        // Another process may take the port; then Redis fails to start.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let mut command = tied(&program);
         command
@@ -74,7 +75,7 @@ impl Spare {
         Ok(())
     }
 
-    /// Ends it without a word (SIGKILL), and waits until it has gone.
+    /// Kills it (SIGKILL) and waits until it has exited.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }

@@ -1,11 +1,11 @@
-//! Starting children: in a process group of their own, and on Linux not to outlive us.
+//! Starts children, each in a process group of its own, on Linux not to outlive `up`.
 //!
 //! Guarantees that `^C` on the terminal reaches `up` alone, which then stops its children in order,
-//! and that a child's output goes to its log. On Linux (with `setpriv`) a child gets a signal when
-//! `up` dies, however it dies; elsewhere the next `up` ends it (`leftovers.rs`).
+//! and that a child's output goes to its log. On Linux (with `setpriv`) a child receives a signal
+//! when `up` dies, however it dies; elsewhere the next `up` ends it (`leftovers.rs`).
 //!
-//! Linux sends that signal when the *thread* that started the child ends. So all are started by
-//! one thread that lives as long as the process.
+//! Linux sends that signal when the *thread* that started the child ends, so one thread that lives
+//! as long as the process starts all children.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -25,23 +25,23 @@ use super::account::Account;
 use super::error::{Result, file, system};
 use super::leftovers::Notes;
 
-/// A log that has grown beyond this is put aside at the next start.
+/// A longer log is set aside at the next start.
 const MAX_LOG_BYTES: u64 = 16 << 20;
-/// How much of a log an error quotes.
+/// Length of the end of a log that an error quotes.
 const TAIL_BYTES: u64 = 4 << 10;
 const TAIL_LINES: usize = 12;
 
-/// A child as it is started, and as it is ended.
+/// Specification of a child: start and shutdown.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
-    /// For people: `Postgres`, `replica 8081`.
+    /// Name in messages: `Postgres`, `replica 8081`.
     pub(super) name: String,
-    /// For the notes, one word.
+    /// Name in the notes, one word.
     pub(super) role: String,
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
     pub(super) environment: Environment,
-    /// Whom to run it as, if not as ourselves.
+    /// Account to run as, if not the current user.
     pub(super) account: Option<Account>,
     pub(super) log: PathBuf,
     pub(super) ending: Ending,
@@ -49,19 +49,19 @@ pub(super) struct Spec {
 
 #[derive(Debug, Clone)]
 pub(super) enum Environment {
-    /// Nothing of ours: a `PGDATA` or an odd locale must not reach the services.
+    /// A minimal environment: a `PGDATA` or a locale of the user must not reach the services.
     Bare,
-    /// Ours, and these; `None` removes one.
+    /// The environment of `up` with these changes; `None` removes a variable.
     Ours(Vec<(String, Option<String>)>),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending {
     pub(super) signal: Signal,
-    /// The signal's name, for `setpriv`.
+    /// Name of the signal, for `setpriv`.
     pub(super) signal_name: &'static str,
     pub(super) patience: Duration,
-    /// What follows then, or at a second `^C`.
+    /// The harsher signal that follows, at once on a second `^C`.
     pub(super) hurry: Signal,
 }
 
@@ -78,7 +78,7 @@ struct Order {
     answer: oneshot::Sender<io::Result<Child>>,
 }
 
-/// A child that was started, and where its words begin in its log.
+/// A started child, and the offset of its output in its log.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) child: Child,
@@ -86,7 +86,7 @@ pub(super) struct Started {
 }
 
 impl Spawner {
-    /// Starts the thread that starts them.
+    /// Starts the thread that starts the children.
     pub(super) fn new(notes: Arc<Notes>) -> Result<Self> {
         let (orders, received) = mpsc::channel::<Order>();
         let runtime = tokio::runtime::Handle::current();
@@ -95,10 +95,10 @@ impl Spawner {
             .spawn(move || {
                 let _runtime = runtime.enter();
                 for mut order in received {
-                    // If nobody waits any more, the child is dropped and thereby killed.
+                    // If the receiver is gone, the child is dropped and thereby killed.
                     let _ = order.answer.send(order.command.spawn());
                 }
-                // Nobody can order any more, but children may still run: see above.
+                // No more orders can arrive, but children that depend on this thread may still run.
                 loop {
                     thread::park();
                 }
@@ -107,7 +107,7 @@ impl Spawner {
         Ok(Self { orders, notes, setpriv: can_setpriv() })
     }
 
-    /// Starts one, and notes it for the next `up`.
+    /// Starts a child, and notes it for the next `up`.
     pub(super) async fn start(&self, spec: &Spec) -> Result<Started> {
         let (log, log_from) = open_log(&spec.log)?;
         let (answer, child) = oneshot::channel();
@@ -144,15 +144,15 @@ impl Spawner {
             }
         }
         if let Some(account) = &spec.account {
-            // The standard library drops the other groups too when it goes from root to a user.
+            // The standard library also drops the supplementary groups when root becomes a user.
             command.uid(account.uid).gid(account.gid);
         }
         Ok(command)
     }
 }
 
-/// A command whose process is asked to end when the thread that started it does (on Linux): for a
-/// whole `up` that must not outlive its starter. To be started from the main thread.
+/// Returns a command whose process is sent TERM when the thread that started it ends (on Linux), so
+/// that an `up` does not outlive its starter. Must be started from the main thread.
 pub fn tied(program: &Path) -> Command {
     let mut command = if can_setpriv() {
         let mut command = Command::new("setpriv");
@@ -165,13 +165,13 @@ pub fn tied(program: &Path) -> Command {
     command
 }
 
-/// An environment that is the same on every machine, and a working folder open to everybody.
+/// Sets an environment that is the same on every machine, and a working folder open to all users.
 pub(super) fn bare(command: &mut Command) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     command.env_clear().env("PATH", path).env("LC_ALL", "C").env("TZ", "UTC").current_dir("/");
 }
 
-/// The last lines of a log, from where this start began.
+/// Returns the last lines of a log, from the offset `from` on.
 pub(super) fn tail(log: &Path, from: u64) -> String {
     let read = || -> io::Result<String> {
         let mut log = File::open(log)?;
@@ -200,7 +200,7 @@ fn open_log(path: &Path) -> Result<(File, u64)> {
     Ok((log, length))
 }
 
-/// Whether this system's `setpriv` knows the signal of a parent's death (Linux, not busybox).
+/// Returns whether `setpriv` supports `--pdeathsig` (on Linux, not in busybox).
 fn can_setpriv() -> bool {
     let tried = std::process::Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "true"])

@@ -1,8 +1,8 @@
-//! One task for each child: it waits for it, starts it again when it crashes, ends it when asked.
+//! Supervises children, one task each: waits for the child, restarts it after a crash, stops it.
 //!
-//! Guarantees that a child which was ready once is started again whenever it ends by itself, ever
-//! more slowly if it keeps ending, and that after `stop` it no longer runs. It does not notice a
-//! child that hangs: a paused process is a lesson here, not a failure.
+//! Guarantees that a child which was ready once is restarted whenever it exits by itself, with
+//! backoff if it keeps exiting, and that after `stop` it no longer runs. Does not detect a child
+//! that hangs: a paused process is a lesson, not a failure.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -18,14 +18,14 @@ use super::progress;
 use super::spawner::{Ending, Spawner, Spec, Started, tail};
 use crate::clock::Backoff;
 
-/// Before a crashed child is started again.
+/// Backoff before restarts.
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
-/// A child that ran this long has not crashed "again".
+/// A child that ran this long restarts without the accumulated backoff.
 const STEADY: Duration = Duration::from_secs(10);
-/// How long a child may take to die of the harsher signal before it is killed outright.
+/// Time between the harsher signal and SIGKILL.
 const HURRY_PATIENCE: Duration = Duration::from_secs(2);
-/// How often a starting child is asked whether it is ready.
+/// Interval of readiness checks.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ pub(super) struct Supervised {
     ended: watch::Receiver<Option<String>>,
 }
 
-/// A signal to be sent, and who waits to hear that it was.
+/// A signal to send, and the channel that confirms it.
 type Sending = (Signal, oneshot::Sender<()>);
 
-/// A child in somebody else's hands: it can be stopped, let go on and killed. A killed one is
-/// started again; when everything ends, a stopped one goes on first, so that it can end too.
+/// Control of a child: pause, resume and kill. A killed child is restarted; at shutdown a paused
+/// child is resumed first, so that it can exit.
 #[derive(Debug, Clone)]
 pub struct Hand {
     name: String,
@@ -54,18 +54,18 @@ impl Hand {
         &self.name
     }
 
-    /// Stops it where it is (SIGSTOP). Like the others, returns when the signal was sent, or when
-    /// there is nobody to send it to: a child that is down at this moment is started again.
+    /// Pauses the child (SIGSTOP). Like the others, returns once the signal was sent, or at once if
+    /// the child is down and about to restart.
     pub async fn pause(&self) {
         self.send(Signal::STOP).await;
     }
 
-    /// Lets it go on (SIGCONT). Does nothing to one that runs.
+    /// Resumes the child (SIGCONT); no effect on a running child.
     pub async fn resume(&self) {
         self.send(Signal::CONT).await;
     }
 
-    /// Ends it without a word (SIGKILL).
+    /// Kills the child (SIGKILL).
     pub async fn kill(&self) {
         self.send(Signal::KILL).await;
     }
@@ -80,7 +80,7 @@ impl Hand {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
-    /// It is starting: if it ends now, that is an error, not a crash.
+    /// The child is starting: an exit is an error, not a crash.
     Start,
     Run,
     Stop,
@@ -95,7 +95,7 @@ struct Keeper {
 }
 
 impl Supervised {
-    /// Starts a child; `hurry` becomes true when ending may no longer take its time.
+    /// Starts a child; `hurry` becomes true to cut the grace period of its shutdown short.
     pub(super) async fn start(
         spawner: &Spawner,
         spec: Spec,
@@ -116,7 +116,7 @@ impl Supervised {
         Ok(Self { name, log, log_from, wish, signals, ended })
     }
 
-    /// Waits until `probe` says yes; from then on the child is started again whenever it ends.
+    /// Waits until `probe` succeeds; from then on the child is restarted whenever it exits.
     pub(super) async fn ready(
         &self,
         limit: Duration,
@@ -145,12 +145,12 @@ impl Supervised {
         Ok(())
     }
 
-    /// Something to stop and to kill it by.
+    /// Returns a control handle of the child.
     pub(super) fn hand(&self) -> Hand {
         Hand { name: self.name.clone(), signals: self.signals.clone() }
     }
 
-    /// Waits until nobody looks after the child any more, which but for `stop` is an error.
+    /// Waits until the child is no longer supervised, which is an error except after `stop`.
     pub(super) async fn given_up(&self) -> Error {
         let mut ended = self.ended.clone();
         let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| status.clone());
@@ -169,13 +169,14 @@ impl Supervised {
 }
 
 impl Keeper {
-    /// Runs until the child is to end, or ends before it was ready; says how it ended.
+    /// Supervises the child until `stop`, or until it exits before it was ready; returns how it
+    /// exited.
     async fn keep(mut self, first: Started) -> String {
         let mut current = first;
         let mut falls = 0;
         loop {
             let since = Instant::now();
-            // By a hand, which is the lab's: nothing that anybody must look into.
+            // Killed by the lab: no failure to investigate.
             let mut killed = false;
             let status = loop {
                 tokio::select! {
@@ -209,7 +210,7 @@ impl Keeper {
         }
     }
 
-    /// Starts it again after a pause, however often that takes; `None` when it is to end meanwhile.
+    /// Restarts the child with backoff until that succeeds; `None` if it is stopped first.
     async fn restart(&mut self, falls: &mut u32) -> Option<Started> {
         loop {
             *falls += 1;
@@ -220,7 +221,7 @@ impl Keeper {
                 tokio::select! {
                     () = sleep_until(over) => break,
                     () = stopped(&mut self.wish) => return None,
-                    // Meant for the one that has ended.
+                    // Meant for the process that has exited.
                     Some((_, told)) = self.signals.recv() => drop(told),
                 }
             }
@@ -235,10 +236,10 @@ impl Keeper {
         }
     }
 
-    /// Asks the child to end, then asks more harshly, then kills it.
+    /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
     async fn end(&mut self, mut child: Child) -> String {
         let Ending { signal, patience, hurry, .. } = self.spec.ending;
-        send(&child, Signal::CONT); // One that is paused hears nothing.
+        send(&child, Signal::CONT); // A paused process handles no signals.
         send(&child, signal);
         tokio::select! {
             status = child.wait() => return describe(status),
@@ -257,12 +258,12 @@ impl Keeper {
     }
 }
 
-/// Waits until the child is to end; it is also when nobody is left to wish anything.
+/// Waits until the child must stop, or its owner is dropped.
 async fn stopped(wish: &mut watch::Receiver<Wish>) {
     let _ = wish.wait_for(|wish| *wish == Wish::Stop).await;
 }
 
-/// Sends a signal to a child that nobody has waited for yet: its pid is still its own.
+/// Sends a signal to a child that was not reaped yet, so that its pid is still its own.
 fn send(child: &Child, signal: Signal) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     if let Some(pid) = pid {

@@ -1,9 +1,9 @@
 //! `holdfast up`, from the first check to the last child.
 //!
-//! Guarantees the order: everything that can be refused is refused before anything starts; Postgres
-//! and Redis answer before the database is prepared, that before the replicas start, they before
-//! anybody is told; and the way down is the way up, backwards. A start that fails stops what it had
-//! started. It does not migrate by itself: what the database needs is the caller's `prepare`.
+//! Guarantees the order: checks without side effects come before anything starts; Postgres and
+//! Redis answer before the database is prepared; the replicas start after that, and are ready
+//! before `up` announces itself. Shutdown is the reverse. A start that fails stops what it has
+//! started. Does not migrate by itself: the caller's `prepare` does.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,40 +25,40 @@ use crate::output;
 
 #[derive(Debug, Clone)]
 pub struct UpOptions {
-    /// How many replicas, on the listen port and the ones after it.
+    /// Number of replicas, on the listen port and the ports after it.
     pub replicas: u16,
     /// Address of the first replica.
     pub listen: SocketAddr,
     /// Folder that keeps the data between runs.
     pub data: PathBuf,
-    /// How many independent Redis to start for a quorum.
+    /// Number of independent Redis servers to start for a quorum.
     pub redlock: u16,
-    /// Connections to Postgres, for the replicas in turn; none said, the usual number.
+    /// Connections to Postgres, assigned to the replicas in turn; the default if empty.
     pub pool_sizes: Vec<u32>,
     pub lab: bool,
-    /// The replicas' strategy.
+    /// Strategy of the replicas.
     pub lock: String,
-    /// Whether an address that is not loopback is meant.
+    /// True if an address that is not loopback is intended.
     pub demo_users_on_network: bool,
-    /// The program whose `serve` is a replica: ourselves.
+    /// The program whose `serve` is a replica: the current executable.
     pub serve_program: PathBuf,
 }
 
-/// The children whose failing is a lesson.
+/// Control of the children that lessons pause and kill.
 #[derive(Debug, Clone)]
 pub struct Hands {
     /// In the order of their addresses.
     pub replicas: Vec<Hand>,
-    /// The one that the shop locks with.
+    /// The Redis that the shop locks with.
     pub redis: Hand,
-    /// The quorum's.
+    /// Nodes of the quorum.
     pub nodes: Vec<Hand>,
 }
 
-/// Runs Postgres, Redis and the replicas until INT, TERM or HUP. On an error it stops them all.
+/// Runs Postgres, Redis and the replicas until INT, TERM or HUP. Stops them all on an error.
 ///
-/// `prepare` gets the address of a database that exists and may be empty, and makes it fit for the
-/// replicas: schema and seed. `beside` is run while everything is up, and dropped when it ends.
+/// `prepare` receives the URL of an existing, perhaps empty database, and creates the schema and
+/// the seed for the replicas. `beside` runs while everything is up, and is dropped at the end.
 pub async fn up(
     options: UpOptions,
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
@@ -83,7 +83,7 @@ pub async fn up(
     Ok(outcome?)
 }
 
-/// What can be refused without touching anything.
+/// Checks what can be checked without side effects; returns the replicas' addresses.
 fn check(options: &UpOptions) -> Result<Vec<SocketAddr>> {
     if !options.listen.ip().is_loopback() && !options.demo_users_on_network {
         return Err(Error::NotLoopback(options.listen));
@@ -119,7 +119,7 @@ async fn run(
     start_replicas(options, addresses, folder, &running, stack).await?;
     folder.write_env(&running)?;
     announce(options, &running);
-    // Crashes are mended; this is for a child that fell in the instant before that began.
+    // Crashed children are restarted; this is for a child that exited just before that began.
     let watched = stack.children.iter().map(|child| Box::pin(child.given_up()));
     let fallen = futures_util::future::select_all(watched);
     let beside = beside(running, stack.hands());
@@ -130,7 +130,7 @@ async fn run(
     }
 }
 
-/// Postgres and Redis, ready, with a database.
+/// Starts Postgres and Redis, and creates the database.
 async fn start_services(
     options: &UpOptions,
     programs: &Programs,
@@ -155,7 +155,7 @@ async fn start_services(
     postgres::create_database(sockets).await
 }
 
-/// The replicas, all at once, then each ready.
+/// Starts the replicas one by one, each until it is ready.
 async fn start_replicas(
     options: &UpOptions,
     addresses: &[SocketAddr],
@@ -171,7 +171,7 @@ async fn start_replicas(
         lock: &options.lock,
         lab: options.lab,
     };
-    // None forever, or one size after the other.
+    // Always `None`, or one size after the other.
     let mut pool_sizes = options.pool_sizes.iter().cycle();
     for address in addresses {
         progress(&format!("starting replica {} …", address.port()));
@@ -187,7 +187,7 @@ fn nodes(options: &UpOptions) -> impl Iterator<Item = String> {
     (1..=options.redlock).map(redis::node)
 }
 
-/// The one line on stdout.
+/// Prints the only line on stdout.
 fn announce(options: &UpOptions, running: &RunningUp) {
     let count = running.replicas.len();
     let line = format!(
@@ -197,16 +197,16 @@ fn announce(options: &UpOptions, running: &RunningUp) {
         options.lock,
         if options.lab { "on" } else { "off" },
     );
-    // It runs, told or not.
+    // A closed stdout is no reason to stop.
     let _ = output::print(&line);
 }
 
-/// What has been started, in that order.
+/// The started children, in order.
 struct Stack {
     notes: Arc<Notes>,
     spawner: Spawner,
     children: Vec<Supervised>,
-    /// How many of them are services; the others are replicas.
+    /// Number of services among them; the others are replicas.
     services: usize,
     sockets: Option<PathBuf>,
     hurry: watch::Sender<bool>,
@@ -239,7 +239,7 @@ impl Stack {
         probe: impl AsyncFn() -> std::result::Result<(), String>,
     ) -> Result<()> {
         let child = Supervised::start(&self.spawner, spec, &self.hurry.subscribe()).await?;
-        // Into the stack first: whatever happens while we wait, it will be stopped.
+        // Pushed first, so that it is stopped even if the wait fails.
         self.children.push(child);
         match self.children.last() {
             Some(child) => child.ready(limit, probe).await,
@@ -247,15 +247,15 @@ impl Stack {
         }
     }
 
-    /// Everybody who was started, but Postgres.
+    /// Returns the control of all children but Postgres.
     fn hands(&self) -> Hands {
-        // Postgres, Redis, the nodes, the replicas: the order in which they are started.
+        // The order of starting: Postgres, Redis, the nodes, the replicas.
         let (services, replicas) = self.children.split_at(self.services);
         let hands = |children: &[Supervised]| children.iter().map(Supervised::hand).collect();
         Hands { replicas: hands(replicas), redis: services[1].hand(), nodes: hands(&services[2..]) }
     }
 
-    /// Stops all, the last started first; a signal meanwhile ends it at once.
+    /// Stops all, the last started first; another signal cuts their grace periods short.
     async fn stop(mut self, signals: &mut Signals) {
         let stopping = stop_in_turn(&mut self.children, self.services);
         tokio::pin!(stopping);
@@ -267,7 +267,7 @@ impl Stack {
                 stopping.await;
             }
         }
-        // Without sockets nothing was started, and the notes may still be the last `up`'s.
+        // Without sockets nothing was started, and the notes may still be those of the last `up`.
         if let Some(sockets) = &self.sockets {
             sockets::remove(sockets);
             self.notes.clear();
@@ -275,7 +275,7 @@ impl Stack {
     }
 }
 
-/// Replicas together, since each may need its patience; then the services one by one.
+/// Stops the replicas together, as each may take its grace period, then the services in turn.
 async fn stop_in_turn(children: &mut [Supervised], services: usize) {
     let (services, replicas) = children.split_at_mut(children.len().min(services));
     futures_util::future::join_all(replicas.iter_mut().map(Supervised::stop)).await;
@@ -287,7 +287,7 @@ async fn stop_in_turn(children: &mut [Supervised], services: usize) {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None under `nohup`: listening would undo what the user asked for.
+    /// `None` under `nohup`: a handler would override it.
     hang_up: Option<Signal>,
 }
 
@@ -310,7 +310,7 @@ impl Signals {
     }
 }
 
-/// Waits for a signal; false at once when it is not listened to.
+/// Waits for a signal; returns false at once without a handler.
 async fn received(signal: &mut Option<Signal>) -> bool {
     match signal {
         Some(signal) => signal.recv().await.is_some(),
@@ -318,7 +318,7 @@ async fn received(signal: &mut Option<Signal>) -> bool {
     }
 }
 
-/// Whether we were started with HUP ignored (Linux tells; elsewhere it is not).
+/// Returns whether HUP is ignored, which is known on Linux only.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! What the runs' rows tell whoever looks: the page and the API.
+//! Reads runs for the page and the API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,60 +10,60 @@ use super::store::State;
 use crate::db::Pool;
 use crate::shop::Error;
 
-/// A run: who ran what, when, for how long, with which fence, and what came of it.
+/// A run of a job.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Run {
-    /// Its number; runs are numbered in the order in which they were begun.
+    /// Number of the run, in order of start.
     pub id: i64,
-    /// The job.
+    /// Name of the job.
     pub job: String,
-    /// The tick of its timetable.
+    /// The tick that it executes.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
-    /// How it stands.
+    /// Its state.
     pub state: State,
-    /// Which attempt, from 1.
+    /// Number of the current or last attempt, from 1.
     pub attempt: i32,
-    /// How many there may be before it is parked.
+    /// Number of attempts after which it is parked.
     pub attempts_allowed: i32,
-    /// Which replica has it, or had it last.
+    /// The replica that executes it, or executed it last.
     pub replica: String,
-    /// The fence of that attempt's lock.
+    /// Fence of that attempt's lock.
     pub fence: i64,
-    /// When that attempt began.
+    /// Start of that attempt.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// When it ended.
+    /// End of that attempt.
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
-    /// When it is tried again, where it is.
+    /// Time of the next attempt, if there is one.
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_at: Option<OffsetDateTime>,
-    /// What came of it, in the job's own words.
+    /// The job's own summary of a successful run.
     pub result: Option<Value>,
-    /// Why not.
+    /// Error of an unsuccessful run.
     pub trouble: Option<String>,
-    /// The attempts before this one, the latest twenty.
+    /// The previous attempts, the latest twenty.
     #[schema(value_type = Vec<Earlier>)]
     pub earlier: Json<Vec<Earlier>>,
 }
 
-/// An attempt that came to nothing.
+/// A previous attempt, which was unsuccessful.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Earlier {
-    /// Which, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: i32,
-    /// Who.
+    /// The replica that executed it.
     pub replica: String,
-    /// Under which fence.
+    /// Fence of its lock.
     pub fence: i64,
-    /// From when.
+    /// Start of the attempt.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// Until when; unknown of a holder that died.
+    /// End of the attempt; unknown if its holder died.
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
-    /// What went wrong.
+    /// Its error.
     pub trouble: String,
 }
 
@@ -74,7 +74,7 @@ impl Run {
     }
 }
 
-/// The latest runs, the newest first.
+/// Returns the newest runs, newest first.
 pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<Run>, Error> {
     let runs = sqlx::query_as!(
         Run,
@@ -89,8 +89,8 @@ pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<Run>, Error> {
     Ok(runs)
 }
 
-/// Of each of these jobs the run that was begun last and the one that was done last, and of any job
-/// whatever is open; the newest first. And the time.
+/// Returns the time, and runs, newest first: the newest and the newest completed run of each of
+/// these jobs, and the open runs of all jobs.
 pub async fn standing(pool: &Pool, jobs: &[String]) -> Result<(OffsetDateTime, Vec<Run>), Error> {
     let mut connection = pool.acquire().await?;
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);

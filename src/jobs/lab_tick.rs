@@ -1,8 +1,8 @@
-//! The lab's own job: it leaves a mark, so that marks can be counted.
+//! The lab's own job: inserts a mark, so that the lab can count executions.
 //!
-//! It has no timetable: the lab offers it a time at each replica. Where a row keeps its tick, the
-//! mark bears the tick's name and time, as a job's effect should: a holder that dies after its mark
-//! and before it could say so is followed, and the mark is not made a second time.
+//! It has no timetable: the lab offers a tick to each replica. If a row ensures that the tick runs
+//! once, the mark is identified by job and tick, as a job's effect should be: if the holder dies
+//! between its mark and its result, the next holder inserts no second mark.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) const JOB: Job = Job {
     about: "Does nothing for the shop: lesson 15 counts with it how often one tick is run.",
     timetable: None,
     at_most_for: Duration::from_secs(30),
-    // A lock that is given back at once is what the lesson is about.
+    // The lesson is about a lock that is released immediately.
     at_least_for: Duration::ZERO,
     run_once: |turn| Box::pin(run_once(turn)),
 };
@@ -52,7 +52,7 @@ pub struct Mark {
     pub fence: Option<i64>,
 }
 
-/// The marks of that tick, in the order in which they were made.
+/// Returns the marks of a tick, in order of insertion.
 pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<Mark>, Error> {
     let marks = sqlx::query_as!(
         Mark,
@@ -62,7 +62,7 @@ pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<Mark>, Err
     Ok(marks.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
-/// Forgets marks of yesterday; looks at so many of the oldest.
+/// Deletes marks older than a day; checks the `most` oldest.
 pub async fn forget(pool: &Pool, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
         "delete from lab_marks where id = any(array(

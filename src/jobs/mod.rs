@@ -1,17 +1,17 @@
 //! Scheduled jobs (this module and its siblings), order expiry ([`unpaid`]), big keys ([`keys`]).
 //!
-//! Every replica has a scheduler ([`schedule`]), and all of them see every tick. One of them runs
-//! it:
-//! - **the row** (`job_runs`, unique by job and due time) says that this tick was begun;
-//! - **the lock** (`fenced`, `job:NAME`) keeps two apart, and its lease ends when its holder dies;
-//! - **the fence** is in the row: a holder that was followed can't write how its run ended.
+//! Every replica has a scheduler ([`schedule`]) and sees every tick. A single replica runs it:
+//! - **the row** (`job_runs`, unique by job and due time) records that the tick was started;
+//! - **the lock** (`fenced`, `job:NAME`) separates replicas; its lease expires if its holder dies;
+//! - **the fence** is in the row: the result of a holder whose run was taken over is a stale write.
 //!
 //! Guarantees: one run per job and tick, one open run per job; a run that fails, panics or hangs is
-//! tried again after growing pauses, then parked, shown on `/jobs`, and tried once at every tick.
+//! retried with a growing backoff, then parked, shown on `/jobs`, and retried once at every tick.
 //!
-//! Does not guarantee that the *work* of a run is done once: a holder may die after its work and
-//! before its row says so. So a job is repeatable, or its effect bears the run's name and time
-//! ([`lab_tick`]). Nor does it stop a job that never awaits.
+//! Does not guarantee that the *work* of a run is done once: its holder may die after the work and
+//! before the row is updated. So a job is idempotent, or its effect is identified by job and tick
+//! ([`lab_tick`]). A job that never awaits is not stopped. Tests: `tests/it/jobs.rs`,
+//! `jobs_replicas.rs`.
 
 pub mod history;
 pub mod keys;
@@ -39,50 +39,51 @@ use crate::shop::Shop;
 pub use schedule::Scheduler;
 pub use turn::Came;
 
-/// One thing that is done by itself.
+/// A scheduled job.
 #[derive(Debug)]
 pub struct Job {
-    /// Its name in rows, locks and metrics: `a-z`, `0-9` and dashes.
+    /// Name in rows, locks and metrics: `a-z`, `0-9` and dashes.
     pub name: &'static str,
     pub about: &'static str,
-    /// When, as cron says it, in UTC; a job without a timetable is run when it is offered a time.
+    /// Cron expression, in UTC; a job without a timetable runs only at ticks it is offered.
     pub timetable: Option<&'static str>,
-    /// A run that takes longer is cancelled, and has failed.
+    /// Timeout of a run: a longer run is cancelled and has failed.
     pub at_most_for: Duration,
-    /// The lock is kept so long from the run's beginning, however short it was: the row makes it
-    /// once, and this keeps whoever is late from even looking.
+    /// Minimum time for which the lock is held after it was acquired. The row already makes the
+    /// tick run once; this keeps late replicas from reading it.
     pub at_least_for: Duration,
-    /// Does all that is to be done, and says what that was. It may be dropped at any await, and
-    /// called again after it was done.
+    /// Does all outstanding work and returns a summary. It may be dropped at any await, and called
+    /// again after it completed.
     pub run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
 }
 
 pub static JOBS: [&Job; 4] = [&reconcile::JOB, &purge::JOB, &unpaid::sweep::JOB, &lab_tick::JOB];
 
-/// A job's turn: what one attempt is told.
+/// The context of one attempt, passed to the job.
 #[derive(Debug, Clone)]
 pub struct Turn {
     pub shop: Shop,
-    /// The tick it is done for.
+    /// The tick for which the job runs.
     pub due_at: OffsetDateTime,
-    /// Which attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: i32,
     pub fence: Option<i64>,
     pub replica: String,
-    /// Whether a row sees to it that this tick is run once.
+    /// True if a row ensures that this tick runs once.
     pub is_kept: bool,
-    /// Points that the lab may hold it at.
+    /// Points at which the lab can pause the run.
     pub probe: Probe,
 }
 
-/// What makes a tick run once. The scheduler always uses the last; the others are for the lab.
+/// The mechanism that makes a tick run once. The scheduler uses `LockAndRow`; the others are for
+/// the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Once {
-    /// Nothing: every replica runs it.
+    /// None: every replica runs it.
     Nothing,
-    /// A lock, given back when it is done.
+    /// A lock, released after the run.
     Lock,
-    /// The same lock, and a row of that name and time.
+    /// The same lock, and a row identified by job and tick.
     LockAndRow,
 }
 

@@ -1,16 +1,16 @@
-//! Purges old responses, ended sessions, old runs of jobs and marks of the lab.
+//! Purges old stored responses, ended sessions, old runs of jobs and marks of the lab.
 //!
-//! Guarantees: every statement is short (so many rows, or so many blocks) and a transaction by
-//! itself, so nobody waits long for a row of it, the pool's limit of a statement is far away, and a
-//! run that is cut off has done what it has done. No statement reads a table that grows for ever:
-//! keys are found by [`super::walk`], the rest from one end of an index. A kind that fails keeps no
-//! other one from being purged; the run has failed then, and says which and why.
+//! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
+//! holds row locks briefly, stays far below the statement timeout, and an interrupted run keeps its
+//! progress. No statement reads all of a table that grows forever: key records are found by
+//! [`super::walk`], the rest from one end of an index. If a kind fails, the other kinds are purged
+//! all the same; the run then fails and names the kind and the cause.
 //!
-//! A run ends by time, not by a number of rows: however much a shop sells in an hour, that much is
-//! forgotten in one, as long as Postgres deletes faster than it inserts.
+//! A run is bounded by time, not by rows: it keeps up with the shop as long as Postgres deletes
+//! faster than it inserts.
 //!
 //! An order's key record stays, without its response; all other key records are deleted: see
-//! [`crate::shop::store::purge`].
+//! [`crate::shop::store::purge`]. Tests: `tests/it/purge.rs`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::db::Pool;
 use crate::shop::store::purge;
 use crate::shop::{Error, users};
 
-/// How long a run's row is remembered.
+/// Days for which the row of a run is kept.
 pub const RUNS_KEPT_DAYS: i32 = 30;
 const KINDS: u32 = 5;
 
@@ -42,26 +42,27 @@ pub(super) const JOB: Job = Job {
     run_once: |turn| Box::pin(run_once(turn)),
 };
 
-/// How much is done at a time.
+/// Bounds of a statement and of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
     /// Rows per statement, where rows are found by an index.
     pub batch: i64,
-    /// Blocks per statement, where a table is walked.
+    /// Blocks per statement, where a table is scanned.
     pub stretch: i64,
-    /// Blocks that a run walks at least, where there are as many: a small shop's whole table.
+    /// Minimum number of blocks that a run scans, if the table has them: a small shop's whole
+    /// table.
     pub at_least: i64,
-    /// Runs that a walk through a table may take, however large it is.
+    /// Upper bound of the runs that a scan of the whole table takes, however large it is.
     pub runs_per_walk: i64,
-    /// How long each kind may take; what one does not need, the next ones have.
+    /// Time for each kind; a kind leaves unused time to the next ones.
     pub each_for: Duration,
 }
 
 impl Default for Pace {
-    /// A stretch is 2 MB and at most a few thousand rows: milliseconds, and a second from a slow
-    /// disk. 64 MB are read in a moment and hold the keys of a hundred thousand orders. A walk
-    /// takes a day of hourly runs, as an answer is kept for a day: so at most two days' keys are
-    /// there, and what stays for ever is read once a day and not once an hour.
+    /// A stretch is 2 MB and at most a few thousand rows: milliseconds, or a second from a slow
+    /// disk. 64 MB are read quickly and hold the keys of a hundred thousand orders. A scan of the
+    /// table takes a day of hourly runs, and a response is kept for a day: so keys of at most two
+    /// days exist, and rows that stay forever are read once a day, not once an hour.
     fn default() -> Self {
         Self {
             batch: 1_000,
@@ -82,12 +83,12 @@ pub struct Purged {
     pub sessions: u64,
     pub runs: u64,
     pub marks: u64,
-    /// Blocks that were read to find keys and answers.
+    /// Blocks read to find key records and responses.
     #[serde(default)]
     pub blocks: u64,
-    /// Whether there was time for all that was this run's.
+    /// True if the run had time for all of its share.
     pub all: bool,
-    /// Kinds that were not purged, or not to the end. A run with some is not done.
+    /// Kinds that were not purged, or only in part; with any of these the run fails.
     #[serde(skip)]
     pub failed: Vec<Failed>,
 }
@@ -98,7 +99,7 @@ pub struct Failed {
     pub why: String,
 }
 
-/// Purges all kinds. An error names the kinds that failed; the others were purged.
+/// Purges all kinds. An error names the kinds that failed; the others are purged.
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
     let purged = purge(&turn.shop.pool, &Pace::default()).await;
     if let Some(trouble) = purged.trouble() {
@@ -126,7 +127,7 @@ impl Purged {
     }
 }
 
-/// Purges at a given pace. It does not fail, but reports what did. Safe to drop and call again.
+/// Purges at a given pace; reports failures in the result. Safe to drop and call again.
 pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     let began = Instant::now();
     let until = |kind: u32| began + pace.each_for * kind;
@@ -160,8 +161,8 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
     purged
 }
 
-/// As many statements as it takes, until there is no time left; whether those were all. `rows`
-/// counts rows, also those before an error.
+/// Repeats a statement until it affects no rows or the time is up; returns whether no rows are
+/// left. `rows` counts the affected rows, also before an error.
 async fn batches<F>(
     rows: &mut u64,
     until: Instant,
@@ -185,8 +186,8 @@ mod tests {
 
     #[test]
     fn all_kinds_have_their_time_before_the_run_is_cancelled() {
-        // A statement may begin in the last moment, and take as long as a session lets it; a
-        // connection, and where the walk stands, come on top.
+        // A statement may start at the last moment and take until its timeout; acquiring a
+        // connection and the position of the scan come on top.
         let after_the_last_moment = Duration::from_secs(4) * 3;
         let longest = (Pace::default().each_for + after_the_last_moment) * KINDS;
         assert!(longest < JOB.at_most_for, "{longest:?}");

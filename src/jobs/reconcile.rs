@@ -1,7 +1,7 @@
-//! The audit, every hour, with its result kept.
+//! Runs the audit every hour and stores its result.
 //!
-//! It only reads, in one snapshot, so it can be repeated. Books that are not sound are no failure
-//! of the job: its result says which checks fail.
+//! It only reads, in one snapshot, so it can be repeated. Unsound books do not fail the job: its
+//! result lists the failed checks.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! The scheduler: one in every replica, all of the same mind.
+//! The scheduler: one in every replica, all of which decide alike.
 //!
-//! It looks every other second: one statement to Postgres, by index, and Redis is not asked at all
-//! while nothing is due. Between two looks it sleeps until the next tick and never longer than
-//! that pause, so a clock that jumps, a machine that slept, and a holder that died are all noticed
-//! within it.
+//! It polls every two seconds with one indexed statement in Postgres; Redis is not queried while
+//! nothing is due. Between polls it sleeps until the next tick, for [`LOOK_EVERY`] at most, so it
+//! detects a clock that jumps, a machine that was suspended and a holder that died within that
+//! time.
 //!
-//! Fails closed: without Redis no job begins, without Postgres nothing is even due. Both are said
-//! once, and once again when they are over.
+//! Fails closed: without Redis no job starts, without Postgres no job is due. An outage is logged
+//! once, and so is its end.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use super::{Job, Once};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop};
 
-/// The longest time between two looks.
+/// Upper bound of the pause between two polls.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The shortest time: a tick that is due now and can't be begun is not asked for in a circle.
+/// Lower bound of the pause, which prevents a busy loop around a tick.
 const LOOK_AT_MOST: Duration = Duration::from_millis(20);
 
 /// The scheduler of one replica. Cheap to clone.
@@ -38,13 +38,13 @@ pub struct Scheduler(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     by: By,
-    /// Whether it looks by itself, or only does what it is offered.
+    /// True if it polls by itself; otherwise it only executes ticks it is offered.
     on: bool,
     planned: Vec<Planned>,
     names: Vec<String>,
-    /// What this replica is at.
+    /// Jobs that a poll of this replica started and that still run.
     at_it: Mutex<HashSet<&'static str>>,
-    /// Ticks that are done although the latest row does not say so: the clock was put back.
+    /// Ticks that are done although the newest row does not show it: the clock was put back.
     settled: Mutex<HashMap<&'static str, OffsetDateTime>>,
     postgres_is_away: AtomicBool,
     redis_is_away: AtomicBool,
@@ -53,13 +53,12 @@ struct Inner {
 #[derive(Debug)]
 pub struct Planned {
     pub job: &'static Job,
-    /// When, if by itself.
+    /// Its timetable, if it has one.
     pub timetable: Option<Timetable>,
 }
 
 impl Scheduler {
-    /// The scheduler of these jobs for the replica of that name. `on` says whether it will look by
-    /// itself. It does nothing yet.
+    /// Creates the idle scheduler of `jobs` for a replica; `on`: [`Scheduler::run`] polls.
     pub fn new(
         shop: &Shop,
         replica: &str,
@@ -99,7 +98,7 @@ impl Scheduler {
         &self.0.names
     }
 
-    /// Looks and begins what is due until the replica ends; returns at once where it is off.
+    /// Polls and starts due runs until the replica stops; returns at once if the scheduler is off.
     pub async fn run(self) {
         if !self.0.on {
             return;
@@ -113,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks once, begins what is due in tasks of its own, and returns when to look again.
+    /// Polls once, starts due runs in their own tasks, and returns the pause before the next poll.
     pub async fn look(&self) -> Duration {
         let mut pause = LOOK_EVERY.mul_f64(rand::rng().random_range(0.75..=1.0));
         let book = match store::book(&self.0.by.shop.pool, &self.0.names).await {
@@ -142,8 +141,8 @@ impl Scheduler {
         pause
     }
 
-    /// Takes a turn at that tick of that job now, whatever its timetable: what the lab does at its
-    /// replicas. `None`: no such job. Safe to drop: a turn that has begun runs to its end.
+    /// Executes a tick of a job now, regardless of its timetable; for the lab. Returns `None` if
+    /// there is no job of that name. Safe to drop: an execution that has started runs to its end.
     pub async fn offer(
         &self,
         job: &str,
@@ -162,7 +161,7 @@ impl Scheduler {
         came.map_err(|error| Error::Bug(format!("a turn's task ended: {error}")))?.map(Some)
     }
 
-    /// Begins a turn, unless this replica is at that job.
+    /// Starts the execution of a tick, unless the job still runs from an earlier poll.
     fn begin(&self, planned: &Planned, due_at: OffsetDateTime, now: OffsetDateTime, again: bool) {
         let job = planned.job;
         if !self.0.at_it.lock().insert(job.name) {
@@ -208,7 +207,7 @@ impl Scheduler {
     }
 }
 
-/// This replica is at that job, until the value is gone.
+/// Marks a job as running on this replica, until it is dropped.
 struct AtIt {
     scheduler: Scheduler,
     job: &'static str,

@@ -1,8 +1,8 @@
-//! The rows of the runs: who has begun which tick, and what came of it.
+//! Rows of job runs: which replica started which tick, and its result.
 //!
-//! Guarantees, by Postgres alone: one row per job and tick, one open run per job, and an end that
-//! only the latest holder writes (compare-and-set on the fence). What is asked for is a few rows by
-//! index, so that looking costs nothing worth mentioning.
+//! Guarantees, by Postgres alone: one row per job and tick, one open run per job, and a result that
+//! only the latest holder writes (compare-and-set on the fence). A poll reads a few rows by index.
+//! Tests: `tests/it/jobs.rs`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,31 +16,31 @@ use utoipa::ToSchema;
 use crate::db::Pool;
 use crate::shop::Error;
 
-/// So often a run is tried before it is parked.
+/// Attempts of a run before it is parked.
 pub const ATTEMPTS: i32 = 5;
-/// So many attempts before the last one are remembered.
+/// Upper bound of the previous attempts that a row keeps.
 const REMEMBERED: i32 = 20;
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum State {
-    /// Somebody is at it, or has died at it.
+    /// A replica executes it, or died while executing it.
     Running,
     /// It is done.
     Done,
-    /// It failed, and is tried again after a pause.
+    /// It failed, and is retried after a pause.
     Failed,
-    /// It has failed too often: somebody should look.
+    /// Its attempts are used up: an admin should look at it.
     Parked,
 }
 
-/// The run of a job that was begun last.
+/// The newest run of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Last {
     pub due_at: OffsetDateTime,
-    /// When its latest attempt began.
+    /// Start of its latest attempt.
     pub started_at: OffsetDateTime,
 }
 
@@ -58,7 +58,7 @@ pub struct Known {
     pub open: Option<Open>,
 }
 
-/// What is known of all jobs, and the time it was read, by Postgres's clock.
+/// The runs known of all jobs, and when they were read, by Postgres's clock.
 #[derive(Debug)]
 pub struct Book {
     pub now: OffsetDateTime,
@@ -92,7 +92,7 @@ pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
     Ok(Book { now, known: known.collect() })
 }
 
-/// Who asks for a run: the holder of the job's lock.
+/// The holder of the job's lock, which claims a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Holder<'a> {
     pub job: &'a str,
@@ -100,14 +100,14 @@ pub struct Holder<'a> {
     pub fence: i64,
 }
 
-/// An attempt that is ours.
+/// An attempt that the caller has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     pub id: i64,
-    /// Which attempt, from 1.
+    /// Number of the attempt, from 1.
     pub number: i32,
     pub allowed: i32,
-    /// By Postgres's clock.
+    /// Start of the attempt, by Postgres's clock.
     pub started_at: OffsetDateTime,
 }
 
@@ -115,19 +115,19 @@ pub struct Attempt {
 pub enum Claim {
     Ours(Attempt),
     Done,
-    /// It failed, and its pause is not over.
+    /// It failed or is parked, and its pause is not over.
     NotYet,
-    /// Another tick's run is open, and does this one's work.
+    /// The run of another tick is open, and covers this tick.
     OtherIsOpen,
-    /// Its row knows a fence as high as that or higher: Redis has forgotten its numbers.
+    /// The fence in the row, which is not below the holder's: Redis has lost its fences.
     Behind(i64),
-    /// Every attempt's holder has died at it. It is parked now.
+    /// The holder of every attempt died; the run is now parked.
     Parked,
 }
 
-/// Claims the run of that tick, under the job's lock. `again` says that a failed one's pause is
-/// over. `parked_until` is when one is tried again that has to be parked. After an error it is
-/// unknown whether it was claimed; if it was, the next holder of the lock follows.
+/// Claims the run of a tick, under the job's lock. `again`: the pause of a failed or parked run is
+/// over. `parked_until`: the time of the next attempt, if the run has to be parked. After an error
+/// it is unknown whether the run was claimed; if it was, the next holder of the lock takes it over.
 pub async fn claim(
     pool: &Pool,
     holder: Holder<'_>,
@@ -171,7 +171,7 @@ pub async fn claim(
         State::Done => Ok(Claim::Done),
         State::Failed | State::Parked if !again => Ok(Claim::NotYet),
         _ if holder.fence <= there.fence => Ok(Claim::Behind(there.fence)),
-        // The lock is ours, so whoever ran it is gone, or was so long silent that it lost the lock.
+        // This replica holds the lock, so the previous holder is dead or its lease expired.
         State::Running if there.attempt >= there.attempts_allowed => {
             park_the_dead(pool, holder, there.id, parked_until).await
         }
@@ -179,7 +179,7 @@ pub async fn claim(
     }
 }
 
-/// Begins the next attempt of a run; the one before it is written down.
+/// Starts the next attempt of a run; the row keeps the previous attempt.
 async fn follow(pool: &Pool, holder: Holder<'_>, id: i64) -> Result<Claim, Error> {
     let row = sqlx::query!(
         r#"update job_runs
@@ -211,10 +211,10 @@ async fn follow(pool: &Pool, holder: Holder<'_>, id: i64) -> Result<Claim, Error
     }))
 }
 
-/// What is said of an attempt that nobody said anything of.
+/// Error of an attempt that recorded none.
 pub const DIED: &str = "its holder died, or was silent for longer than its lease";
 
-/// A run that takes its replica with it every time is not given to all of them, one by one.
+/// Parks a run that may have killed every holder, so that it does not kill all replicas in turn.
 async fn park_the_dead(
     pool: &Pool,
     holder: Holder<'_>,
@@ -237,17 +237,18 @@ async fn park_the_dead(
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
-    /// It is done, and that came of it.
+    /// It is done, with this summary.
     Done(Value),
-    /// It failed; it is tried again after that pause.
+    /// It failed; it is retried after this pause.
     Failed(String, Duration),
-    /// It failed once too often; it is tried again then.
+    /// Its last attempt failed; it is retried at this time.
     Parked(String, Option<OffsetDateTime>),
-    /// Its replica was told to end: somebody else may do it at once, and it does not count.
+    /// Its replica was stopped: another replica may run it at once, and the attempt does not count.
     Stopped,
 }
 
-/// Records how an attempt ended; `false` if a later holder has followed and nothing was written.
+/// Records the result of an attempt. Returns `false` if a later holder took the run over; then
+/// nothing is written.
 pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Error> {
     let (state, result, trouble, pause, at, more) = match end {
         End::Done(result) => (State::Done, Some(result), None, None, None, 0),
@@ -282,7 +283,7 @@ pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Er
     Ok(written.rows_affected() == 1)
 }
 
-/// Retries a parked run now, with all its attempts; `false` when it is not parked.
+/// Retries a parked run now, with all its attempts. Returns `false` if it is not parked.
 pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
     let done = sqlx::query!(
         "update job_runs set state = 'failed', next_at = clock_timestamp(),
@@ -296,8 +297,9 @@ pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Forgets runs that were done so many days ago, but never a job's latest. Looks at so many of the
-/// oldest, of which few are a job's latest or are open: where none may go, there is none behind.
+/// Deletes runs that are done and started more than `days` ago, but never a job's newest. Checks
+/// only the `most` oldest runs: few of these are open or a job's newest, so if none of them may be
+/// deleted, no later run may either.
 pub async fn forget(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
         "delete from job_runs where id = any(array(

@@ -1,16 +1,16 @@
-//! When a job is due, and what is to be done about it now.
+//! Decides when a job is due, and what to do about it now.
 //!
-//! Plain functions of the time and of the rows, so a test can move the clock. All times are UTC, as
-//! cron means them (minute, hour, day, month, weekday; 0 and 7 are Sunday), and all are Postgres's;
-//! a replica's own clock decides only how long it sleeps. `croner` reads the expressions: it counts
-//! weekdays as crontab does and searches backwards, which a missed tick needs.
+//! Pure functions of the time and of the rows, so a test can move the clock. All times are UTC
+//! (cron: minute, hour, day, month, weekday; 0 and 7 are Sunday) and Postgres's; a replica's own
+//! clock determines only how long it sleeps. `croner` parses the expressions: it counts weekdays
+//! like crontab and searches backwards, as missed ticks require.
 //!
-//! What moving that clock does:
-//! - **ahead**: the ticks in between count as missed; the latest one is run, once;
-//! - **back**: the ticks that come a second time have their rows, and are not run again. Rows are
-//!   kept for [`super::purge::RUNS_KEPT_DAYS`]; nothing remembers further back;
-//! - **far ahead by mistake, and back**: only the rows of those very ticks are in the way, so
-//!   today's ticks are run today.
+//! If that clock jumps:
+//! - **ahead**: the ticks in between count as missed; the latest of them runs, once;
+//! - **back**: ticks that occur a second time have rows and do not run again. Rows are kept for
+//!   [`super::purge::RUNS_KEPT_DAYS`]; older ticks are unknown;
+//! - **far ahead by mistake, and back**: only the rows of those very ticks exist, so today's ticks
+//!   run today.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -24,7 +24,7 @@ use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 use super::store::{Known, Open, State};
 use crate::clock::Backoff;
 
-/// Before a failed run is tried again.
+/// Backoff before a failed run is retried.
 pub const PAUSES: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
@@ -43,7 +43,7 @@ impl Timetable {
         Ok(Self(cron.map_err(|error| anyhow::anyhow!("{expression:?} is no timetable: {error}"))?))
     }
 
-    /// The latest tick until then, that moment included.
+    /// Returns the latest tick at or before `now`.
     pub fn latest(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.0.find_previous_occurrence(&Utc::of(now), true).ok().map(|found| found.0)
     }
@@ -59,17 +59,18 @@ impl Timetable {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// That tick has come, and nobody has begun it.
+    /// The tick is due, and no replica has started it.
     Begin(OffsetDateTime),
-    /// The run of that tick failed, and its pause is over.
+    /// The run of the tick failed or was parked, and its pause is over.
     Again(OffsetDateTime),
-    /// Somebody runs that tick. If the lock can be had, they are gone, and it is ours to follow.
+    /// A replica runs the tick. If its lock is free, that replica is gone and the run can be taken
+    /// over.
     Follow(OffsetDateTime),
-    /// Nothing before then; nothing that is known of, without a time.
+    /// Nothing to do before this time; `None` if no time is known.
     Wait(Option<OffsetDateTime>),
 }
 
-/// What is to be done about a job of which that is known.
+/// Returns what to do about a job with these rows.
 pub fn step(timetable: Option<&Timetable>, now: OffsetDateTime, known: &Known) -> Step {
     if let Some(open) = &known.open {
         return of_open(timetable, now, open);
@@ -82,7 +83,7 @@ pub fn step(timetable: Option<&Timetable>, now: OffsetDateTime, known: &Known) -
 }
 
 fn of_open(timetable: Option<&Timetable>, now: OffsetDateTime, open: &Open) -> Step {
-    // A clock that was put back must not make a pause of an hour.
+    // A clock that was put back must not prolong a pause.
     let longest = match open.state {
         State::Running => return Step::Follow(open.due_at),
         State::Done => return Step::Wait(None),
@@ -97,14 +98,14 @@ fn of_open(timetable: Option<&Timetable>, now: OffsetDateTime, open: &Open) -> S
     }
 }
 
-/// Whether a tick was run, or fell into the time of a run: what a job does is *all that is to be
-/// done*, and not *the work of that minute*.
+/// Returns whether a tick was run, or a run started after it: a run does *all outstanding work*,
+/// not *the work of one minute*.
 fn is_served(tick: OffsetDateTime, now: OffsetDateTime, known: &Known) -> bool {
     let last = known.last.as_ref();
     last.is_some_and(|last| last.due_at == tick || (tick..=now).contains(&last.started_at))
 }
 
-/// A moment as the cron crate wants to be told it, to the second.
+/// A time for the cron crate, to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Utc(OffsetDateTime);
 
@@ -222,18 +223,18 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_neither_doubles_nor_skips() {
         let timetable = hourly();
-        // Back by half an hour: the tick of 12:07 comes again, and has its row.
+        // Back by half an hour: the tick of 12:07 occurs again, and has its row.
         let ran_it = ran(datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:07:01 UTC));
         let again = datetime!(2026-11-22 12:07:30 UTC);
         assert!(matches!(step(Some(&timetable), again, &ran_it), Step::Wait(_)));
-        // In 2031 by mistake for a minute, and back: today's tick is run today.
+        // In 2031 by mistake for a minute, and back: today's tick runs today.
         let future = ran(datetime!(2031-01-01 00:07 UTC), datetime!(2031-01-01 00:07 UTC));
         let now = datetime!(2026-11-22 12:30 UTC);
         assert_eq!(
             step(Some(&timetable), now, &future),
             Step::Begin(datetime!(2026-11-22 12:07 UTC))
         );
-        // A pause that was to end soon does not take as long as the clock was put back.
+        // A pause is not prolonged by the hours that the clock was put back.
         let failed = open(State::Failed, Some(now + Duration::from_hours(5)));
         assert!(matches!(step(Some(&timetable), now, &failed), Step::Again(_)));
         let parked = open(State::Parked, Some(now + Duration::from_hours(5)));
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(step(State::Failed, Some(ago)), Step::Again(due));
         assert_eq!(step(State::Parked, Some(soon)), Step::Wait(Some(soon)));
         assert_eq!(step(State::Parked, Some(ago)), Step::Again(due));
-        // Without a timetable it waits for a person.
+        // Without a timetable it waits for an admin.
         assert_eq!(super::step(None, now, &open(State::Parked, None)), Step::Wait(None));
     }
 }

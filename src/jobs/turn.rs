@@ -1,8 +1,12 @@
-//! One replica's turn at one tick: acquire the lock, claim the row, run the job, record its end.
+//! Executes one tick on one replica: acquires the lock, claims the row, runs the job, records the
+//! result.
 //!
-//! Guarantees: whatever the job does (fail, panic, wait for ever), the turn ends and its row says
-//! how; a turn whose lock was lost, or that was followed by another's, changes no row. It does not
-//! retry the job: a row that failed is another look's business.
+//! Guarantees: the execution ends, and its row records the result, also if the job fails, panics or
+//! never returns; an execution that a later holder took over changes no row. It does not retry the
+//! job: the scheduler does, once the row allows it.
+//!
+//! Fails if Postgres stays unavailable while the result is written: the run stays open until the
+//! next holder takes it over. Tests: `tests/it/jobs.rs`.
 
 use std::time::Duration;
 
@@ -21,19 +25,20 @@ use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Outcome, Wait};
 use crate::probe::{Point, Probe, Seen};
 use crate::shop::{Error, Shop};
 
-/// Redis says at once whether a lock is free, or not at all.
+/// Timeout of acquiring the lock. It does not wait for a holder: Redis answers at once, or is away.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
-/// How often a row's fence is taught to Redis before a turn is given up.
+/// Retries of the claim after raising Redis's fence above the row's.
 const HEALINGS: u32 = 3;
-/// How often an end is written before it is left to whoever follows.
+/// Attempts to write a result before the run is left to the next holder.
 const WRITES: u32 = 5;
-/// Between those.
+/// Backoff between these attempts.
 const WRITE_PAUSES: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
-/// A job that is told to stop does so at its next await. One that has none is left behind.
+/// Time for a cancelled job to stop. It stops at its next await; a job without an await is left
+/// running.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whose turn.
+/// The executing replica.
 #[derive(Debug, Clone)]
 pub(super) struct By {
     pub(super) shop: Shop,
@@ -46,27 +51,27 @@ pub(super) struct Offer {
     pub(super) job: &'static Job,
     pub(super) timetable: Option<Timetable>,
     pub(super) due_at: OffsetDateTime,
-    /// About when it is, by Postgres's clock.
+    /// The approximate time, by Postgres's clock.
     pub(super) now: OffsetDateTime,
-    /// Whether a failed run's pause is over.
+    /// True if the pause of a failed or parked run is over.
     pub(super) again: bool,
     pub(super) once: Once,
     pub(super) probe: Probe,
 }
 
-/// The result of a turn.
+/// The outcome of offering a tick to a replica.
 #[derive(Debug)]
 pub enum Came {
     Done(Value),
-    /// It failed, and is tried again.
+    /// The run failed; if it has a row, it is retried.
     Failed(String),
     Parked(String),
-    /// It ended, but somebody else had followed by then: what it would have said was not written.
+    /// The run ended after a later holder took it over: its result is a stale write.
     Late,
     Stopped,
     Busy(Holder),
     Already,
-    /// Nothing to do yet: a pause is not over, or another tick's run is open.
+    /// Nothing to do yet: a pause is not over, or the run of another tick is open.
     NotYet,
 }
 
@@ -92,7 +97,8 @@ impl Came {
     }
 }
 
-/// Takes a turn at a tick. After an error nothing was begun, or the next holder follows.
+/// Executes a tick. After an error either nothing was started, or the next holder takes the run
+/// over.
 pub(super) async fn take(by: &By, offer: &Offer) -> Result<Came, Error> {
     let key = LockKey::new(format!("{{job:{}}}", offer.job.name))?;
     offer.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
@@ -129,7 +135,7 @@ pub(super) async fn take(by: &By, offer: &Offer) -> Result<Came, Error> {
     came
 }
 
-/// Says what came of it, as soon as it is written.
+/// Counts and logs the outcome as soon as it is written.
 fn note(job: &Job, came: &Came, took: Duration) {
     let (job, outcome, ms) = (job.name, came.word(), took.as_millis());
     metrics::counter!("holdfast_job_runs_total", "job" => job, "outcome" => outcome).increment(1);
@@ -142,7 +148,7 @@ fn note(job: &Job, came: &Came, took: Duration) {
     }
 }
 
-/// Holds the lock for as long as the job wants, unless there is a reason not to.
+/// Holds the lock for the job's minimum time, unless the replica stops or the lock is lost.
 async fn keep_at_least(by: &By, offer: &Offer, key: &LockKey, guards: &Guards, began: Instant) {
     tokio::select! {
         () = sleep_until(began + offer.job.at_least_for) => {}
@@ -155,7 +161,7 @@ fn fenced<'g>(guards: &'g Guards, key: &LockKey) -> Option<&'g FencedGuard> {
     guards.guard(key).and_then(|guard| guard.as_fenced())
 }
 
-/// Returns when the lock is lost; never without one.
+/// Returns when the lock is lost; without a lock it never returns.
 async fn lost(guard: Option<&FencedGuard>) {
     match guard {
         Some(guard) => guard.lost().await,
@@ -191,8 +197,8 @@ async fn under_lock(
     }
 }
 
-/// Claims the row. Where it knows a higher fence than ours while the lock is ours, Redis has
-/// forgotten its numbers, and is told.
+/// Claims the row. If the row's fence is not below that of the held lock, Redis has lost its
+/// counter: raises the counter above the row's fence and tries again.
 async fn claim(
     by: &By,
     offer: &Offer,
@@ -216,7 +222,7 @@ async fn claim(
             }
         }
     }
-    // The lock was lost while it was asked about.
+    // The lock was lost, or its fence is still not above the row's.
     Ok(Err(Came::NotYet))
 }
 
@@ -225,7 +231,7 @@ enum Ran {
     Stopped,
 }
 
-/// Runs the job in a task of its own, so that a panic is its own and not the turn's.
+/// Runs the job in its own task, which isolates a panic.
 async fn run(by: &By, offer: &Offer, attempt: i32, guard: Option<&FencedGuard>) -> Ran {
     let turn = Turn {
         shop: by.shop.clone(),
@@ -248,7 +254,7 @@ async fn run(by: &By, offer: &Offer, attempt: i32, guard: Option<&FencedGuard>) 
     };
     task.abort();
     match timeout(STOP_LIMIT, task).await {
-        // It was done in that very moment.
+        // The job completed before the abort took effect.
         Ok(Ok(done)) => Ran::Ended(outcome(Ok(done))),
         Ok(Err(_)) => ended,
         Err(_) => {
@@ -273,7 +279,7 @@ fn outcome(ended: Result<anyhow::Result<Value>, JoinError>) -> Result<Value, Str
     }
 }
 
-/// Records how it ended, with retries: under the lock, so that no other holder follows.
+/// Records the result, with retries, while the lock keeps other holders from taking the run over.
 async fn write_end(
     by: &By,
     offer: &Offer,

@@ -1,4 +1,4 @@
-//! How all jobs stand, for the page and for the API alike.
+//! The status of all jobs, for the page and the API.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -12,45 +12,45 @@ use crate::shop::{Error, Shop};
 
 const LATEST: i64 = 50;
 
-/// How all jobs stand.
+/// The status of all jobs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Standing {
-    /// Whether this replica runs jobs by itself.
+    /// True if this replica runs jobs by itself.
     pub on: bool,
-    /// The time, by Postgres's clock, which is the one that counts.
+    /// The time by Postgres's clock, which decides when a job is due.
     #[serde(with = "time::serde::rfc3339")]
     pub now: OffsetDateTime,
     /// The jobs.
     pub jobs: Vec<JobStanding>,
-    /// Runs that were parked.
+    /// Parked runs.
     pub parked: Vec<Run>,
-    /// The latest runs, the newest first.
+    /// The newest runs, newest first.
     pub runs: Vec<Run>,
-    /// The orders that nobody has paid.
+    /// The expiry of unpaid orders.
     pub unpaid: UnpaidStanding,
 }
 
-/// How one job stands.
+/// The status of one job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobStanding {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its purpose.
     pub about: &'static str,
-    /// When, as cron says it, in UTC.
+    /// Cron expression, in UTC.
     pub timetable: Option<&'static str>,
-    /// The same in words.
+    /// The timetable in words.
     pub timetable_in_words: Option<String>,
-    /// A run that takes longer is cancelled.
+    /// Timeout of a run, in seconds; a longer run is cancelled.
     pub at_most_for_s: u64,
-    /// Its lock is kept so long.
+    /// Minimum time for which its lock is held, in seconds.
     pub at_least_for_s: u64,
     /// Its next tick.
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_due_at: Option<OffsetDateTime>,
-    /// The run that was begun last.
+    /// Its newest run.
     pub last: Option<Run>,
-    /// The run that was done last, and what came of it.
+    /// Its newest completed run, with the result.
     pub last_done: Option<Run>,
 }
 

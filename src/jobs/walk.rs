@@ -1,18 +1,17 @@
-//! A table that grows for ever is looked through without being read whole: a stretch of its blocks
-//! per statement, a part of the table per run, and on from there the next time.
+//! Scans an ever-growing table in parts: a stretch of blocks per statement, a part of the table per
+//! run, continued by the next run.
 //!
-//! Guarantees: a statement reads so many blocks and no more, whatever is in them, so it is short; a
-//! run reads the part that is its, however many rows stay for ever; after so many runs the whole
-//! table was looked through once, however large it is, so what is forgotten keeps up with what
-//! comes in. How far it came is written after each statement: a run that is cut off, or that fails
-//! elsewhere, goes on and not back.
+//! Guarantees: a statement reads a bounded number of blocks, so it is short; a run reads its part
+//! only, however many rows stay forever; after a bounded number of runs the whole table was
+//! scanned, so purging keeps up with inserts. The position is written after each statement: the
+//! next run continues after an interruption or a failure elsewhere.
 //!
-//! Does not guarantee that a row is seen in the walk in which it grows old: it may lie behind. The
-//! next walk sees it. Two walkers at once (a holder that was followed and comes back) may have a
-//! stretch read twice, or skipped until the next walk; nothing else.
+//! Does not guarantee that a row is purged by the scan during which it becomes old: its block may
+//! already be scanned; the next scan finds it. Two concurrent scans (a holder whose run was taken
+//! over resumes) may read a stretch twice or leave it to the next scan.
 //!
-//! What breaks it: a Postgres older than 14, which has no TID range scan and reads the whole table
-//! for each stretch; a run that never has the time for its part, which it says (`all` is false).
+//! Fails with a Postgres older than 14: without a TID range scan it reads the whole table for each
+//! stretch. A run that never has time for its part reports this (`all` is false).
 
 use std::ops::Range;
 
@@ -24,23 +23,23 @@ use crate::db::Pool;
 use crate::shop::Error;
 use crate::shop::store::purge::reach;
 
-/// One part of a walk through the key records. Each kind walks by itself, and stands where it
-/// stands: deleting needs no room on the disk, and must go on where emptying rows fails for want of
-/// it. The second one finds the blocks in memory.
+/// One part of a scan of the key records. Each kind has its own scan and position: deleting needs
+/// no disk space, and must continue when emptying rows fails for lack of it. The second scan finds
+/// the blocks in memory.
 #[derive(Debug, Clone)]
 pub(super) struct Walk<'a> {
-    /// What is walked for; where it stands is remembered under that name.
+    /// The purged kind; its position is stored under this name.
     pub(super) kind: &'static str,
     pub(super) pool: &'a Pool,
-    /// How large the parts are.
+    /// Sizes of the parts.
     pub(super) pace: &'a Pace,
-    /// No stretch is begun after this, but the first one.
+    /// No stretch but the first is started after this time.
     pub(super) until: Instant,
 }
 
 impl Walk<'_> {
-    /// Walks the part whose turn it is, with what may be purged of rows from before a moment;
-    /// whether there was time for all of it. `rows` and `read` count rows and blocks, also those
+    /// Executes `statement` for each stretch of the next part, with the time before which rows may
+    /// be purged; returns whether the part is done. `rows` and `read` count rows and blocks, also
     /// before an error.
     pub(super) async fn on<F>(
         &self,
@@ -67,10 +66,10 @@ impl Walk<'_> {
     }
 }
 
-/// The part whose turn it is: from `next` on; from the start where that is the end, or lies behind
-/// it because the table was cut short meanwhile.
+/// Returns the next part: from `next` on, or from the start if `next` is the end or lies beyond it
+/// because the table shrank.
 fn part(next: i64, blocks: i64, pace: &Pace) -> Range<i64> {
-    // Rounded up: as many runs as that see all there is.
+    // Rounded up, so that this many runs scan the whole table.
     let share = (blocks + pace.runs_per_walk - 1) / pace.runs_per_walk;
     let from = if next >= blocks { 0 } else { next };
     from..blocks.min(from + share.max(pace.at_least))

@@ -1,7 +1,7 @@
-//! One arm of a run: a load under one strategy, sampled while it runs and audited afterwards.
+//! Executes an arm of a run: a load under one strategy, sampled during it and audited afterwards.
 //!
-//! The same seed makes the same arrivals under every strategy: whom each buyer asks, and how long
-//! he thinks before. What comes of them is the strategy's.
+//! The same seed makes the same arrivals under every strategy: the replica of each buyer, and the
+//! think times. The results depend on the strategy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use super::target::{Now, PRICE_CENTS, Target};
 use crate::load::script::Asked;
 use crate::load::{self, Client, Live, Observation, Plan, Report, Script};
 
-/// Ten pictures a second.
+/// Initial sampling interval.
 const EVERY: Duration = Duration::from_millis(100);
-/// So many points a curve has; twice as far apart from then on.
+/// Number of samples at which every second one is dropped and the interval doubles.
 const MOST_SAMPLES: usize = 150;
 const LONGEST: Duration = Duration::from_secs(60);
-/// A buyer thinks up to so long before each order.
+/// Upper bound of a buyer's think time before each request, in ms.
 const THINK_MS: u64 = 3;
 const LANES: usize = 24;
-/// The bounds of the picture of waits, in ms.
+/// Upper bounds of the buckets of the latency histogram, in ms.
 const BUCKETS_MS: [f64; 14] = [
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0,
     60_000.0,
@@ -97,8 +97,8 @@ pub(super) async fn run(stage: &Stage, number: usize, spec: &Spec) -> anyhow::Re
     Ok(arm)
 }
 
-/// The crowd, and what goes wrong meanwhile. A fault whose time has not come when the crowd has
-/// gone would meet nobody: it is left out, and told so.
+/// Executes the load, and injects the fault during it. If the load ends before the fault is due,
+/// the fault is skipped and the steps of the run say so.
 async fn crowd(stage: &Stage, spec: &Spec, plan: Plan) -> anyhow::Result<Report> {
     let mut crowd = std::pin::pin!(load::run(plan));
     let Some(fault) = &spec.fault else { return crowd.await.context("the replicas") };
@@ -119,7 +119,7 @@ async fn crowd(stage: &Stage, spec: &Spec, plan: Plan) -> anyhow::Result<Report>
     }
 }
 
-/// The value that everybody is after, and the crowd.
+/// Creates the contended item or account, and the clients.
 async fn prepare(stage: &Stage, spec: &Spec) -> anyhow::Result<(Target, Vec<Client>)> {
     let replicas = &stage.house.replicas[..spec.replicas];
     let headers = spec.headers();
@@ -127,7 +127,7 @@ async fn prepare(stage: &Stage, spec: &Spec) -> anyhow::Result<(Target, Vec<Clie
         |buyer: usize| spec.orders / spec.buyers + usize::from(buyer < spec.orders % spec.buyers);
     let client = |buyer: usize, token: &str, posts: Vec<(String, String)>| {
         let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
-        // Everybody asks one replica; the seed says which, both as often.
+        // A buyer uses one replica. The seed chooses between two, with equal probability.
         let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
         let script = Buyer {
             posts: posts.into_iter(),
@@ -163,7 +163,7 @@ async fn prepare(stage: &Stage, spec: &Spec) -> anyhow::Result<(Target, Vec<Clie
     }
 }
 
-/// An account with money for `stock` orders, and the orders.
+/// Creates orders to pay; the account of `token` receives money for `spec.stock` of them.
 async fn purse(stage: &Stage, token: &str, spec: &Spec) -> anyhow::Result<Vec<Uuid>> {
     let wish = Wish::under("row-lock");
     let money = format!("{{\"amount_cents\":{}}}", (spec.stock * PRICE_CENTS).max(1));
@@ -179,7 +179,7 @@ async fn purse(stage: &Stage, token: &str, spec: &Spec) -> anyhow::Result<Vec<Uu
     Ok(orders)
 }
 
-/// One buyer's requests, each under a name of its own, which is its key too.
+/// One buyer's requests. The idempotency key of each is its request id too.
 #[derive(Debug)]
 struct Buyer {
     posts: std::vec::IntoIter<(String, String)>,
@@ -204,13 +204,13 @@ impl Script for Buyer {
     }
 }
 
-/// Takes a sample ten times a second, for ever.
+/// Samples the arm until the future is dropped.
 async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
     let (mut every, began) = (EVERY, Instant::now());
     let mut ticks = interval(every);
     loop {
         ticks.tick().await;
-        // With Postgres or a replica away there is nothing to show, and that is the picture.
+        // Without Postgres there is no sample: the curve has a gap.
         let Ok(Now { stock, sold }) = value.now(stage).await else { continue };
         let moment = live.now();
         let sample = Sample {
@@ -233,7 +233,7 @@ async fn watch(stage: &Stage, value: &Target, opening: i64, live: &Live) {
     }
 }
 
-/// Keeps the curves of a long run small: drops every second sample when there are many.
+/// Drops every second sample if there are [`MOST_SAMPLES`]; returns whether it did.
 fn thinned(samples: &mut Vec<Sample>) -> bool {
     if samples.len() < MOST_SAMPLES {
         return false;
@@ -263,7 +263,7 @@ fn figures(arm: &mut Arm, report: &Report) {
         .collect();
 }
 
-/// The lanes that are worth looking at: those of the first forks, or the first there are.
+/// Records the lanes of the first forks, or, without forks, those of the first requests.
 fn lanes(stage: &Stage, number: usize, arm: &Arm, seen: &[Observation]) {
     let forked: Vec<Uuid> = arm
         .forked

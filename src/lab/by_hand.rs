@@ -1,4 +1,4 @@
-//! Locks that a lesson takes itself, as a process of its own would, without the shop.
+//! Locks that a lesson acquires directly, as a separate process does, without the shop.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use super::stage::Stage;
 use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
 
-/// No lock of a lesson is waited for longer, unless it says so.
+/// Acquire timeout of a lesson's locks.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
 pub enum Got {
     Lock(Guards),
-    /// It is somebody else's, and was so for so long.
+    /// Another owner held the lock during the whole wait.
     Nothing {
         waited: Duration,
         holder: Holder,
@@ -22,7 +22,10 @@ pub enum Got {
 }
 
 impl Got {
-    /// The lock; that it was had is what the lesson relies on.
+    /// Returns the acquired lock.
+    ///
+    /// # Errors
+    /// If the lock was busy, which the lesson does not expect.
     pub fn lock(self) -> anyhow::Result<Guards> {
         match self {
             Got::Lock(guards) => Ok(guards),
@@ -35,7 +38,7 @@ impl Got {
     }
 }
 
-/// The locks of one more process, over that Redis.
+/// Creates the lock client of a further process on the Redis at `url`.
 pub(super) fn process(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
     let settings = Settings {
         prefix: prefix.to_owned(),
@@ -46,7 +49,7 @@ pub(super) fn process(url: &str, prefix: &str, name: &str) -> anyhow::Result<Loc
     Ok(Locks::new(Redis::open(url)?, settings))
 }
 
-/// Takes a lock of that kind, or says whose it is.
+/// Acquires a lock of `kind`, or returns the holder.
 pub(super) async fn take(
     locks: &Locks,
     kind: Kind,
@@ -65,7 +68,7 @@ pub(super) async fn take(
 }
 
 impl Stage {
-    /// The locks of one more process over the shop's Redis, under names that are nobody else's.
+    /// Creates the lock client of a further process on the shop's Redis, with keys under `prefix`.
     pub fn process(&self, prefix: &str, name: &str) -> anyhow::Result<Locks> {
         process(&self.house.redis_url, prefix, name).context("the shop's Redis")
     }

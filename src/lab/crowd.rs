@@ -1,24 +1,24 @@
-//! The crowds of a lesson: what it usually needs, where the visitor wishes nothing else.
+//! The default load of a lesson, which the visitor's settings override.
 
 use super::arm::Spec;
 use super::stage::Stage;
 
-/// So many buyers and orders, and so much work, unless the visitor turned a knob.
+/// A default load; the visitor's settings replace its numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd {
     pub stock: i64,
-    /// Buyers at once.
+    /// Concurrent buyers.
     pub buyers: u32,
-    /// Orders in all.
+    /// Orders in total.
     pub orders: u32,
-    /// Extra work between read and write.
+    /// Extra work between read and write, in ms.
     pub work_ms: u64,
-    /// Whether any of its strategies has a lease that could be another.
+    /// True if one of its strategies has a lease that the visitor may change.
     pub lease: bool,
 }
 
 impl Crowd {
-    /// One arm per strategy, all with the same load.
+    /// Returns an arm per strategy, all with the same load.
     pub(super) fn under(self, stage: &Stage, strategies: &[&str]) -> Vec<Spec> {
         let mut wanted = stage.wanted.clone();
         wanted.strategies = strategies.iter().map(|name| (*name).to_owned()).collect();
@@ -30,18 +30,19 @@ impl Crowd {
     }
 }
 
-/// Why nobody of that crowd can come between another's read and write, by its numbers alone.
+/// Returns why, by the numbers alone, no two orders can overlap between read and write; `None` if
+/// they can.
 pub(super) fn nobody_meets(spec: &Spec) -> Option<String> {
     match spec {
         Spec { stock: 0, .. } => Some("there are 0 units, and nobody can have one".to_owned()),
-        // No more buyers than orders.
+        // Before `buyers: 1`: there are never more buyers than orders.
         Spec { orders: 1, .. } => Some("there is 1 order, which meets no other".to_owned()),
         Spec { buyers: 1, .. } => Some("there is 1 buyer, who orders in turn".to_owned()),
         _ => None,
     }
 }
 
-/// Why no unit can be sold twice.
+/// Returns why the load cannot oversell; `None` if it can.
 pub(super) fn nothing_runs_out(spec: &Spec) -> Option<String> {
     let enough = i64::try_from(spec.orders).is_ok_and(|orders| orders <= spec.stock);
     let (orders, stock) = (spec.orders, spec.stock);
@@ -50,7 +51,8 @@ pub(super) fn nothing_runs_out(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Why not everybody can have one.
+/// Returns why the load has no overlap or too little stock; `None` if it has overlap and enough
+/// stock.
 pub(super) fn something_runs_out(spec: &Spec) -> Option<String> {
     let short = i64::try_from(spec.orders).is_ok_and(|orders| orders > spec.stock);
     let (orders, stock) = (spec.orders, spec.stock);

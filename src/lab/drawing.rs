@@ -1,17 +1,17 @@
-//! A run in text: figures in columns, requests as lanes.
+//! Draws a run as text: measurements in columns, requests as swimlanes.
 
 use super::lessons::Lesson;
 use super::run::{Arm, Lane, LaneEvent, Run, Sample};
 
-/// As wide as a terminal, less a margin.
+/// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
-/// As wide as the time axis is.
+/// Columns of the time axis.
 const AXIS: usize = 60;
-/// Between two events, at most.
+/// Upper bound of the columns between two events.
 const WIDEST_STEP: usize = 4;
-/// No more lanes than can be looked at.
+/// Upper bound of the lanes that are drawn.
 const MOST_LANES: usize = 8;
-/// Nor more events than can be read.
+/// Upper bound of the events that are listed.
 const MOST_EVENTS: usize = 60;
 
 pub(super) fn heading(lesson: &Lesson) -> String {
@@ -90,7 +90,8 @@ fn arms(arms: &[Arm]) -> String {
     text
 }
 
-/// The requests that were sent one by one; otherwise the two that suffice.
+/// Returns the requests that were sent individually; without any, two requests of the fork with the
+/// shortest time span.
 fn worth_drawing(run: &Run) -> Vec<&Lane> {
     let lanes = &run.outcome.lanes;
     let single: Vec<&Lane> = lanes.iter().filter(|lane| lane.arm.is_none()).collect();
@@ -110,7 +111,7 @@ fn worth_drawing(run: &Run) -> Vec<&Lane> {
     pairs.filter(|pair| pair.len() == 2).min_by_key(span).unwrap_or_default()
 }
 
-/// Requests down, events across in their order; gaps are shortened so that nothing overlaps.
+/// Draws a row per request and its events in columns, in order of time; gaps are shortened.
 fn swimlane(lanes: &[&Lane]) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
     let mut moments: Vec<u64> = lanes.iter().flat_map(|lane| moments(lane)).collect();
@@ -143,13 +144,13 @@ fn swimlane(lanes: &[&Lane]) -> String {
     text
 }
 
-/// When something is to be seen of a request.
+/// Returns the times of a request's events, of its sending and of its response.
 fn moments(lane: &Lane) -> impl Iterator<Item = u64> {
     let events = told(lane).map(|event| event.t_us);
     events.chain([lane.sent_us]).chain(lane.answered_us)
 }
 
-/// What is worth telling of a request: without a lock nobody waits for one or gives one back.
+/// Returns a request's events, without `wait` and `release` if it succeeded without a lock.
 fn told(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     let done = lane.status.is_some_and(|status| status < 300);
     let unlocked = done && !lane.events.iter().any(|event| event.event == "held");
@@ -158,7 +159,7 @@ fn told(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     lane.events.iter().filter(told)
 }
 
-/// One lane, a character per column.
+/// Draws a lane, a character per column.
 fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     let mut line = vec![' '; axis];
     let last = moments(lane).max().unwrap_or(lane.sent_us);
@@ -201,8 +202,8 @@ fn words(event: &LaneEvent) -> String {
     words_of(&event.event, &value, &fence)
 }
 
-/// The same with a value and a fence in words: they are said where they matter, on getting the
-/// lock, and on what is read and written under it.
+/// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
+/// reading and writing mention them.
 pub(crate) fn words_of(event: &str, value: &str, fence: &str) -> String {
     match event {
         "wait" => "asks for the lock".to_owned(),
@@ -221,12 +222,12 @@ pub(crate) fn words_of(event: &str, value: &str, fence: &str) -> String {
     }
 }
 
-/// Microseconds as milliseconds.
+/// Formats microseconds as milliseconds.
 pub(crate) fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1_000.0)
 }
 
-/// Broken into lines of that width, all but the first indented.
+/// Breaks text into lines of `width`, all but the first indented.
 pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
@@ -270,7 +271,7 @@ mod tests {
         let (a, b) = (lane("A", 0, 59_000, a), lane("B", 20, 40, b));
         let text = swimlane(&[&a, &b]);
         let lines: Vec<&str> = text.lines().collect();
-        // Nine moments, four columns each: sent, r, (B:) sent, r, W, answered, (A:) W, answered.
+        // Nine times, four columns each: sent, r, (B:) sent, r, W, answered, (A:) W, answered.
         assert_eq!(lines[0], "   8080 A ····r-------------------W····");
         assert_eq!(lines[1], "   8080 B         ····r---W····");
         assert!(lines.iter().any(|line| line.trim() == "0.0 ms  A  reads 57"), "{text}");

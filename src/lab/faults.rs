@@ -1,7 +1,7 @@
-//! What goes wrong during a run, on purpose and really: signals to processes, words to Redis.
+//! Injects faults into a run: signals to processes, and a flush of Redis.
 //!
-//! What lasts is undone by whoever did it; [`super::house::House::restore`] sees to it once more at
-//! the end of every run, whatever happened in between.
+//! [`inject`] resumes what it paused; [`super::house::House::restore`] does so again at the end of
+//! every run, even after an error.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use super::house::House;
 use super::run::{Fault, FaultKind};
 
-/// Does it, and undoes it. `asked` is how many of the replicas are asked at all.
+/// Injects a fault, and ends it. `asked` is the number of replicas that receive requests.
 pub(super) async fn inject(house: &House, fault: &Fault, asked: usize) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
-    // The last one: the pages that are looked at are likely to be the first one's.
+    // The last replica, because a visitor's pages are likely to come from the first.
     let replica = house.hands.replicas[..asked].last().context("there is no replica")?;
     match fault.kind {
         FaultKind::PauseReplica => {

@@ -1,5 +1,5 @@
-//! The shop that runs are carried out in, from outside: its replicas' addresses, the hands by which
-//! they can be stopped and killed, its Postgres and its Redis, and the lab's own users.
+//! The cluster that runs are executed on, seen from outside: the addresses of its replicas, the
+//! control of its processes, its Postgres and Redis, and the lab's own users.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,16 +16,17 @@ use crate::load;
 use crate::shop::users::{self, LAB_NAMES as NAMES};
 use crate::shop::{Sku, UserId};
 
-/// A replica that was killed is up again within its supervisor's pause and its own start.
+/// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
+/// the start of the process.
 const BACK_WITHIN: Duration = Duration::from_secs(12);
-/// One question whether somebody is there.
+/// Timeout of a health check.
 const ATTEMPT: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What the keys begin with that a lesson makes in Redis itself.
+/// Prefix of the keys that lessons create in Redis themselves.
 pub(super) const OWN_KEYS: &str = "holdfast-lab:";
-/// The locks of throw-away items, and what belongs to them.
+/// Pattern of the lock keys of throw-away items, and of keys derived from them.
 const ITEM_LOCKS: &str = "*lock:{sku:lab-????????????????????????????????}*";
-/// Keys looked at per step.
+/// `COUNT` of a `SCAN`.
 const SCAN_STEP: usize = 500;
 
 #[derive(Debug)]
@@ -34,16 +35,16 @@ pub(super) struct House {
     pub(super) hands: Hands,
     pub(super) pool: Pool,
     pub(super) redis_url: String,
-    /// Session tokens of buyers with nothing on their accounts.
+    /// Session tokens of the buyers, whose accounts are empty.
     pub(super) buyers: Vec<String>,
-    /// The session token of the lab's own admin.
+    /// Session token of the lab's own admin.
     pub(super) admin: String,
-    /// A password that nobody has, hashed: for users that are made for one run.
+    /// Hash of a random password that is discarded, for all users that the lab creates.
     hash: String,
 }
 
 impl House {
-    /// Signs the lab's users in, beside the front door: they have no password.
+    /// Creates sessions for the lab's users directly in Postgres: they have no known password.
     pub(super) async fn open(
         pool: &Pool,
         running: &RunningUp,
@@ -61,7 +62,7 @@ impl House {
             admin: String::new(),
             hash,
         };
-        // Those of the last time, which nobody can know any more.
+        // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
         users::end_sessions(&mut connection, NAMES).await?;
         drop(connection);
@@ -73,7 +74,10 @@ impl House {
         Ok(house)
     }
 
-    /// A user of that name, made if there is none, and a session.
+    /// Creates the user `name` unless it exists, and begins a session.
+    ///
+    /// # Errors
+    /// If a user of that name exists with a different `admin`.
     pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
         let there = sqlx::query!("select id, admin from users where name = $1", name)
@@ -92,12 +96,12 @@ impl House {
         Ok((id, session.token))
     }
 
-    /// A user for one run only, with money.
+    /// Creates a user for a single run, and begins a session.
     pub(super) async fn payer(&self) -> anyhow::Result<(UserId, String)> {
         self.user(&format!("{NAMES}{}", Uuid::now_v7().simple()), false).await
     }
 
-    /// A connection to the Redis that the shop locks with.
+    /// Connects to the Redis that the shop locks with.
     pub(super) async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
         connect(&self.redis_url).await
     }
@@ -116,8 +120,8 @@ impl House {
         away
     }
 
-    /// Removes from Redis what a run has left there: the locks of its items, and what a lesson has
-    /// made itself. What belongs to others, a visitor's game for one, stays.
+    /// Deletes the keys that a run left in Redis: the locks of its items, and the keys that a
+    /// lesson created itself. Other keys stay, for example those of a visitor's game.
     pub(super) async fn sweep(&self, items: &[Sku]) -> anyhow::Result<()> {
         let mut redis = self.redis().await?;
         for pattern in [ITEM_LOCKS, &format!("{OWN_KEYS}*")] {
@@ -141,14 +145,18 @@ impl House {
         Ok(())
     }
 
-    /// Lets everybody go on, and waits until everybody answers. A replica that does not is killed
-    /// and started again; what had to be done so is told in words.
+    /// Resumes every process, and waits until Redis and all replicas respond. Kills a replica that
+    /// does not, so that the supervisor restarts it, and returns a sentence about each such
+    /// replica.
+    ///
+    /// # Errors
+    /// If Redis, or a restarted replica, does not respond within [`BACK_WITHIN`].
     pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
         let hands = self.hands.replicas.iter().chain(&self.hands.nodes).chain([&self.hands.redis]);
         for hand in hands {
             hand.resume().await;
         }
-        // Replicas that miss Redis are not ill.
+        // Redis first: a replica that lacks only Redis must not be killed.
         let redis = async { while self.redis_is_away().await {} };
         tokio::time::timeout(BACK_WITHIN, redis).await.context("Redis does not come back")?;
         let mut done = Vec::new();
@@ -167,7 +175,7 @@ impl House {
     }
 }
 
-/// Waits until a replica answers; `false` when it does not.
+/// Waits until a replica responds; returns `false` if it does not within [`BACK_WITHIN`].
 async fn back(replica: SocketAddr) -> bool {
     let end = Instant::now() + BACK_WITHIN;
     while !alive(replica).await {

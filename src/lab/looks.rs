@@ -1,4 +1,4 @@
-//! What a lesson looks at beside the answers: the lock's own key in Redis, and who is still held.
+//! State that a lesson observes besides the responses: lock keys in Redis, queues, orders.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use uuid::Uuid;
 use super::stage::{Answer, Asking, Stage, Wish};
 use crate::shop::Sku;
 
-/// Nothing that is waited for takes longer.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     Gone,
-    /// The key is there, and ends by itself after so long.
+    /// The key expires after this time.
     In(Duration),
     Never,
 }
 
 impl Stage {
-    /// A lesson about two replicas can't be played with one.
+    /// Returns an error unless there are two replicas.
     pub fn needs_two(&self) -> anyhow::Result<()> {
         ensure!(self.replicas() >= 2, "it needs two replicas: `holdfast up --replicas 2`");
         Ok(())
@@ -35,12 +35,12 @@ impl Stage {
         self.house.redis().await
     }
 
-    /// A name in Redis that nobody else has, and that is swept away after the run.
+    /// Returns a unique Redis key, which is deleted after the run.
     pub fn own_key(&self, name: &str) -> String {
         format!("{}{}:{name}", super::house::OWN_KEYS, Uuid::now_v7().simple())
     }
 
-    /// Who holds an item, as the lock's value says; `None` when nobody does.
+    /// Returns the value of an item's lock key; `None` if the key does not exist.
     pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
         let mut redis = self.redis().await?;
         Ok(redis::cmd("GET").arg(lock(sku)).query_async(&mut redis).await?)
@@ -56,13 +56,13 @@ impl Stage {
         })
     }
 
-    /// Deletes an item's lock by hand; whether there was one.
+    /// Deletes an item's lock key; returns whether it existed.
     pub async fn unlock_by_hand(&self, sku: &Sku) -> anyhow::Result<bool> {
         let mut redis = self.redis().await?;
         Ok(redis::cmd("DEL").arg(lock(sku)).query_async::<u32>(&mut redis).await? == 1)
     }
 
-    /// Waits until nobody holds the item any more, by Redis's own word.
+    /// Waits until an item's lock key does not exist in Redis.
     pub async fn until_free(&self, sku: &Sku) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         while self.holder(sku).await?.is_some() {
@@ -74,7 +74,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until so many wait for the item, in and before the queue, at that request's replica.
+    /// Waits until, at the replica of `beside`, the item's queue has `inside` waiters and `outside`
+    /// requests wait for a place in it.
     pub async fn until_in_line(
         &self,
         beside: &Asking,
@@ -98,7 +99,7 @@ impl Stage {
         }
     }
 
-    /// An order of the lab's first buyer, as a replica reads it.
+    /// Returns an order of the lab's first buyer, as a replica reads it.
     pub async fn order_as_read(&self, replica: usize, id: Uuid) -> anyhow::Result<Value> {
         let (buyer, path) = (&self.house.buyers[0], format!("/api/orders/{id}"));
         let (status, body) = self.ask(buyer, self.replica(replica), "GET", &path).await?;
@@ -106,10 +107,10 @@ impl Stage {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Resumes a held request as often as it retries to its point, and waits for its answer.
+    /// Resumes a request at its point as often as it retries, and waits for its response.
     pub async fn press_on(&self, asking: Asking) -> anyhow::Result<Answer> {
         while !asking.answer.is_finished() {
-            // Not held, when it is between two attempts.
+            // An error between two attempts, when the request is not held.
             let _ = self.let_go(&asking).await;
             sleep(LOOK_EVERY).await;
         }
@@ -129,7 +130,7 @@ impl Stage {
         Ok(asking)
     }
 
-    /// Orders one unit, and waits for the answer.
+    /// Orders one unit, and waits for the response.
     pub async fn ordered(
         &self,
         label: &str,
@@ -140,14 +141,14 @@ impl Stage {
         self.answer(self.order(label, replica, sku, wish)).await
     }
 
-    /// Lets a held request go on, and waits for its answer.
+    /// Resumes a held request, and waits for its response.
     pub async fn finish(&self, asking: Asking) -> anyhow::Result<Answer> {
         self.let_go(&asking).await?;
         self.answer(asking).await
     }
 }
 
-/// A line, as the API says it.
+/// A queue, as `GET /api/lab/queues` returns it.
 #[derive(Debug, Deserialize)]
 struct QueueThere {
     key: String,
@@ -156,13 +157,16 @@ struct QueueThere {
 }
 
 impl Answer {
-    /// What there was before the order; that it was placed is what the lesson relies on.
+    /// Returns the stock before the order.
+    ///
+    /// # Errors
+    /// If the order was not placed, which the lesson does not expect.
     pub fn sold_from(&self) -> anyhow::Result<i64> {
         self.before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
     }
 }
 
-/// Waits until that is so; fails after longer than anything that a lesson waits for.
+/// Waits until `condition` holds; fails after 15 s.
 pub async fn until<F>(what: &str, condition: impl Fn() -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<bool>>,

@@ -1,10 +1,11 @@
-//! The lab: where the lock can be taken away.
+//! The lab: executes loads and lessons in which locks are missing or broken and processes fail.
 //!
-//! [`wishes`] are the conditions under which one request may be served. A [`run`] is a load under
-//! chosen conditions, or a lesson: it is asked for with a row ([`store`]), carried out by the
-//! process that owns the replicas ([`runner`]), and ends with everything restored.
+//! [`wishes`] parses the conditions of one request. A [`run`] is a load or a lesson: a row requests
+//! it ([`store`]), the process that owns the replicas executes it ([`runner`]), and everything is
+//! restored at its end.
 //!
-//! Only throw-away items and marked accounts are touched by what may break.
+//! Writes that may go wrong touch only throw-away items and accounts of the lab's own users.
+//! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
 
 pub mod lessons;
 pub mod run;

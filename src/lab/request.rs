@@ -1,4 +1,4 @@
-//! One request of a lesson: what it wishes for, on its way, and what came of it.
+//! A lesson's request: its options, its state in flight and its response.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use uuid::Uuid;
 
 use super::run::LaneEvent;
 
-/// No request takes longer.
+/// Timeout of a request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wish<'a> {
-    /// The strategy.
+    /// Name of the strategy.
     pub lock: &'a str,
     /// `try`, `retry` or `notify`.
     pub wait: Option<&'a str>,
-    /// How it is offered to a queue: `add`, `offer`, `put` or `offer-for:250`.
+    /// Behavior if the queue is full: `add`, `offer`, `put` or `offer-for:250`.
     pub offer: Option<&'a str>,
-    /// How many places the queue has.
+    /// Capacity of the queue.
     pub places: Option<u16>,
-    /// Who goes first in it: `high` or `normal`.
+    /// Priority in the queue: `high` or `normal`.
     pub priority: Option<&'a str>,
     /// Extra work between read and write.
     pub work_ms: u64,
-    /// The lease.
+    /// Lease of the lock.
     pub ttl_ms: Option<u64>,
-    /// Where it is held: a point's name, or `every`.
+    /// Probe point where the request is held, or `every`.
     pub pause: Option<&'a str>,
-    /// How long the order keeps its units unpaid.
+    /// Time after which the unpaid order expires.
     pub hold_ms: Option<u64>,
 }
 
 impl<'a> Wish<'a> {
-    /// Nothing but a strategy.
+    /// Returns options with a strategy only.
     pub fn under(lock: &'a str) -> Self {
         Self { lock, ..Self::default() }
     }
 
-    /// As lines of a request's head.
+    /// Formats the options as header lines; a trace is always requested.
     pub(super) fn headers(&self) -> String {
         let text = |wish: Option<&str>| wish.map(str::to_owned);
         let number = |wish: Option<u64>| wish.map(|number| number.to_string());
@@ -61,7 +61,7 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// A `POST`, as it is sent.
+/// Formats a `POST`.
 pub(super) fn post(
     path: &str,
     token: &str,
@@ -79,7 +79,7 @@ pub(super) fn post(
     .into_bytes()
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 pub struct Asking {
     pub id: Uuid,
@@ -91,7 +91,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// What came of it, for a request that nobody looks at.
+    /// Waits for the response without recording a lane.
     pub(super) async fn done(self) -> anyhow::Result<Answer> {
         let (status, body) = tokio::time::timeout(PATIENCE, self.answer).await???;
         let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Asking {
 
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// Its status; none when its connection broke.
+    /// HTTP status; `None` if the connection broke.
     pub status: Option<u16>,
     pub body: Value,
 }
@@ -111,7 +111,7 @@ impl Answer {
         matches!(self.status, Some(200 | 201))
     }
 
-    /// What the item's stock was before this order, by its own entry.
+    /// Returns the item's stock before this order, from the order's ledger entry.
     pub fn before(&self) -> Option<i64> {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
@@ -120,14 +120,14 @@ impl Answer {
         self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
     }
 
-    /// The problem's name, if it is one: `sold-out`.
+    /// Returns the name of the problem type, for example `sold-out`; `None` if it is no problem.
     pub fn problem(&self) -> Option<&str> {
         let name = self.body.get("type").and_then(Value::as_str)?;
         name.rsplit('/').next()
     }
 }
 
-/// One line of a trace, as the API gives it.
+/// An event of a trace, as the API returns it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Traced {
     pub(super) t_us: u64,

@@ -1,100 +1,101 @@
-//! What a run is: what is asked for, what is to be seen while it goes on, and what came of it.
+//! Data types of a run: its request, its progress and its result.
 //!
-//! A run has one or several *arms*: the same load under one strategy after the other, each on a
-//! throw-away item of its own. A lesson is a run whose steps are written down in
-//! [`super::lessons`].
+//! A run has one or more *arms*: the same load under one strategy after the other, each on its own
+//! throw-away item or account. A lesson is a run whose steps are defined in [`super::lessons`].
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// What can be asked for: a lesson by its name, or a load of one's own.
+/// A request for a run: a lesson by its name, or a custom load. The defaults are those of a custom
+/// load; a lesson has its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wanted {
-    /// A lesson; then nothing else is said but the knobs that it has.
+    /// Name of a lesson; only the fields that this lesson uses may be set with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lesson: Option<String>,
-    /// One arm each: 1 to 6 names of strategies.
+    /// Names of 1 to 6 strategies, one arm each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strategies: Vec<String>,
-    /// What the buyers do; `order` if not said.
+    /// Action of the buyers; default `order`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journey: Option<Journey>,
-    /// Units on the shelf: 0 to 10,000; 100 if not said.
+    /// Initial stock in units (for `pay`: orders that the balance covers): 0 to 10,000; default
+    /// 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stock: Option<i64>,
-    /// Buyers at once: 1 to 64; 16 if not said.
+    /// Concurrent buyers: 1 to 64; default 16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buyers: Option<u32>,
-    /// Orders in all, of one unit each: 1 to 5,000; 200 if not said.
+    /// Total orders of one unit each: 1 to 5,000; default 200.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orders: Option<u32>,
-    /// Extra work between read and write: 0 to 1,000 ms; 0 if not said.
+    /// Extra work between read and write: 0 to 1,000 ms; default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_ms: Option<u64>,
-    /// The lease: 10 to 60,000 ms; the server's own if not said.
+    /// Lease: 10 to 60,000 ms; default: the server's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// `try`, `retry` or `notify`; the strategy's own if not said.
+    /// `try`, `retry` or `notify`; default: the strategy's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// From which the arrivals are drawn: the same for every arm.
+    /// Seed of the arrivals, the same for every arm; default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// How many of the replicas are asked: 1 to 16; all, or as many as there are, if not said.
+    /// Replicas that receive requests: 1 to 16, at most those that exist; default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
-    /// What goes wrong meanwhile.
+    /// Fault to inject during each arm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// What buyers do.
+/// Action of the buyers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Journey {
-    /// They order one unit of the same item.
+    /// Order one unit of the same item.
     #[default]
     Order,
-    /// They pay orders that were made before, all from one account.
+    /// Pay existing orders from one account.
     Pay,
 }
 
-/// Something that goes wrong, really.
+/// A fault, injected into the real processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// What.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// How long after the first order: 0 to 10,000 ms.
+    /// Delay after the start of the load: 0 to 10,000 ms.
     #[serde(default)]
     pub at_ms: u64,
-    /// For how long, where it lasts: 0 to 10,000 ms.
+    /// Duration of a pause: 0 to 10,000 ms. Kills and the flush ignore it.
     #[serde(default)]
     pub for_ms: u64,
 }
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// The last replica is stopped (SIGSTOP) and goes on later.
+    /// Pauses the last replica that receives requests (SIGSTOP), then resumes it.
     PauseReplica,
-    /// The last replica is killed (SIGKILL); it is started again.
+    /// Kills the last replica that receives requests (SIGKILL); the supervisor restarts it.
     KillReplica,
-    /// Redis is stopped (SIGSTOP) and goes on later.
+    /// Pauses Redis (SIGSTOP), then resumes it.
     PauseRedis,
-    /// Redis is killed (SIGKILL) and started again, with what it had written down.
+    /// Kills Redis (SIGKILL); the supervisor restarts it with its persisted data.
     RestartRedis,
-    /// Redis forgets everything (FLUSHALL).
+    /// Deletes all data in Redis (FLUSHALL).
     FlushRedis,
-    /// The first node of the quorum is stopped (SIGSTOP) and goes on later.
+    /// Pauses the first node of the quorum (SIGSTOP), then resumes it.
     PauseNode,
 }
 
 impl FaultKind {
-    /// All of them, each with its name, as in the API, and with what it is, for people.
+    /// All kinds, each with its name in the API and a description for people.
     pub const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::PauseReplica, "pause-replica", "a replica is stopped and goes on later"),
         (Self::KillReplica, "kill-replica", "a replica is killed and started again"),
@@ -104,24 +105,24 @@ impl FaultKind {
         (Self::PauseNode, "pause-node", "a node of the quorum is stopped and goes on later"),
     ];
 
-    /// What it is, for people.
+    /// Returns the description for people.
     pub fn about(self) -> &'static str {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, about)| about)
     }
 }
 
-/// Where a run stands.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum State {
-    /// Nobody has begun it.
+    /// Waiting for the runner.
     Queued,
-    /// It goes on.
+    /// In execution.
     Running,
-    /// It came to its end.
+    /// Completed.
     Done,
-    /// It did not; its verdict says why.
+    /// Not completed; the verdict says why.
     Failed,
 }
 
@@ -131,121 +132,122 @@ impl State {
     }
 }
 
-/// What is to be seen while it runs.
+/// Progress of a run, for display while it is executed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Progress {
-    /// What was done so far, in words.
+    /// Steps so far, as sentences.
     pub said: Vec<String>,
-    /// How many arms there will be.
+    /// Total number of arms.
     pub arms: usize,
-    /// Which one is on, from 0.
+    /// Index of the current arm, from 0.
     pub arm: usize,
-    /// Its strategy.
+    /// Strategy of the current arm.
     pub strategy: String,
-    /// Its figures so far, ten a second at most.
+    /// Samples of the current arm, at most ten per second.
     pub samples: Vec<Sample>,
 }
 
-/// The figures of one moment of an arm.
+/// Measurements of an arm at one moment. Amounts are units, or cents for payments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Sample {
-    /// Since the arm's first order, in ms.
+    /// Time since the arm's load started, in ms.
     pub t_ms: u64,
-    /// Units sold, by the ledger.
+    /// Amount sold, according to the ledger.
     pub sold: i64,
-    /// Units on the shelf.
+    /// Current stock or balance.
     pub stock: i64,
-    /// Units sold that never existed.
+    /// Amount sold beyond the opening stock.
     pub oversold: i64,
-    /// Requests that were answered.
+    /// Requests that received a response or lost their connection.
     pub answered: u64,
-    /// Requests under way.
+    /// Requests in flight.
     pub waiting: u64,
-    /// Half of the answers so far took at most so long, in ms.
+    /// Median latency of the successful requests so far, in ms.
     pub p50_ms: f64,
-    /// All but a hundredth of them.
+    /// 99th percentile of the same latencies, in ms.
     pub p99_ms: f64,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Outcome {
-    /// One per strategy.
+    /// Results of the arms.
     pub arms: Vec<Arm>,
-    /// Whether the lesson's claim was seen; none without a lesson.
+    /// True if the lesson's claim was shown; `None` without a lesson, or if the run failed.
     pub claim_shown: Option<bool>,
-    /// What the ledger, or Redis, says: one line.
+    /// Conclusion from the ledger, or from Redis, in one line.
     pub verdict: String,
-    /// Figures beside the arms', with their names.
+    /// Named measurements besides those of the arms.
     pub facts: Vec<Fact>,
-    /// What was done, in words.
+    /// Steps of the run, as sentences.
     pub said: Vec<String>,
-    /// Who did what when, for the swimlanes.
+    /// Traced requests, for the swimlanes.
     pub lanes: Vec<Lane>,
 }
 
-/// A figure with a name.
+/// A named measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Fact {
-    /// What it is.
+    /// Name of the measurement.
     pub name: String,
-    /// How much, with its unit.
+    /// Value with its unit.
     pub value: String,
 }
 
-/// What one strategy made of the load.
+/// Result of one arm. Amounts are units, or cents for payments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Arm {
-    /// Its name.
+    /// Name of the strategy.
     pub strategy: String,
-    /// How its buyers waited for the lock, where that was wished for.
+    /// Waiting mode, if the request set one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// How many of the replicas were asked, where that was fewer than there are.
+    /// Number of replicas that received requests, if fewer than exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
-    /// The throw-away item, or none where accounts were paid from.
+    /// Throw-away item; `None` if the arm paid from an account.
     pub sku: Option<String>,
-    /// Units there were.
+    /// Opening stock or balance.
     pub stock_opening: i64,
-    /// Units in orders that stand.
+    /// Units in pending and paid orders, or cents paid.
     pub sold: i64,
-    /// Units left.
+    /// Remaining stock or balance.
     pub stock: i64,
-    /// Units sold that never existed.
+    /// Amount sold that never existed: how far the ledger's sum fell below zero at its worst.
     pub oversold: i64,
-    /// Units that could have been sold, and were not.
+    /// Amount that could have been sold but was not.
     pub undersold: i64,
-    /// Stock less what the ledger adds up to.
+    /// Stock minus the sum of the ledger.
     pub drift: i64,
-    /// Entries whose `before` is not the `after` before.
+    /// Entries whose `before` is not the `after` of the previous entry.
     pub breaks: i64,
     /// Versions from which more than one entry was computed.
     pub forks: i64,
-    /// Orders per second that were placed.
+    /// Successful requests per second.
     pub orders_per_s: f64,
-    /// From request to answer, the median, in ms.
+    /// Median latency of the successful requests, in ms.
     pub wait_p50_ms: f64,
-    /// The 99th percentile.
+    /// 99th percentile of the same latencies, in ms.
     pub wait_p99_ms: f64,
-    /// No drift and no break.
+    /// True if there is no drift and no break.
     pub ok: bool,
-    /// How often each status was answered. (Text, because a number can't be a key inside of
-    /// something that serde flattens.)
+    /// Number of responses by status. The keys are strings, because serde cannot deserialize
+    /// integer keys inside a flattened struct.
     pub statuses: std::collections::BTreeMap<String, u64>,
-    /// The curves.
+    /// Samples over time.
     pub samples: Vec<Sample>,
-    /// The first of the forks, with the requests that made them.
+    /// First forks, with the requests that caused them.
     pub forked: Vec<Forked>,
-    /// How the waits were spread: how many answers took up to so many ms.
+    /// Histogram of the latencies of the successful requests.
     pub waits: Vec<Bucket>,
 }
 
 impl Arm {
-    /// What to call it: two arms may differ in more than their strategy.
+    /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
+    /// mode and the number of replicas.
     pub fn name(&self) -> String {
         let mut name = self.strategy.clone();
         if let Some(wait) = &self.wait {
@@ -259,78 +261,78 @@ impl Arm {
     }
 }
 
-/// So many answers took no longer than that, and longer than the bucket before.
+/// A bucket of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Bucket {
-    /// Up to so many ms.
+    /// Upper bound in ms; the lower bound is that of the previous bucket.
     pub up_to_ms: f64,
-    /// How many.
+    /// Number of requests in the bucket.
     pub count: u64,
 }
 
-/// Entries that were computed from the same version of a row.
+/// Ledger entries computed from the same version of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Forked {
-    /// The version.
+    /// Version of the row.
     pub version: i64,
-    /// The value they read.
+    /// Value that each entry was computed from.
     pub before: i64,
-    /// The entries.
+    /// Entries computed from it.
     pub entries: Vec<ForkedEntry>,
 }
 
-/// One of them.
+/// An entry of a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkedEntry {
-    /// Its place in the ledger.
+    /// Position in the ledger.
     pub seq: i64,
-    /// What was added.
+    /// Amount added.
     pub delta: i64,
-    /// What it wrote.
+    /// Value written.
     pub after: i64,
-    /// For which order.
+    /// Order that caused the entry, if any.
     pub order_id: Option<Uuid>,
-    /// By which request; a lane has the same.
+    /// Request that caused the entry; its lane has the same id.
     pub request_id: Uuid,
-    /// Under which fence, where the lock has one.
+    /// Fence of the request's lock, if it has one.
     pub fence: Option<i64>,
 }
 
-/// One request on its way.
+/// The trace of one request, drawn as a swimlane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
-    /// Which request.
+    /// Id of the request.
     pub request_id: Uuid,
-    /// What to call it.
+    /// Display name.
     pub label: String,
-    /// The replica that served it.
+    /// Replica that served it.
     pub replica: String,
-    /// Which arm's crowd it was part of, from 0; none for a request that was sent by itself.
+    /// Index of the arm that sent it, from 0; `None` if a lesson sent it individually.
     pub arm: Option<usize>,
-    /// When it was sent, in µs since the run's first lane.
+    /// Time of sending, in µs since the run began.
     pub sent_us: u64,
-    /// When it was answered; none when its connection broke.
+    /// Time of the response, in µs since the run began; `None` without a response.
     pub answered_us: Option<u64>,
-    /// With which status.
+    /// HTTP status of the response.
     pub status: Option<u16>,
-    /// What it passed meanwhile, in order.
+    /// Events in chronological order.
     pub events: Vec<LaneEvent>,
 }
 
-/// One thing that happened to a request.
+/// An event of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LaneEvent {
-    /// In µs since the run's first lane.
+    /// Time in µs since the run began.
     pub t_us: u64,
-    /// Its name: `wait`, `held`, `read`, `write`, `commit`, `committed`, `release`; or, from
-    /// outside, `paused`, `resumed`, `killed`.
+    /// Name of a probe point (`wait`, `held`, `read`, `write`, `commit`, `committed`, `release`,
+    /// …), or an external event: `paused`, `resumed`, `killed`, `hung up`.
     pub event: String,
-    /// The key it happened to.
+    /// Lock key that the event concerns; may be empty for an external event.
     pub key: String,
-    /// The value seen, where there is one.
+    /// Value read or written, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<i64>,
-    /// The fence, where there is one.
+    /// Fence of the lock, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fence: Option<i64>,
 }
@@ -338,24 +340,24 @@ pub struct LaneEvent {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
-    /// Its id.
+    /// Id of the run.
     pub id: Uuid,
-    /// Where it stands.
+    /// State of the run.
     pub state: State,
-    /// What was asked for.
+    /// Request for the run.
     pub wanted: Wanted,
-    /// What is to be seen of it.
+    /// Progress while the run is executed.
     pub progress: Progress,
-    /// What the visitor thought beforehand.
+    /// The visitor's guess before the run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guess: Option<String>,
-    /// Whether it was opened from a file: then nobody here has checked what it says.
+    /// True if the run was imported from a file: its contents are not verified.
     #[serde(default)]
     pub from_file: bool,
-    /// When it was asked for.
+    /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: time::OffsetDateTime,
-    /// What came of it, when it is over.
+    /// Result; empty until the run is over.
     #[serde(flatten)]
     pub outcome: Outcome,
 }

@@ -1,5 +1,5 @@
-//! Whoever owns the replicas carries the runs out: one after the other, each to its end, with
-//! everything restored afterwards.
+//! Executes the runs, one after the other, in the process that owns the replicas, and restores
+//! everything after each of them.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use super::store;
 use crate::db::{self, Pool};
 use crate::embedded::{Hands, RunningUp};
 
-/// How often the table is looked at.
+/// Poll interval for queued runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// One look in so many is for what was left half-way.
+/// Idle polls between two checks for abandoned runs.
 const LOOKS_PER_LEFTOVER: u64 = 20;
-/// How often it says that it is there.
+/// Heartbeat interval.
 const HERE_EVERY: Duration = Duration::from_secs(1);
-/// Beside the replicas' own.
+/// Connections of the runner, in addition to the replicas' own.
 const CONNECTIONS: u32 = 4;
-/// Longer than it may take to find that somebody does not come back.
+/// Timeout of a restore; longer than it takes to find that a process does not respond.
 const RESTORED_WITHIN: Duration = Duration::from_secs(90);
-/// No run takes longer.
+/// Timeout of a run.
 const LONGEST: Duration = Duration::from_secs(300);
 
 pub async fn serve(running: RunningUp, hands: Hands) {
@@ -43,7 +43,7 @@ pub async fn serve(running: RunningUp, hands: Hands) {
     tokio::join!(be_there(&pool), carry_out(&pool, &running, hands));
 }
 
-/// Says that it is there, from the beginning: what is asked for meanwhile is carried out soon.
+/// Sends heartbeats from the start: a run requested before the cluster is opened can be queued.
 async fn be_there(pool: &Pool) {
     let mut ticks = interval(HERE_EVERY);
     loop {
@@ -69,7 +69,7 @@ async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
         ticks.tick().await;
         match store::take(pool).await {
             Ok(Some((id, wanted))) => house = one(house, id, wanted).await,
-            // What says that it goes on now was not written down in the end: nobody else runs it.
+            // A run that is marked as running now was abandoned: its end could not be recorded.
             Ok(None) => {
                 idle += 1;
                 if idle.is_multiple_of(LOOKS_PER_LEFTOVER) {
@@ -81,7 +81,7 @@ async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
     }
 }
 
-/// One run; whatever comes of it is written down.
+/// Executes a run, and records its result or its error.
 async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     let pool = house.pool.clone();
     let stage = Stage::new(house, id, wanted);
@@ -111,7 +111,7 @@ async fn one(house: House, id: Uuid, wanted: Wanted) -> House {
     house
 }
 
-/// Again and again for a while: Postgres may be what was broken.
+/// Records the end of a run; retries, because Postgres may be what failed.
 async fn write_down(pool: &Pool, id: Uuid, state: State, outcome: &Outcome) {
     const ATTEMPTS: u32 = 20;
     for attempt in 1..=ATTEMPTS {
@@ -142,7 +142,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     Ok(Shown { shown: None, verdict: verdict(&outcome) })
 }
 
-/// Runs the arms in turn, and notes what came of each.
+/// Executes the arms one after the other, and records their results.
 pub(super) async fn arms(stage: &Stage, specs: &[Spec]) -> anyhow::Result<()> {
     stage.progress.lock().arms = specs.len();
     for (number, spec) in specs.iter().enumerate() {

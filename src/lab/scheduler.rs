@@ -1,8 +1,9 @@
-//! You are the scheduler: two or three real orders for the same last units, each held at every
-//! point of its way until the visitor lets it go on.
+//! The visitor is the scheduler: two or three real orders compete for the last units, each held at
+//! every probe point until the visitor resumes it.
 //!
-//! The orders are the shop's own, with its locks and transactions, and longer timeouts. They live
-//! in the process that began them, and end after [`SESSION`]; what they held is released then.
+//! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
+//! process that started them, and end after [`SESSION`], which releases what they hold.
+//! Tests: `tests/it/scheduler.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,14 +27,15 @@ use crate::shop::{
     Strategy, UserId, engine,
 };
 
-/// No game takes longer.
+/// Upper bound of a game's duration.
 pub const SESSION: Duration = Duration::from_mins(10);
-/// A short lease: as long as it takes to look at the page.
+/// A lease that expires while the visitor looks at the page.
 pub const SHORT_LEASE: Duration = Duration::from_secs(4);
-/// How long a step is waited for; after that the page says what the request waits for.
+/// Timeout of a step; after it, the page says what the request waits for.
 const STEP: Duration = Duration::from_millis(600);
 const LOOK_EVERY: Duration = Duration::from_millis(4);
-/// Each holds a connection per order, beside the replica's own.
+/// Upper bound of the games per replica. Each order of a game uses a connection, in addition to the
+/// replica's own.
 const MOST_GAMES: usize = 2;
 const CONNECTIONS: u32 = 8;
 const ENTRIES: i64 = 20;
@@ -49,25 +51,27 @@ pub struct Games {
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     pub strategy: &'static Strategy,
-    /// Whether the lease ends while the visitor looks on.
+    /// True if the lease expires while the visitor looks at the page.
     pub short_lease: bool,
-    /// How many orders: 2 or 3. There is one unit less.
+    /// Number of orders: 2 or 3. There is one unit less.
     pub orders: usize,
 }
 
 impl Rules {
-    /// Whether the write commits itself: the points are read, commit, write, committed.
+    /// Returns whether the write commits itself: the points are then read, commit, write,
+    /// committed.
     pub fn is_autocommit(self) -> bool {
         self.strategy.transaction == Isolation::Autocommit
     }
 
-    /// One that is renewed is short anyway: it is by the renewal that its holder hears of a loss.
+    /// Returns the lease. A renewed lease is always short: the renewal is how its holder learns of
+    /// a loss.
     fn lease(self, kind: Kind) -> Duration {
         if self.short_lease || kind == Kind::Fenced { SHORT_LEASE } else { SESSION }
     }
 }
 
-/// The strategies that can be played: what they say is different in each.
+/// Strategies that can be played; each shows a different result.
 pub const PLAYED: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
 
 #[derive(Debug)]
@@ -91,17 +95,17 @@ struct Seat {
     came: Came,
 }
 
-/// What came of an order, when it is answered.
+/// Result of an order; `None` until it ends.
 type Came = Arc<Mutex<Option<Result<Executed, Failure>>>>;
 
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Which order was let go on; none when Redis was made to forget.
+    /// Order that was resumed; `None` if the lock was deleted in Redis.
     pub who: Option<char>,
-    /// Where it came to, if it is held there.
+    /// Point at which it is held now, if any.
     pub at: Option<Point>,
     pub from: String,
-    /// What came of it, in words.
+    /// Result of the step, as text.
     pub to: String,
 }
 
@@ -109,15 +113,15 @@ pub struct Step {
 pub struct Stand {
     pub name: char,
     pub held: Option<Point>,
-    /// Since when, to say which hold is meant.
+    /// Start of the hold, in µs of the monotonic clock; identifies the hold.
     pub since_us: Option<u64>,
-    /// What came of it, if it is answered: whether it was placed, and in words.
+    /// Result of the order, once it ended: whether it was placed, and a description.
     pub came: Option<(bool, String)>,
     pub events: Vec<Event>,
 }
 
 impl Stand {
-    /// The value it has read, and what it will write.
+    /// Returns the value that it read last.
     pub fn has_read(&self) -> Option<i64> {
         self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
     }
@@ -127,15 +131,15 @@ impl Stand {
 pub struct View {
     pub stands: Vec<Stand>,
     pub audit: ItemAudit,
-    /// The ledger, oldest first.
+    /// Ledger entries, oldest first.
     pub entries: Vec<Entry>,
     pub steps: Vec<Step>,
-    /// How long it can go on, in seconds.
+    /// Remaining time of the game, in seconds.
     pub left_s: u64,
 }
 
 impl Games {
-    /// The games of a shop. Must be called on the main runtime.
+    /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &Board) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.patient(CONNECTIONS, SESSION);
@@ -144,7 +148,10 @@ impl Games {
         Self { shop, board: board.clone(), games: Mutex::default(), places }
     }
 
-    /// Begins a game, its orders at their first point; a [`Rejection`] if there are too many.
+    /// Starts a game, with its orders held at their first point, and ends the user's previous game.
+    ///
+    /// # Errors
+    /// A [`Rejection`] if too many games are in progress at this replica.
     pub async fn begin(&self, user: UserId, rules: Rules) -> Result<Arc<Game>, Failure> {
         self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
         self.games.lock().retain(|_, game| !game.is_over());
@@ -182,13 +189,13 @@ impl Games {
         Ok(game)
     }
 
-    /// The game of that id, if it is that user's.
+    /// Returns the game `id` if it belongs to `user`.
     pub fn game(&self, id: Uuid, user: UserId) -> Option<Arc<Game>> {
         self.games.lock().get(&id).filter(|game| game.user == user).cloned()
     }
 
-    /// Lets one order go on to its next point, from where it has been since then; since whenever,
-    /// if that was not said. `false` when it is not held there: a second click is no second step.
+    /// Resumes an order until its next point. Returns `false` if it is not held, or if `since_us`
+    /// names an earlier hold: a second click is not a second step.
     pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> bool {
         let Some(seat) = game.seats.iter().find(|seat| seat.name == who) else { return false };
         let Some((point, since)) = self.held(seat) else { return false };
@@ -197,7 +204,7 @@ impl Games {
         }
         let since_us = since;
         self.settled(seat, Some(since_us)).await;
-        // Others may have waited for what this one has given back.
+        // The other orders may have waited for what this one released.
         for other in game.seats.iter().filter(|other| self.held(other).is_none()) {
             self.settled(other, None).await;
         }
@@ -212,7 +219,7 @@ impl Games {
         true
     }
 
-    /// Makes Redis forget who holds the item's lock.
+    /// Deletes the item's lock in Redis.
     pub async fn forget(&self, game: &Game) -> Result<(), Error> {
         self.shop.locks.forget(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
@@ -272,12 +279,12 @@ impl Games {
         Seat { name, request_id, watch, came }
     }
 
-    /// Ends all games: their orders run through.
+    /// Ends all games: their orders run to completion.
     pub fn end_all(&self) {
         self.end(|_| true);
     }
 
-    /// Ends those games: their orders are held nowhere any more, and run through.
+    /// Ends the games that `which` selects: their orders are no longer held, and run to completion.
     fn end(&self, which: impl Fn(&Game) -> bool) {
         self.games.lock().retain(|_, game| {
             let ends = which(game);
@@ -294,7 +301,7 @@ impl Games {
         Some((held.point, held.since_us))
     }
 
-    /// Waits until it is held somewhere else than since then, or answered, or for a while.
+    /// Waits until the order ends or is held by another hold than `since`, for at most [`STEP`].
     async fn settled(&self, seat: &Seat, since: Option<u64>) {
         let end = Instant::now() + STEP;
         while Instant::now() < end && !seat.is_over() {
@@ -325,7 +332,7 @@ impl Seat {
     }
 }
 
-/// What came of an order: whether it was placed, and in words.
+/// Returns whether an order was placed, and describes its result.
 fn came_of(came: &Result<Executed, Failure>) -> (bool, String) {
     let why = match came {
         Ok(executed) => return (true, sold(&executed.response)),
@@ -350,7 +357,7 @@ fn sold(response: &StoredResponse) -> String {
     }
 }
 
-/// What an order does when it is let go from there.
+/// Describes what an order does next when it is resumed at `point`.
 pub fn leaving(point: Point, rules: Rules) -> String {
     let locked = rules.strategy.lock.is_some();
     let autocommit = rules.is_autocommit();
@@ -365,13 +372,13 @@ pub fn leaving(point: Point, rules: Rules) -> String {
         Point::Commit => "commits",
         Point::Committed if locked => "gives the lock back",
         Point::Committed | Point::Release => "is answered",
-        // No strategy that is played here passes these.
+        // No strategy in `PLAYED` passes these points.
         Point::Claimed | Point::Expire | Point::Delete => "goes on",
     }
     .to_owned()
 }
 
-/// What it has done when it is held there.
+/// Describes what an order has done when it is held at `point`.
 fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
     match (point, read) {
         (Point::Commit, _) if rules.is_autocommit() => {

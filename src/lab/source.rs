@@ -1,10 +1,10 @@
-//! The code that a lesson shows: the file of a strategy, or another one, as it was compiled.
+//! Source files that a lesson shows, as compiled: a strategy's or another one.
 
 use crate::shop::Strategy;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
-    /// What it is called: the strategy's name, or the file's.
+    /// Name of the strategy or of the file.
     pub name: &'static str,
     pub about: &'static str,
     pub path: &'static str,
@@ -56,7 +56,7 @@ const FILES: [Source; 7] = [
     },
 ];
 
-/// The file of that strategy, or of that name.
+/// Returns the file called `name`, or the source of the strategy called `name`.
 pub fn of(name: &str) -> Option<Source> {
     let file = FILES.into_iter().find(|file| file.name == name);
     file.or_else(|| Strategy::named(name).map(of_strategy))

@@ -1,7 +1,7 @@
-//! The stage of a lesson: sends requests, holds them at a point, resumes them, and takes notes.
+//! Drives a lesson: sends requests, holds and resumes them at probe points, records the result.
 //!
-//! Guarantees that nothing is left to luck: [`Stage::until_held`] returns when the request *is* at
-//! its point, a signal was sent when its call returns, and everything has an end.
+//! Guarantees a deterministic order: [`Stage::until_held`] returns when the request *is* held at
+//! its point, and [`Stage::pause`] when the signal is sent. Every wait has a timeout.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Stage {
         }
     }
 
-    /// The house back, and what was noted.
+    /// Returns the cluster and the recorded outcome.
     pub(super) fn strike(self) -> (House, Outcome) {
         let progress = self.progress.into_inner();
         let mut outcome = self.outcome.into_inner();
@@ -63,8 +63,8 @@ impl Stage {
         self.house.replicas.len()
     }
 
-    /// Which replica a lesson means: they count from the last one on. What happens to a replica
-    /// should not happen to the one whose pages the visitor is likely to look at, the first.
+    /// Returns the index of a lesson's replica. Lessons count from the last one, so that faults
+    /// spare the first, whose pages the visitor is likely to look at.
     pub(super) fn replica(&self, replica: usize) -> usize {
         let replicas = self.house.replicas.len();
         replicas - 1 - replica % replicas
@@ -80,12 +80,12 @@ impl Stage {
         self.outcome.lock().facts.push(fact);
     }
 
-    /// Sends a `POST` by the lab's first buyer, and goes on at once.
+    /// Sends a `POST` as the lab's first buyer, without waiting for the response.
     pub fn post(&self, label: &str, replica: usize, path: &str, body: &str, wish: &Wish) -> Asking {
         self.post_as(&self.house.buyers[0], label, replica, path, body, wish)
     }
 
-    /// The same by whoever has that session.
+    /// Sends a `POST` with the session `token`.
     pub fn post_as(
         &self,
         token: &str,
@@ -98,7 +98,7 @@ impl Stage {
         self.post_keyed(token, label, replica, path, body, Uuid::now_v7(), wish)
     }
 
-    /// The same with an idempotency key that was, or will be, used again.
+    /// Sends a `POST` with an idempotency key that other requests of the lesson use too.
     #[expect(clippy::too_many_arguments, reason = "a request, in the order in which it is read")]
     pub fn post_keyed(
         &self,
@@ -120,12 +120,12 @@ impl Stage {
         Asking { id, label, replica, sent_us: monotonic_us(), answer, outside }
     }
 
-    /// Orders one unit.
+    /// Sends an order for one unit.
     pub fn order(&self, label: &str, replica: usize, sku: &Sku, wish: &Wish) -> Asking {
         self.post(label, replica, "/api/orders", &order_of(sku), wish)
     }
 
-    /// Waits for an answer, and notes the request's lane.
+    /// Waits for the response, and records the request's lane.
     pub async fn answer(&self, asking: Asking) -> anyhow::Result<Answer> {
         let joined = tokio::time::timeout(PATIENCE, asking.answer).await;
         let joined = joined.with_context(|| format!("{} was not answered", asking.label))?;
@@ -143,7 +143,10 @@ impl Stage {
         Ok(Answer { status, body })
     }
 
-    /// Waits until the request is held at a point, and says at which.
+    /// Waits until the request is held at a probe point, and returns the point's name.
+    ///
+    /// # Errors
+    /// If the request is answered before, or is not held within 12 s.
     pub async fn until_held(&self, asking: &Asking) -> anyhow::Result<String> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -174,7 +177,7 @@ impl Stage {
         let_go.with_context(|| asking.label.clone())
     }
 
-    /// Lets a held request go on whose response is not awaited.
+    /// Resumes a held request whose response the lesson does not await.
     pub async fn let_go_at(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
         let path = format!("/api/lab/holds/{request_id}");
         match self.ask(&self.house.admin, replica, "POST", &path).await? {
@@ -205,7 +208,7 @@ impl Stage {
         audit::of_item(&self.house.pool, sku).await?.context("the item has gone")
     }
 
-    /// Notes that something happened to a request from outside.
+    /// Records an external event of a request.
     pub(super) fn happened(&self, asking: &mut Asking, event: &str) {
         let (t_us, event, key) = (self.since(monotonic_us()), event.to_owned(), String::new());
         asking.outside.push(LaneEvent { t_us, event, key, value: None, fence: None });
@@ -221,18 +224,18 @@ impl Stage {
         self.house.hands.replicas[asking.replica].resume().await;
     }
 
-    /// Kills the replica with that request on it, and waits until it has gone. It is started again;
-    /// [`Stage::restore`] waits for that.
+    /// Kills the replica that executes the request, and waits until the connection breaks. The
+    /// supervisor restarts the replica; [`Stage::restore`] waits for that.
     pub async fn kill(&self, mut asking: Asking) -> anyhow::Result<()> {
         self.house.hands.replicas[asking.replica].kill().await;
         self.happened(&mut asking, "killed");
-        // Its connection breaks when the process is gone.
+        // The connection breaks when the process ends.
         let answer = self.answer(asking).await?;
         ensure!(answer.status.is_none(), "it was answered although its replica was killed");
         Ok(())
     }
 
-    /// Waits until everything is as it was, and tells what had to be done for it.
+    /// Waits until every process responds again, and records which ones had to be restarted.
     pub async fn restore(&self) -> anyhow::Result<()> {
         for words in self.house.restore().await? {
             self.say(words).await;
@@ -240,7 +243,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Breaks a request's connection: its client has gone, and does not hear the answer.
+    /// Closes a request's connection before the response, as a client that disconnects does.
     pub fn hang_up(&self, mut asking: Asking) {
         asking.answer.abort();
         self.happened(&mut asking, "hung up");
@@ -248,7 +251,7 @@ impl Stage {
         self.lane(Lane { events: asking.outside, ..lane });
     }
 
-    /// Asks a replica, by its place in the house, as whoever has that session.
+    /// Sends a request without a body to `house.replicas[replica]`, with the session `token`.
     pub(super) async fn ask(
         &self,
         token: &str,
@@ -273,7 +276,7 @@ impl Stage {
         trace.into_iter().map(event).collect()
     }
 
-    /// The lane of something that was sent to a replica by itself; nothing has happened on it.
+    /// Returns a lane without events, for a request that was sent individually.
     pub(super) fn lane_at(&self, replica: usize, id: Uuid, label: String, sent_us: u64) -> Lane {
         Lane {
             request_id: id,
@@ -291,7 +294,7 @@ impl Stage {
         self.outcome.lock().lanes.push(lane);
     }
 
-    /// Since the run began.
+    /// Converts monotonic time to the time since the run began, both in µs.
     pub(super) fn since(&self, t_us: u64) -> u64 {
         t_us.saturating_sub(self.began_us)
     }
@@ -300,7 +303,7 @@ impl Stage {
         self.requests.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Writes down what is to be seen.
+    /// Writes the progress to Postgres, where every replica reads it.
     pub(super) async fn show(&self) {
         let progress = self.progress.lock().clone();
         if let Err(error) = store::show(&self.house.pool, self.run, &progress).await {

@@ -1,7 +1,7 @@
-//! Runs in Postgres: whoever asks writes a row, the runner takes it, everybody reads it.
+//! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it.
 //!
-//! Guarantees: one run at a time per shop, by a unique index; a run that nobody carries on any more
-//! is told as failed. The newest [`KEPT`] runs are kept.
+//! Guarantees: one queued or running run per shop, by a unique index; the runner marks an abandoned
+//! run as failed. The newest [`KEPT`] runs are kept.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,33 +15,33 @@ use crate::db::Pool;
 use crate::shop::Error;
 
 pub const KEPT: i64 = 200;
-/// A runner that was not seen for so long is gone, in seconds. It says that it is there every one.
+/// Seconds without a heartbeat after which the runner counts as gone; the interval is 1 s.
 const GONE_AFTER_S: f64 = 5.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Queued(Uuid),
-    /// Another run is not over yet.
+    /// Another run is queued or running.
     Busy(Uuid),
-    /// There is no runner.
+    /// No runner is alive.
     Nobody,
 }
 
-/// A run in a list.
+/// A summary of a run.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = RunHead)]
 pub struct Head {
     pub id: Uuid,
     pub state: State,
     pub wanted: Wanted,
-    /// When.
+    /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     pub verdict: Option<String>,
     pub claim_shown: Option<bool>,
 }
 
-/// Asks for a run, which must have been checked.
+/// Queues a run, whose request must be valid.
 pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<Asked, Error> {
     let mut connection = pool.acquire().await?;
     if !somebody_is_there(&mut connection).await? {
@@ -62,7 +62,7 @@ pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<As
         )
         .fetch_optional(&mut *connection)
         .await?;
-        // Over in this very moment: the visitor is shown what is there, or asks again.
+        // The other run has just ended; callers retry.
         return Ok(other.map_or(Asked::Nobody, Asked::Busy));
     }
     sqlx::query!(
@@ -75,7 +75,7 @@ pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<As
     Ok(Asked::Queued(id))
 }
 
-/// Keeps a run that was carried out elsewhere, under its id; `false` when that is there already.
+/// Stores a run that was executed elsewhere, under its id; returns `false` if the id exists.
 pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
     let kept = sqlx::query!(
         "insert into lab_runs
@@ -116,7 +116,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
     }))
 }
 
-/// How far a run has come: its frame, and whether it is over. Cheap, to be asked often.
+/// Returns a run's frame and whether it is over. Cheap enough to poll.
 pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> {
     let row = sqlx::query!("select frame, state from lab_runs where id = $1", id)
         .fetch_optional(&mut *pool.acquire().await?)
@@ -154,7 +154,7 @@ pub(super) async fn take(pool: &Pool) -> Result<Option<(Uuid, Wanted)>, Error> {
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
-    // One that can't be read is left half-way, and ended as such.
+    // A run that cannot be read stays `running`; `end_leftovers` marks it as failed.
     row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
 }
 
@@ -197,7 +197,7 @@ pub(super) async fn here(pool: &Pool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends what was left half-way. To be called by the runner while it runs nothing.
+/// Marks every `running` run as failed. The runner calls it only while it executes none.
 pub(super) async fn end_leftovers(pool: &Pool) -> Result<(), Error> {
     let verdict = "the shop was stopped before the run came to its end, or could not write it down";
     sqlx::query!(

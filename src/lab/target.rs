@@ -1,5 +1,5 @@
-//! What an arm's buyers are after: the stock of an item, or the balance of an account; how it
-//! stands, and what its ledger says in the end.
+//! The contended value of an arm, an item's stock or an account's balance: its current state, and
+//! its audit after the load.
 
 use super::arm::Spec;
 use super::run::{Arm, Forked, ForkedEntry};
@@ -15,7 +15,7 @@ pub(super) enum Target {
     Account(UserId),
 }
 
-/// What is left, and what the ledger says was taken.
+/// The remaining stock or balance, and the amount sold according to the ledger.
 pub(super) struct Now {
     pub(super) stock: i64,
     pub(super) sold: i64,
@@ -118,7 +118,7 @@ impl Target {
     }
 }
 
-/// A row of either ledger: the version and the value it was computed from, and the entry.
+/// Splits a row of either ledger into its version, its `before` and the entry.
 macro_rules! entry {
     ($row:expr) => {{
         let row = $row;
@@ -163,7 +163,7 @@ async fn forked_balance(stage: &Stage, user: UserId) -> anyhow::Result<Vec<Forke
     Ok(gathered(rows.into_iter().map(|row| entry!(row))))
 }
 
-/// Entries, sorted by version, as forks.
+/// Groups entries, sorted by version, into forks.
 fn gathered(entries: impl Iterator<Item = (i64, i64, ForkedEntry)>) -> Vec<Forked> {
     let mut forks: Vec<Forked> = Vec::new();
     for (version, before, entry) in entries {

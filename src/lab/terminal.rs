@@ -1,4 +1,5 @@
-//! A lesson in a terminal: the run of the browser, with its figures and its swimlanes as text.
+//! Plays a lesson in a terminal: the same run as in the browser, with measurements and swimlanes as
+//! text.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -19,12 +20,12 @@ use crate::embedded::{OwnShop, Plan, RunningUp, read_env};
 use crate::output;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Somebody else's run has to end first; the lab of a shop that has just started has to open.
+/// Time for another run to end, or for the lab of a new shop to open.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
-/// Connections of each replica of a shop of one's own.
+/// Connections of each replica of a temporary shop.
 const POOL_SIZE: u32 = 16;
 
-/// The lessons there are.
+/// Returns the list of lessons, as text.
 pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -35,15 +36,16 @@ pub fn list() -> String {
     text + "\nholdfast lesson NAME shows one.\n"
 }
 
-/// Plays a lesson, at the `holdfast up` of that folder if one runs there, and draws what came of
-/// it, or prints it as JSON and nothing else; whether its claim was shown.
+/// Plays a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
+/// otherwise on a temporary shop. Prints the result as a drawing, or as JSON only. Returns whether
+/// the claim was shown.
 pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; there are {}", lessons::names());
     };
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut own = None;
-    // Where the run is to be seen, when it goes on in a shop that goes on.
+    // Page of the run, set if it is executed by a shop that outlives this command.
     let page = OnceLock::new();
     let playing = async {
         let running = match read_env(data) {
@@ -80,7 +82,7 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
             own.stop().await;
             played
         }
-        // Its Postgres has gone, and that is not what is the matter.
+        // The stopped shop is the cause; the error says only that its Postgres is gone.
         None if played.is_err() && page.get().is_some() && read_env(data).is_none() => {
             bail!("the shop was stopped before the run was over")
         }
@@ -92,7 +94,7 @@ fn address_of(replica: &str, id: Uuid) -> String {
     format!("{replica}/lab/runs/{id}")
 }
 
-/// Why nobody looks on any more; the shop carries the run out to its end.
+/// Returns the error of an interrupted command. A shop that goes on completes the run.
 fn left(why: &str, page: Option<&String>) -> anyhow::Error {
     match page {
         Some(page) => anyhow!("{why}; the run goes on in the shop: {page}"),
@@ -100,7 +102,7 @@ fn left(why: &str, page: Option<&String>) -> anyhow::Error {
     }
 }
 
-/// Draws a run as it goes on, and what came of it.
+/// Prints a run's steps during its execution, then its result.
 async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<Run> {
     if !json {
         output::print(&drawing::heading(lesson))?;
@@ -114,7 +116,7 @@ async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Re
     Ok(run)
 }
 
-/// Asks for it, as soon as nobody else's run goes on.
+/// Queues the run, as soon as no other run is queued or running.
 async fn begin(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let wanted = Wanted { lesson: Some(lesson.name.to_owned()), ..Wanted::default() };
     let end = Instant::now() + BEGIN_WITHIN;

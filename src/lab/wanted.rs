@@ -1,4 +1,4 @@
-//! What can be asked for, checked: what is wrong with it, and the arms that it makes.
+//! Validates a request for a run, and derives its arms.
 
 use super::arm::Spec;
 use super::lessons::{self, Lesson};
@@ -7,18 +7,18 @@ use super::wishes::TTL_RANGE_MS;
 use crate::lock::Wait;
 use crate::shop::Strategy;
 
-/// Buyers at once, at most.
+/// Upper bound of concurrent buyers.
 pub const MOST_BUYERS: u32 = 64;
 const MOST_ARMS: usize = 6;
 const MOST_STOCK: i64 = 10_000;
 const MOST_ORDERS: u32 = 5_000;
-/// As many as an `up` has at most.
+/// Upper bound of the replicas of a `holdfast up`.
 const MOST_REPLICAS: usize = 16;
 const MOST_WORK_MS: u64 = 1_000;
 const MOST_FAULT_MS: u64 = 10_000;
 
 impl Wanted {
-    /// What is wrong with it: the field, and what would be right.
+    /// Returns the first invalid field and its allowed values, or `None`.
     pub fn wrong(&self) -> Option<(&'static str, String)> {
         let out = |field, range: &str| Some((field, range.to_owned()));
         match (&self.lesson, self.strategies.len()) {
@@ -51,7 +51,7 @@ impl Wanted {
         self.wrong_wait().or_else(|| self.wrong_fault())
     }
 
-    /// Something that was said and that changes nothing about that lesson.
+    /// Returns a field that is set but has no effect on the lesson.
     fn of_no_use(&self, lesson: &Lesson) -> Option<&'static str> {
         let (crowd, lease) = (lesson.crowd.is_some(), lesson.crowd.is_some_and(|c| c.lease));
         let said = [
@@ -88,7 +88,7 @@ impl Wanted {
         long.then(|| ("fault", "at_ms and for_ms: 0 to 10,000 ms".to_owned()))
     }
 
-    /// Its arms, with what was not said filled in. It must have been checked.
+    /// Returns the arms, with defaults filled in. [`Wanted::wrong`] must have returned `None`.
     pub(super) fn specs(&self, replicas: usize) -> Vec<Spec> {
         let orders = self.orders.unwrap_or(200) as usize;
         let spec = |strategy: &String| Spec {

@@ -1,4 +1,4 @@
-//! The conditions under which a request may be served, as its headers wish for them.
+//! Parses the lab's request headers, the conditions under which a request is executed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,14 +13,14 @@ use crate::lock::{Kind, Manner, Priority, Wait, WhenFull};
 use crate::probe::{Board, Pause, Point, Probe, Watch};
 use crate::shop::{RequestOptions, Shop, Strategy};
 
-/// The most extra work between read and write.
+/// Upper bound of the extra work between read and write, in ms.
 pub const MOST_WORK_MS: u64 = 5_000;
-/// The shortest and the longest lease that may be asked for.
+/// Range of a requested lease, in ms.
 pub const TTL_RANGE_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
-/// For how long an unpaid order may be held at the lab.
+/// Range of `Holdfast-Hold-Ms`: how long an unpaid order keeps its units.
 pub const HOLD_RANGE_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
-/// The longest wait for a place in a queue that may be asked for.
+/// Upper bound of the wait for a place in a queue, in ms.
 pub const MOST_OFFER_MS: u64 = 7_000;
 
 const LOCK: &str = "Holdfast-Lock";
@@ -37,16 +37,16 @@ const HOLD: &str = "Holdfast-Hold-Ms";
 const HEADERS: [&str; 10] =
     [LOCK, WAIT, OFFER, PLACES_HEADER, PRIORITY, WORK, TTL, TRACE, PAUSE, HOLD];
 
-/// What a request wishes for, as its headers say it.
+/// The lab's headers of a request, each with its value.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes(Vec<(&'static str, String)>);
 
-/// A wish that can't be granted: the header, and why.
+/// An invalid lab header, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ungrantable(pub &'static str, pub String);
 
 impl Wishes {
-    /// Reads the lab's headers, of which `text` returns the value.
+    /// Reads the lab's headers; `text` returns the value of a header.
     ///
     /// # Errors
     /// Those of `text`.
@@ -55,7 +55,7 @@ impl Wishes {
         Ok(Self(HEADERS.into_iter().filter_map(there).collect::<Result<_, E>>()?))
     }
 
-    /// Whether anything is wished for at all.
+    /// Returns whether any of the lab's headers is present.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
@@ -72,7 +72,10 @@ impl Wishes {
         self.of(header).map(|text| number(header, text, range)).transpose()
     }
 
-    /// Parses the conditions; [`Ungrantable`] for the first header that makes no sense.
+    /// Parses the headers into options of the request.
+    ///
+    /// # Errors
+    /// [`Ungrantable`] for the first invalid header.
     pub fn grant(
         &self,
         shop: &Shop,
@@ -111,7 +114,7 @@ impl Wishes {
         }
     }
 
-    /// How it joins the queue of its strategy, which must have one.
+    /// Parses the queue options, which only a strategy with a queue accepts.
     fn manner(&self, conditions: &RequestOptions) -> Result<Manner, Ungrantable> {
         let strategy = conditions.strategy;
         if strategy.lock != Some(Kind::Queue)
@@ -166,8 +169,8 @@ impl Wishes {
     }
 }
 
-/// `add`, `offer`, `put`, `offer-for` (as long as anybody waits for a lock) or `offer-for:300` (so
-/// many milliseconds at most): the names of Java's `BlockingQueue`.
+/// Parses `add`, `offer`, `put`, `offer-for` (waits for at most the acquire timeout) or
+/// `offer-for:300` (waits for at most 300 ms): the names of Java's `BlockingQueue`.
 fn when_full(wish: &str) -> Result<WhenFull, Ungrantable> {
     match wish.split_once(':').unwrap_or((wish, "")) {
         ("add", "") => Ok(WhenFull::Fail),
@@ -182,8 +185,8 @@ fn when_full(wish: &str) -> Result<WhenFull, Ungrantable> {
     }
 }
 
-/// `commit` (until it is let go, or as long as the request may take), `commit:300` (so many
-/// milliseconds at most), `every` (at every point).
+/// Parses `commit` (held until resumed or until the request's deadline), `commit:300` (for at most
+/// 300 ms) or `every` (held at every point).
 fn pause(wish: &str, deadline: Instant) -> Result<Pause, Ungrantable> {
     let (name, bound) = match wish.split_once(':') {
         Some((name, ms)) => (name, Some(number(PAUSE, ms, &(0..=8_000))?)),

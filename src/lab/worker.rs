@@ -1,4 +1,4 @@
-//! The replicas' workers for unpaid orders, as a lesson leads them.
+//! Controls the replicas' order expiry workers for a lesson.
 
 use std::time::Duration;
 
@@ -28,13 +28,14 @@ pub struct HeldWorker {
 }
 
 impl Stage {
-    /// Lets a replica's worker do nothing for so long, from now on; counted as for
-    /// [`Stage::post`], from the last one.
+    /// Makes a replica's worker idle for `length`, from now on. `replica` counts from the last
+    /// replica, as in [`Stage::post`].
     pub async fn rest(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
         self.wish_of_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
     }
 
-    /// Holds a replica's worker at that point the next time it has work, under that strategy.
+    /// Holds a replica's worker at `point` the next time it has work, which it then does under
+    /// `strategy`.
     pub async fn hold_worker(
         &self,
         replica: usize,
@@ -65,20 +66,20 @@ impl Stage {
         }
     }
 
-    /// Lets it go on; what it has is of that item.
+    /// Resumes a held worker, and records its lane under the lock key of `sku`.
     pub async fn let_worker_go(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
         self.let_go_at(worker.replica, worker.id).await.context("the worker")?;
         self.note(worker, sku, "resumed");
         Ok(())
     }
 
-    /// Kills the replica whose worker it is. It is started again.
+    /// Kills the worker's replica, which the supervisor restarts, and records the lane.
     pub async fn kill_worker(&self, worker: HeldWorker, sku: &Sku) {
         self.house.hands.replicas[worker.replica].kill().await;
         self.note(worker, sku, "killed");
     }
 
-    /// Its lane: it was held there, and that happened to it now.
+    /// Records the worker's lane: when it was held, and `event` now.
     fn note(&self, worker: HeldWorker, sku: &Sku, event: &str) {
         let at = |t_us: u64, event: &str| LaneEvent {
             t_us: self.since(t_us),

@@ -1,17 +1,17 @@
--- Takes permits from several buckets: of each some for those who wait for them now, and some as a
--- lease, to be spent within the time the lease lasts.
+-- Takes permits from several buckets: some for waiting requests, and some as a lease, to be spent
+-- until the lease ends.
 --   KEYS: the buckets
---   ARGV: for each permits, period, burst, refill, lease (all times in µs), how many at once, how
---         many ahead
--- Returns for each how many at once, how many ahead, how many are left, how long to wait for one,
--- how long until it is full.
+--   ARGV: per bucket permits, period, burst, refill, lease (times in µs), number of permits to
+--         take, number of permits to lease
+-- Returns per bucket the permits taken, leased and left, the wait for the next permit, and the time
+-- until the bucket is full (times in µs).
 --
--- A bucket is the moment at which it will be full again; a full one is no key at all. src/limits/
--- bucket.rs says why it is so and holds this script to the same sums. The time is this server's:
--- replicas need not agree on one. Nothing is written where nothing changes.
+-- A bucket is the time at which it is full again; a full bucket has no key. `src/limits/bucket.rs`
+-- explains the algorithm and is tested to compute the same. The clock is this server's, so replicas
+-- need no common clock. Nothing is written where nothing changes.
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
--- Whole numbers below 2^53, so that every step is exact.
+-- All values are integers below 2^53, so every step is exact.
 local function floored(a, b)
     return (a - a % b) / b
 end
@@ -29,7 +29,7 @@ for at, key in ipairs(KEYS) do
         return floored(many * period + permits - 1, permits)
     end
     local stored = tonumber(redis.call('get', key) or now)
-    -- A clock that was set back must not shut anybody out for longer than a burst takes.
+    -- After a clock is set back, a client is blocked for at most the refill time of a burst.
     local full_at = math.min(math.max(stored, now), brim)
     local had = math.min(at_once, room(full_at))
     local leased, wait = 0, 0

@@ -1,48 +1,51 @@
-//! The arithmetic of a limit (GCRA, the token bucket kept as one moment in time): the same as
-//! `bucket.lua`, line by line, for a replica that is alone, and for the test that holds the script
-//! to it (`tests/it/limits.rs`).
+//! The arithmetic of a rate limit: GCRA, which is a token bucket stored as one timestamp.
 //!
-//! A bucket is the moment at which it will be full again. A permit moves it by the time that a
-//! permit takes to come; what would move it further ahead than a whole burst takes is refused.
+//! It equals `bucket.lua`, line by line. A replica uses it while Redis is unavailable, and a test
+//! compares the two (`tests/it/limits.rs`).
 //!
-//! Guarantees: in any span of time `w`, at most `burst + rate × w` permits are *spent*. A lease is
-//! spent after it was granted, up to [`Rate::lease_us`] later; so it is charged as if it had been
-//! granted at the end of that time.
+//! A bucket is the time at which it is full again. A permit moves that time by the time in which
+//! one permit accrues; a permit that would move it further ahead than the refill time of a burst is
+//! rejected.
+//!
+//! Guarantees: in any time span `w`, at most `burst + rate × w` permits are *spent*. A leased
+//! permit is spent up to [`Rate::lease_us`] after its grant, so it is charged as if granted at that
+//! time.
 
 use super::Rate;
 
-/// One bucket; a new one is full.
+/// A bucket; a new one is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// When it is full again, in microseconds.
+    /// Time at which it is full again, in µs.
     pub full_at_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// Permits for those who stand at the door.
+    /// Permits for waiting requests.
     pub at_once: u64,
-    /// Permits for those who will come.
+    /// Leased permits, for later requests.
     pub ahead: u64,
     pub left: u64,
-    /// How long until there is one; 0 when all who stood there had theirs.
+    /// Wait for the next permit, in µs; 0 if all waiting requests got one.
     pub wait_us: u64,
-    /// How long until the bucket is full.
+    /// Time until the bucket is full, in µs.
     pub full_us: u64,
 }
 
-/// What the script is told of a rate: permits, period, burst, how long a burst takes to come back,
-/// and how long a lease lasts; times in microseconds.
+/// Returns the arguments of the script for a rate: permits, period, burst, refill time of a burst,
+/// lifetime of a lease; times in µs.
 pub fn script_arguments(rate: Rate) -> [u64; 5] {
     [rate.permits(), rate.period_us(), rate.burst(), rate.refill_us(), rate.lease_us()]
 }
 
 impl Bucket {
-    /// Takes permits for `at_once` who wait now, and up to `ahead` as a lease, if any are left.
+    /// Takes up to `at_once` permits for waiting requests and, if all of them get one, up to
+    /// `ahead` as a lease.
     pub fn take(&mut self, rate: Rate, now_us: u64, at_once: u64, ahead: u64) -> Grant {
         let brim = now_us + rate.refill_us();
         let room = |from: u64| rate.in_us(brim.saturating_sub(from)).min(rate.burst());
-        // A clock that was set back must not shut anybody out for longer than a burst takes.
+        // After a clock is set back, a client is blocked for at most the refill time of a burst.
         let mut full_at = self.full_at_us.clamp(now_us, brim);
         let mut grant = Grant { at_once: at_once.min(room(full_at)), ..Grant::default() };
         full_at += rate.cost_us(grant.at_once);
@@ -94,8 +97,8 @@ mod tests {
         assert_eq!(bucket.take(rate, 1_100_000, 1, 0).at_once, 1);
     }
 
-    /// Many replicas ask at random, lease at random and spend their leases as late as they may:
-    /// no span of time sees more than the promise.
+    /// Replicas ask at random, lease at random and spend their leases as late as allowed; no time
+    /// span exceeds the guarantee.
     #[test]
     fn no_span_of_time_sees_more_than_the_burst_and_the_rate() {
         let mut dice = StdRng::seed_from_u64(42);
@@ -103,7 +106,7 @@ mod tests {
             let rate = rate(text);
             let mut bucket = Bucket::default();
             let mut now = 1_000_000_000;
-            // When each permit was spent.
+            // Time at which each permit was spent.
             let mut spent: Vec<u64> = Vec::new();
             for _ in 0..2_000 {
                 now += dice.random_range(0..=rate.cost_us(3));

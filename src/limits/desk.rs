@@ -1,5 +1,7 @@
-//! The desk where permits are asked for: one call at a time and process, for all who have come
-//! meanwhile, and then the next.
+//! Takes permits from the buckets in Redis, with one call at a time per process.
+//!
+//! Requests that arrive during a call share the next one. If a call fails, this replica applies the
+//! whole limit alone until Redis responds again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,11 +23,11 @@ use crate::lock::Redis;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
 
-/// So many buckets are asked for in one call: it keeps Redis from all others meanwhile.
+/// Upper bound of buckets per call, because a script blocks Redis for all other clients.
 const MOST_AT_ONCE: usize = 128;
-/// A door that waits longer for Redis does not wait for it.
+/// Timeout of a call, after which the limit of this replica alone decides.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How often a Redis that was away is asked whether it is back; jittered by half of it.
+/// Interval of the checks for a Redis that was unavailable; each is jittered by half of it.
 const LOOK_AGAIN: Duration = Duration::from_millis(400);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub(super) enum Told {
     Refused {
         wait_us: u64,
     },
-    /// Redis does not answer.
+    /// Redis does not respond.
     Alone,
 }
 
@@ -43,18 +45,18 @@ pub(super) struct Desk {
     redis: Redis,
     prefix: String,
     line: Mutex<Line>,
-    /// Redis did not answer the last time, and is not asked in the meantime.
+    /// Set when a call failed, until Redis responds again; Redis is not called while it is set.
     alone: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     waiting: HashMap<String, Waiting>,
-    /// Whether somebody is on the way to Redis, and will come for those who wait.
+    /// True while a task calls Redis; requests that join are part of its next call.
     served: bool,
 }
 
-/// Who waits for permits of one bucket.
+/// Requests that wait for permits of one bucket.
 #[derive(Debug)]
 struct Waiting {
     rate: Rate,
@@ -75,7 +77,7 @@ impl Desk {
         Self { redis, prefix: prefix.to_owned(), line, alone }
     }
 
-    /// One permit of each, or why not.
+    /// Requests one permit per ticket.
     pub async fn ask(self: &Arc<Self>, tickets: &[Ticket]) -> Vec<Told> {
         if self.alone.load(Ordering::Relaxed) {
             return vec![Told::Alone; tickets.len()];
@@ -89,7 +91,7 @@ impl Desk {
             let desk = Arc::clone(self);
             self.redis.runtime().spawn(async move { desk.serve().await });
         }
-        // Whoever served them may have ended by a panic: the door stays open.
+        // The calling task may have panicked: the local limit decides then.
         join_all(answers).await.into_iter().map(|told| told.unwrap_or(Told::Alone)).collect()
     }
 
@@ -123,8 +125,8 @@ impl Desk {
         }
     }
 
-    /// The next who wait; none when nobody does, and then nobody serves any more. Whoever can be
-    /// served by a lease that has come meanwhile is.
+    /// Returns the buckets of the next call; `None` if no request waits, and then the task ends.
+    /// Requests that a lease in the local state covers by now pass without a call.
     fn take(&self) -> Option<Vec<Wanted>> {
         let mut line = self.line.lock();
         let names: Vec<String> = line.waiting.keys().take(MOST_AT_ONCE).cloned().collect();
@@ -159,7 +161,7 @@ impl Desk {
             }
             self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
         };
-        // In a Cluster they lie on several nodes.
+        // In a Cluster the buckets lie on several nodes.
         let most = if self.redis.is_cluster() { 1 } else { MOST_AT_ONCE };
         let answers = try_join_all(wanted.chunks(most).map(call)).await?;
         let grant = |(at_once, ahead, left, wait_us, full_us)| Grant {
@@ -172,7 +174,7 @@ impl Desk {
         Ok(answers.into_iter().flatten().map(grant).collect())
     }
 
-    /// From now on this replica is alone, until Redis answers again.
+    /// Applies the limit of this replica alone from now on, until Redis responds again.
     fn lose(self: &Arc<Self>, why: &str) {
         if self.alone.swap(true, Ordering::Relaxed) {
             return;
@@ -203,7 +205,7 @@ impl Desk {
         format!("{}known:{{{what}}}", self.prefix)
     }
 
-    /// Its answer, if Redis is there.
+    /// Sends a command; returns `None` if Redis is unavailable.
     async fn say<T: redis::FromRedisValue + Send + 'static>(
         &self,
         command: redis::Cmd,
@@ -215,7 +217,7 @@ impl Desk {
     }
 }
 
-/// Asks until Redis answers, or nobody needs it any more.
+/// Checks until Redis responds or the [`Desk`] is dropped.
 async fn find_again(desk: Weak<Desk>) {
     loop {
         let pause = LOOK_AGAIN.mul_f64(rand::rng().random_range(0.5..1.5));
@@ -244,7 +246,7 @@ impl Line {
 }
 
 impl Waiting {
-    /// First come, first served.
+    /// Assigns the granted permits in FIFO order.
     fn answer(self, grant: Grant, asked_us: u64) {
         self.page.lock().granted(self.rate, grant, asked_us, monotonic_us());
         let granted = usize::try_from(grant.at_once).unwrap_or(usize::MAX);
@@ -255,7 +257,7 @@ impl Waiting {
     }
 }
 
-/// Lets whoever comes next begin anew when a call ends by a panic.
+/// Resets the queue if the calling task panics, so that the next request starts a new task.
 struct Closing<'d>(&'d Desk);
 
 impl Drop for Closing<'_> {

@@ -1,17 +1,18 @@
-//! Rate limits per client, which all replicas share through Redis.
+//! Rate limits per client, shared by all replicas through Redis.
 //!
-//! Guarantees: of one [`Policy`] and one name, in any span of time `w`, all replicas together let
-//! at most `burst + rate × w` requests pass (one more by rounding), by the clock of Redis. A
-//! refusal costs no call to Redis, nor does a busy client's request: a replica leases permits for
-//! what it expects within 200 ms, and all who need permits at the same time share one call.
+//! Guarantees: per [`Policy`] and name, all replicas together admit at most `burst + rate × w`
+//! requests in any time span `w` (one more by rounding), by the clock of Redis. A rejection by a
+//! bucket that is known to be empty costs no call to Redis, and a busy client's request rarely
+//! does: a replica leases the permits it expects to need within 200 ms, and concurrent requests for
+//! permits share one call.
 //!
-//! Does not guarantee that the whole limit can be used: permits leased by a replica whose client
-//! has gone elsewhere are lost (at most 200 ms of the rate, per replica), and a bucket found empty
-//! is left alone for up to 50 ms.
+//! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
+//! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
+//! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
+//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MOST_NAMES`]
+//! names per process; in Redis a bucket expires as soon as it is full.
 //!
-//! What breaks it: a Redis that forgets what was spent, so a burst may come again. While Redis is
-//! away, each replica keeps the whole limit alone. Memory is bounded: [`MOST_NAMES`] names in this
-//! process; in Redis a bucket expires as soon as it is full.
+//! Tests: `tests/it/limits.rs`.
 
 pub mod bucket;
 mod desk;
@@ -30,25 +31,25 @@ use desk::{Desk, Told};
 use page::{Entry, Page};
 pub use rate::Rate;
 
-/// Names that a replica remembers; beyond that, those seen least cost a call when they return.
+/// Upper bound of names in memory; a request of an evicted name costs a call.
 const MOST_NAMES: u64 = 50_000;
-/// Whoever was not seen for so long is forgotten.
+/// Idle time after which a name is evicted.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(2);
 
-/// A limit: what it is called in headers, and how much it allows to each name.
+/// A rate limit: its name in headers, and the rate per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name: lower case and dashes.
+    /// Lower case and dashes.
     pub name: &'static str,
     pub rate: Rate,
 }
 
-/// How somebody stands with one limit, as far as this replica knows.
+/// A client's status under one limit, as far as this replica knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub policy: Policy,
     pub left: u64,
-    /// Until that is a whole burst again, in whole seconds.
+    /// Time until a whole burst is available, in seconds, rounded up.
     pub full_s: u64,
 }
 
@@ -58,50 +59,50 @@ pub enum Verdict {
     Refused {
         by: Policy,
         wait: Duration,
-        /// How it stands with all limits that were looked at.
+        /// The status under all limits of the request.
         standings: Vec<Standing>,
     },
 }
 
-/// The limits of one process. Cheap to clone.
+/// The rate limits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     desk: Arc<Desk>,
     pages: Cache<String, SharedPage>,
 }
 
-/// A page that whoever asks for that name shares.
+/// The local state of a bucket, shared by all requests for it.
 type SharedPage = Arc<Mutex<Page>>;
 
-/// One limit, one name, and what is known of them.
+/// One limit for one name, with its local state.
 #[derive(Debug, Clone)]
 struct Ticket {
     policy: Policy,
-    /// What follows the prefix in Redis.
+    /// Identifies the bucket in Redis, after the prefix.
     name: String,
     page: SharedPage,
 }
 
 impl Limiter {
-    /// Limits that are shared by all who use that Redis with that prefix.
+    /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
         let pages = Cache::builder().max_capacity(MOST_NAMES).time_to_idle(FORGOTTEN_AFTER).build();
         Self { desk: Arc::new(Desk::new(redis, prefix)), pages }
     }
 
-    /// Whether one more request may pass, by each of some limits for each of some names. A request
-    /// that is refused costs nothing where this replica knows it beforehand; where it has to ask,
-    /// what another of the limits has granted is spent.
+    /// Takes one permit of each limit for its name, or rejects the request. A rejection costs no
+    /// permit if this replica knows of it in advance; if Redis has to be asked, permits granted by
+    /// the request's other limits are spent.
     ///
-    /// It answers within a quarter of a second, whatever Redis does.
+    /// A call to Redis times out after 200 ms; then this replica applies the limit alone.
     ///
     /// # Cancel safety
-    /// Safe: permits that are on their way to somebody who has gone are lost, and no more.
+    /// Safe: permits on their way to a dropped future are lost, and nothing else.
     pub async fn pass(&self, wanted: &[(Policy, &str)]) -> Verdict {
         let tickets: Vec<Ticket> =
             wanted.iter().map(|(policy, who)| self.ticket(*policy, who)).collect();
         let now_us = monotonic_us();
-        // Looked at before anything is spent.
+        // Checks all limits before it spends a permit.
         for ticket in &tickets {
             let entry = ticket.page.lock().look(now_us);
             if let Entry::Refused { wait_us } = entry {
@@ -133,12 +134,13 @@ impl Limiter {
         Verdict::Pass(standings(&tickets))
     }
 
-    /// Remembers for so long that this is known: see [`Limiter::knows`]. With Redis away it is not.
+    /// Remembers `what` for `long`; see [`Limiter::knows`]. Does nothing while Redis is
+    /// unavailable.
     pub async fn remember(&self, what: &str, long: Duration) {
         self.desk.remember(what, long).await;
     }
 
-    /// Whether that was remembered (one call each time); `false` with Redis away.
+    /// Returns whether `what` is remembered, by one call; `false` while Redis is unavailable.
     pub async fn knows(&self, what: &str) -> bool {
         self.desk.knows(what).await
     }
@@ -177,7 +179,7 @@ mod tests {
         Policy { name: "address", rate: text.parse().unwrap_or_else(|_| unreachable!()) }
     }
 
-    /// A Redis that nobody is at.
+    /// A limiter whose Redis is unavailable.
     fn away() -> Limiter {
         let redis = Redis::open("redis://127.0.0.1:1").unwrap_or_else(|_| unreachable!());
         Limiter::new(redis, "test:")

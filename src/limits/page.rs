@@ -1,29 +1,31 @@
-//! One replica's view of a bucket: the leased permits, and until when asking for more is no use.
+//! One replica's view of a bucket: its leased permits, and the time until which it is known to be
+//! empty.
 
 use super::Rate;
 use super::bucket::{Bucket, Grant};
 
-/// A bucket that was found empty is left alone for such a part of a lease: at a high rate the next
-/// permit comes so soon that asking for it would be a call each.
+/// Divisor of the lease: an empty bucket is not asked again for at least this part of it. At a high
+/// rate the next permit accrues so soon that each would cost a call.
 const REST: u64 = 4;
-/// So much more is leased than is expected, in quarters: whoever runs short asks again.
+/// Leased permits, in quarters of the expected number. The margin avoids calls for a shortfall.
 const QUARTERS: u128 = 5;
-/// How much is concluded from a short time at most: a burst does not go on for ever.
+/// Divisor of the lease: the shortest time span to estimate a rate from, so that a short burst is
+/// not extrapolated.
 const SHORTEST: u64 = 8;
 
-/// One bucket as this replica knows it; times are the machine's, in µs.
+/// The local state of a bucket; times are in µs of the machine's monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     lease: u64,
     lease_until_us: u64,
     refused_until_us: u64,
-    /// As Redis said last, without the lease.
+    /// Permits left at the last response of Redis, without the lease.
     left: u64,
     full_at_us: u64,
-    /// Since when how many have passed, to tell how many will come.
+    /// Start of the span in which `passed` requests passed, to estimate how many will.
     since_us: u64,
     passed: u64,
-    /// The bucket of this replica alone, while Redis is away.
+    /// Bucket of this replica alone, for use while Redis is unavailable.
     alone: Bucket,
 }
 
@@ -33,12 +35,12 @@ pub(super) enum Entry {
     Refused {
         wait_us: u64,
     },
-    /// Redis must be asked.
+    /// Not known; Redis has to be asked.
     Ask,
 }
 
 impl Page {
-    /// What is known without asking; nothing is spent.
+    /// Returns the verdict that is known without a call; spends nothing.
     pub fn look(&self, now_us: u64) -> Entry {
         if now_us < self.refused_until_us {
             Entry::Refused { wait_us: self.refused_until_us - now_us }
@@ -49,7 +51,7 @@ impl Page {
         }
     }
 
-    /// The same; a permit is spent if there is one.
+    /// Returns the same verdict, and spends a permit if there is one.
     pub fn spend(&mut self, now_us: u64) -> Entry {
         let entry = self.look(now_us);
         if entry == Entry::Pass {
@@ -59,8 +61,8 @@ impl Page {
         entry
     }
 
-    /// How many permits to ask for ahead: as many as a lease sees pass at the pace of late, and
-    /// none for somebody who comes now and then. No more than the rate itself brings meanwhile.
+    /// Returns the number of permits to lease: as many as pass during a lease at the recent rate,
+    /// none for an occasional client, and no more than the limit's rate adds in that time.
     pub fn ahead(&self, rate: Rate, now_us: u64) -> u64 {
         let lease_us = rate.lease_us();
         let span_us = (now_us.saturating_sub(self.since_us)).max(lease_us / SHORTEST).max(1);
@@ -69,17 +71,17 @@ impl Page {
         u64::try_from(expected).unwrap_or(u64::MAX).min(rate.in_us(lease_us))
     }
 
-    /// What Redis granted, asked at one moment and answered at another.
+    /// Records a grant that was requested at `asked_us` and received at `now_us`.
     pub fn granted(&mut self, rate: Rate, grant: Grant, asked_us: u64, now_us: u64) {
         self.lease = grant.ahead;
-        // The moment it was granted at is not known, only that it was asked for before.
+        // The time of the grant is unknown, but it is not before the request.
         self.lease_until_us = asked_us + rate.lease_us();
         self.note(rate, grant, now_us);
         self.since_us = asked_us;
         self.passed = grant.at_once;
     }
 
-    /// Without Redis: the whole limit, for this replica.
+    /// Applies the whole limit in this replica alone, without Redis.
     pub fn alone(&mut self, rate: Rate, now_us: u64) -> Entry {
         let grant = self.alone.take(rate, now_us, 1, 0);
         self.note(rate, grant, now_us);
@@ -92,7 +94,7 @@ impl Page {
     fn note(&mut self, rate: Rate, grant: Grant, now_us: u64) {
         self.left = grant.left;
         self.full_at_us = now_us + grant.full_us;
-        // Nothing is left, and so the next one need not ask to be told so.
+        // With nothing left, the next request is rejected without a call.
         let next_us = (grant.full_us + rate.cost_us(1)).saturating_sub(rate.refill_us());
         let empty = grant.left == 0 && self.lease == 0;
         let wait_us = if empty { next_us } else { grant.wait_us };
@@ -101,12 +103,12 @@ impl Page {
         }
     }
 
-    /// How many permits are left, as far as this replica knows.
+    /// Returns the number of permits left, as far as this replica knows.
     pub fn left(&self, now_us: u64) -> u64 {
         if now_us < self.refused_until_us { 0 } else { self.left + self.lease }
     }
 
-    /// How long until the bucket is full, as far as this replica knows.
+    /// Returns the time until the bucket is full, in µs, as far as this replica knows.
     pub fn full_us(&self, now_us: u64) -> u64 {
         self.full_at_us.saturating_sub(now_us)
     }
@@ -120,7 +122,8 @@ mod tests {
         text.parse().unwrap_or_else(|_| unreachable!())
     }
 
-    /// One replica at a constant pace for a second; how often Redis was asked, and who passed.
+    /// Simulates one replica with a constant request rate for a second. Returns the number of calls
+    /// to Redis and of requests that passed.
     fn a_second_at(rate: Rate, every_us: u64) -> (u64, u64) {
         let (mut page, mut bucket) = (Page::default(), Bucket::default());
         let (mut calls, mut passed) = (0, 0);

@@ -1,18 +1,18 @@
-//! How much is allowed: so many in such a time, and so many at once.
+//! A rate: permits per period, and a burst.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// More permits than that, in a period or at once, is no limit; and what the script multiplies
-/// stays below 2^53 with it, which is as far as its numbers are exact.
+/// Upper bound of permits, per period and of a burst. It keeps the script's products below 2^53, up
+/// to which Lua's numbers are exact.
 const MOST: u64 = 1_000_000;
-/// How long permits may lie at a replica before they are spent. Long enough that a busy client
-/// costs five calls a second, short enough that nobody misses permits that lie elsewhere.
+/// Lifetime of a lease. Long enough that a busy client costs five calls per second, short enough
+/// that permits leased by another replica are not missed.
 const LEASE_US: u64 = 200_000;
-/// A lease is never longer than such a part of the time a whole burst takes.
+/// Divisor of a burst's refill time: a lease lasts at most this part of it.
 const LEASES_PER_BURST: u64 = 4;
 
-/// A rate with a burst, as a token bucket has them: `burst` at once, `permits` per `period` after.
+/// The rate of a token bucket: `burst` permits at once, then `permits` per `period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     permits: u64,
@@ -21,7 +21,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// For people: `50 a second`.
+    /// Formats the rate for display: `50 a second`.
     pub fn in_words(self) -> String {
         let period = match self.period_us {
             1_000_000 => "second",
@@ -39,33 +39,34 @@ impl Rate {
         self.period_us
     }
 
-    /// How many may come at once after a rest.
+    /// Returns the number of requests that may pass at once after a pause.
     pub fn burst(self) -> u64 {
         self.burst
     }
 
-    /// How long it takes until a whole burst is there again, in microseconds.
+    /// Returns the time in which a whole burst refills, in µs.
     pub(super) fn refill_us(self) -> u64 {
         self.cost_us(self.burst)
     }
 
-    /// The same in whole seconds, at least one: the window of `RateLimit-Policy`.
+    /// Returns the same in whole seconds, at least one: the window of `RateLimit-Policy`.
     pub fn window_s(self) -> u64 {
         self.refill_us().div_ceil(1_000_000).max(1)
     }
 
-    /// How long so many permits take to come. Rounded up: never more than the rate.
+    /// Returns the time in which `permits` accrue, in µs, rounded up so that the rate is not
+    /// exceeded.
     pub(super) fn cost_us(self, permits: u64) -> u64 {
         (permits * self.period_us).div_ceil(self.permits)
     }
 
-    /// How many permits come in so long.
+    /// Returns the number of permits that accrue in a time span.
     pub(super) fn in_us(self, span_us: u64) -> u64 {
         let many = u128::from(span_us) * u128::from(self.permits) / u128::from(self.period_us);
         u64::try_from(many).unwrap_or(u64::MAX)
     }
 
-    /// How long a lease of permits may be spent.
+    /// Returns the lifetime of a lease, in µs.
     pub(super) fn lease_us(self) -> u64 {
         LEASE_US.min(self.refill_us() / LEASES_PER_BURST)
     }
@@ -74,7 +75,8 @@ impl Rate {
 impl FromStr for Rate {
     type Err = String;
 
-    /// `50/s`, `600/m`, `1000/h`, each with `:BURST` behind it if more or fewer may come at once.
+    /// Parses `50/s`, `600/m` or `1000/h`, each with an optional `:BURST`, which defaults to the
+    /// permits.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("“{text}” is no rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off");

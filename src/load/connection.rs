@@ -1,11 +1,11 @@
-//! One kept connection that speaks as much HTTP/1.1 as a client of a known server needs.
+//! A persistent connection with the part of HTTP/1.1 that a client of a known server needs.
 //!
-//! Prebuilt bytes out, and of an answer its status and as many bytes as it says it has. The head is
-//! read by `httparse`, the parser under hyper and actix. Not hyper's client itself: it puts every
-//! request together anew from a map of headers and parses every answer into one, which on the
-//! cores of the server under test costs about as much as the server's own share of a small request.
+//! Sends prebuilt bytes; reads a response's status and the number of bytes it announces. The head
+//! is parsed by `httparse`, the parser of hyper and actix. Hyper's own client builds every request
+//! from a map of headers and parses every response into one: on the cores of the server under test,
+//! that costs about as much as the server's own share of a small request.
 //!
-//! Does not understand chunked answers; the shop sends none. One is an error, not a wrong figure.
+//! A chunked response is an error: the shop sends none.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The shop's answers have a dozen headers.
+/// Upper bound of headers in a response; the shop sends about a dozen.
 const MOST_HEADERS: usize = 48;
 const CHUNK: usize = 4 << 10;
 const LONGEST_ANSWER: usize = 16 << 20;
@@ -21,7 +21,7 @@ const LONGEST_ANSWER: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// The last answer, whole.
+    /// The last response, head and body.
     answer: Vec<u8>,
     body_at: usize,
 }
@@ -33,7 +33,7 @@ impl Connection {
         Ok(Self { stream, answer: Vec::with_capacity(CHUNK), body_at: 0 })
     }
 
-    /// Sends a request, reads its whole answer; returns its status. An error ends the connection.
+    /// Sends a request, reads the whole response and returns its status. An error is final.
     pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
         self.answer.clear();

@@ -1,4 +1,4 @@
-//! How far a crowd has come, while it goes on.
+//! Progress of a running load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::histogram;
 
-/// Counted by the clients, looked at by whoever shows it.
+/// Counters that the clients update, for a display.
 #[derive(Debug)]
 pub struct Live {
     sent: AtomicU64,
@@ -18,9 +18,9 @@ pub struct Live {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moment {
     pub sent: u64,
-    /// Requests that were answered, or whose connection broke.
+    /// Requests that were answered, timed out, or lost their connection.
     pub answered: u64,
-    /// The median of the wanted answers so far, in ms; 0 without any.
+    /// Median latency of the wanted responses so far, in ms; 0 without any.
     pub p50_ms: f64,
     pub p99_ms: f64,
 }
@@ -37,7 +37,7 @@ impl Live {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// `latency_us` of a wanted answer.
+    /// Counts a response, or a request without one; `latency_us` is set for a wanted response.
     pub(super) fn answered(&self, latency_us: Option<u64>) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let Some(latency_us) = latency_us {
@@ -50,7 +50,7 @@ impl Live {
         let latency = self.latency.lock();
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
         let answered = self.answered.load(Ordering::Relaxed);
-        // Read last, so that nobody is answered before he has asked.
+        // Read last, so that `sent` includes every answered request.
         let sent = self.sent.load(Ordering::Relaxed).max(answered);
         Moment { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
     }

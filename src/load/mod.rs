@@ -1,12 +1,12 @@
-//! A crowd over HTTP: clients with a connection each, which ask again as soon as they are answered.
+//! Closed-loop HTTP load: each client has a connection of its own and sends its next request after
+//! the response to the last one.
 //!
-//! It runs on the cores of the server that it measures, so it does little: a request is bytes that
-//! were put together before (only its key is new), an answer is read as far as its status and its
-//! length, and JSON is not looked at. What was asked and answered when is kept only if
-//! [`Plan::observe`] says so, for whoever checks the history afterwards.
+//! The load runs on the cores of the server under test, so it does little per request: a request is
+//! prebuilt bytes with a new idempotency key, and only status and length of a response are parsed.
+//! [`Plan::observe`] keeps every request and response with its times, for the history checker.
 //!
-//! Does not guarantee an open loop: who waits long asks less often, so a latency here is that of
-//! so many clients, and not of so many requests per second.
+//! This is not an open loop: a client that waits long sends fewer requests, so a latency belongs to
+//! a number of clients, not to a request rate.
 
 mod connection;
 mod live;
@@ -27,11 +27,11 @@ use connection::Connection;
 pub use live::{Live, Moment};
 pub use script::Script;
 
-/// A client that lost its connection pauses before it dials again.
+/// Pause after a failed attempt to reconnect.
 const REDIAL: Duration = Duration::from_millis(20);
-/// One answer; the server cuts a request off sooner.
+/// Timeout of a request; the server's own is shorter.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// No latency is longer.
+/// Upper bound of a recorded latency, in µs.
 const LONGEST_US: u64 = 60_000_000;
 
 #[derive(Debug)]
@@ -43,30 +43,30 @@ pub struct Client {
 #[derive(Debug)]
 pub struct Plan {
     pub clients: Vec<Client>,
-    /// Answers that come sooner are not counted.
+    /// Time before responses are counted.
     pub warm_up: Duration,
-    /// How long answers are counted; without it, until every script is at its end.
+    /// Time during which responses are counted; `None` for until all scripts have ended.
     pub window: Option<Duration>,
-    /// Which status is the one that counts; 2xx, as a rule.
+    /// Predicate for the statuses that count; usually 2xx.
     pub wanted: fn(u16) -> bool,
-    /// Whether every request and its answer are kept.
+    /// True if every request is kept with its response.
     pub observe: bool,
-    /// Where it is to be seen how far the crowd has come.
+    /// Progress counters to update.
     pub live: Option<Arc<Live>>,
 }
 
-/// One request as its client saw it, on the machine's monotonic clock: it took effect, if at all,
-/// between the two times, and without an answer at any time after the first.
+/// One request as its client saw it, with times of the machine's monotonic clock. It took effect,
+/// if at all, between the two times; without a response, at any time after the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// Which client, by its place in the plan.
+    /// Index of the client in the plan.
     pub client: usize,
     pub key: Uuid,
-    /// What it was about, by its place in the script's list.
+    /// Index of the subject in the script's list.
     pub subject: usize,
-    /// When it was sent.
+    /// Time of sending.
     pub invoked_us: u64,
-    /// What came back; `None` when the connection broke instead.
+    /// The response; `None` if the connection broke or the request timed out.
     pub answer: Option<Answered>,
 }
 
@@ -79,23 +79,23 @@ pub struct Answered {
 
 #[derive(Debug)]
 pub struct Report {
-    /// How long answers were counted.
+    /// Time during which responses were counted.
     pub seconds: f64,
-    /// Wanted answers that came within the window.
+    /// Wanted responses within the window.
     pub wanted: u64,
-    /// Wanted answers, the warm-up's and the stragglers' too.
+    /// Wanted responses, including those before and after the window.
     pub wanted_in_all: u64,
-    /// How long those waited that asked within the window and got what they wanted, in µs.
+    /// Latency of wanted responses to requests sent within the window, in µs.
     pub latency: Histogram<u64>,
     /// `wanted` by client.
     pub by_client: Vec<u64>,
     /// `wanted` by replica.
     pub by_target: Vec<u64>,
-    /// All answers by status.
+    /// All responses, by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests whose connection broke.
+    /// Requests without a response.
     pub lost: u64,
-    /// What was asked and answered, if it was to be kept; client by client.
+    /// All requests, grouped by client, with [`Plan::observe`].
     pub observations: Vec<Observation>,
 }
 
@@ -104,25 +104,25 @@ impl Report {
         if self.seconds > 0.0 { self.wanted as f64 / self.seconds } else { 0.0 }
     }
 
-    /// A quantile of the latency, in milliseconds; none without answers.
+    /// Returns a quantile of the latency in milliseconds; `None` without responses.
     pub fn latency_ms(&self, quantile: f64) -> Option<f64> {
         let some = !self.latency.is_empty();
         some.then(|| self.latency.value_at_quantile(quantile) as f64 / 1_000.0)
     }
 }
 
-/// Jain's index of fairness: 1 when all got the same, 1/n when one got all.
+/// Returns Jain's index of fairness: 1 if all shares are equal, 1/n if one of them is everything.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
     if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-/// When answers count, on the machine's monotonic clock.
+/// Window in which responses count, on the machine's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     begin_us: u64,
-    /// Nobody asks any more from here on.
+    /// No request is sent from then on.
     end_us: u64,
 }
 
@@ -144,7 +144,7 @@ struct Seen {
     observations: Vec<Observation>,
 }
 
-/// Lets the crowd loose, and waits for the last answer.
+/// Connects all clients, runs their scripts and waits for the last response.
 pub async fn run(plan: Plan) -> io::Result<Report> {
     let targets: Vec<SocketAddr> = plan.clients.iter().map(|client| client.target).collect();
     let mut dialled = Vec::with_capacity(plan.clients.len());
@@ -227,7 +227,7 @@ async fn one(
 }
 
 impl Seen {
-    /// `status` with whether it is the wanted one; `None` for a connection that broke.
+    /// Counts a request; `status` includes whether it is wanted, and is `None` without a response.
     fn count(&mut self, window: Window, from_us: u64, to_us: u64, status: Option<(u16, bool)>) {
         self.last_us = to_us;
         let Some((status, wanted)) = status else {
@@ -282,7 +282,7 @@ fn report(seen: Vec<Seen>, targets: &[SocketAddr], length_us: u64) -> Report {
 }
 
 fn histogram() -> Histogram<u64> {
-    // Bounds that are known to be fine; without bounds it would grow as needed.
+    // With bounds, the histogram does not grow; these bounds are valid.
     Histogram::new_with_bounds(1, LONGEST_US, 3)
         .unwrap_or_else(|_| unreachable!("1 µs to a minute, three digits"))
 }
@@ -306,12 +306,12 @@ mod tests {
     fn only_wanted_answers_within_the_window_count() {
         let window = Window { begin_us: 100, end_us: 200 };
         let mut seen = Seen::default();
-        seen.count(window, 50, 90, Some((201, true))); // too soon
-        seen.count(window, 90, 110, Some((201, true))); // counts, asked before: no latency
+        seen.count(window, 50, 90, Some((201, true))); // before the window
+        seen.count(window, 90, 110, Some((201, true))); // counts, without a latency
         seen.count(window, 110, 140, Some((201, true)));
         seen.count(window, 140, 150, Some((503, false)));
         seen.count(window, 150, 160, None);
-        seen.count(window, 160, 250, Some((201, true))); // too late, but it waited that long
+        seen.count(window, 160, 250, Some((201, true))); // after the window: latency only
         let report = report(vec![seen], &["127.0.0.1:1".parse().expect("an address")], 100);
         assert_eq!((report.wanted, report.wanted_in_all, report.lost), (2, 4, 1));
         assert_eq!(report.statuses, BTreeMap::from([(201, 4), (503, 1)]));

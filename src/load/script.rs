@@ -1,4 +1,4 @@
-//! What a client asks for, one request after the other.
+//! Scripts: the requests of one client, one after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,35 +8,36 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub key: Uuid,
-    /// What it is about, by its place in the script's list.
+    /// Index of the subject in the script's list.
     pub subject: usize,
 }
 
 /// One client's requests.
 pub trait Script: std::fmt::Debug + Send {
-    /// Writes the next request over what is in `request`; `None` at the end.
+    /// Replaces the contents of `request` with the next request; `None` at the end.
     fn next(&mut self, request: &mut Vec<u8>) -> Option<Asked>;
 
-    /// How long the client thinks before it sends the request that was just written.
+    /// Returns the pause before the request that was just written is sent.
     fn think(&mut self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// `POST`s of one kind for ever (or `times`), over a list of subjects; only the key is added.
+/// `POST`s to one path, endless or limited by [`Posts::times`], cycling through a list of subjects,
+/// each with a new idempotency key.
 #[derive(Debug, Clone)]
 pub struct Posts {
-    /// Up to the value of `Idempotency-Key`.
+    /// The request up to the value of `Idempotency-Key`.
     head: Vec<u8>,
-    /// From there on, for each subject.
+    /// The rest of the request, per subject.
     tails: Arc<[Vec<u8>]>,
     at: usize,
     left: u64,
 }
 
 impl Posts {
-    /// `headers` are whole lines of their own, without their ends; `bodies` are one per subject,
-    /// and `from` is the subject to begin with.
+    /// Creates a script. `headers` are complete lines without line ends, `bodies` has an entry per
+    /// subject, and `from` is the first subject's index.
     pub fn new(
         path: &str,
         token: &str,
@@ -51,13 +52,13 @@ impl Posts {
         Self { head: head(path, token, headers), tails, at: from, left: u64::MAX }
     }
 
-    /// So many, and no more.
+    /// Limits the script to `left` requests.
     #[must_use]
     pub fn times(self, left: u64) -> Self {
         Self { left, ..self }
     }
 
-    /// The same for another client, whose subjects need not be written again.
+    /// Creates the script of another client, which shares the prebuilt subjects.
     pub fn also(&self, path: &str, token: &str, headers: &[String], from: usize) -> Self {
         let head = head(path, token, headers);
         Self { head, tails: Arc::clone(&self.tails), at: from, left: self.left }
@@ -91,7 +92,7 @@ pub struct Visits {
 }
 
 impl Visits {
-    /// To those paths, in that order.
+    /// Creates a script that visits `paths` in order.
     pub fn new(paths: Vec<String>, token: &str, headers: &[String]) -> Self {
         Self { paths, token: token.to_owned(), headers: headers.to_vec(), at: 0 }
     }
@@ -109,7 +110,7 @@ impl Script for Visits {
     }
 }
 
-/// From a generator in this process: asking the system for each would cost as much as the rest.
+/// Returns a random UUID. In-process: a system call per key would cost as much as all the rest.
 fn fresh_key() -> Uuid {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }

@@ -1,6 +1,6 @@
--- Deletes those locks that are still their owner's: KEYS[i] if its value is ARGV[i]. In one script,
--- because between a GET and a DEL a lock may expire and get another owner.
--- Returns how many it deleted.
+-- Deletes the locks that still belong to their owners: KEYS[i] if its value is ARGV[i]. One script,
+-- because between a GET and a DEL a lock may expire and be acquired by another owner. Returns the
+-- number of locks deleted.
 local deleted = 0
 for at, key in ipairs(KEYS) do
     if redis.call('get', key) == ARGV[at] then

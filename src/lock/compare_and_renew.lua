@@ -1,5 +1,5 @@
--- Sets the expiry of those locks that are still their owner's to ARGV[1] milliseconds: KEYS[i] if
--- its value is ARGV[i + 1]. Returns how many it renewed.
+-- Sets the expiry of the locks that still belong to their owners to ARGV[1] milliseconds: KEYS[i]
+-- if its value is ARGV[i + 1]. Returns the number of locks renewed.
 local renewed = 0
 for at, key in ipairs(KEYS) do
     if redis.call('get', key) == ARGV[at + 1] then

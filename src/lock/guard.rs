@@ -1,4 +1,4 @@
-//! Proof in code that one holds a lock.
+//! Guards: proof in code that a lock was acquired.
 
 use super::Error;
 use super::fenced::FencedGuard;
@@ -7,10 +7,10 @@ use super::ladder::{
     local::LocalGuard, owner::Lease, queue::Turn, quorum::QuorumLease, rung, watchdog::Renewed,
 };
 
-/// One lock that was taken. Giving it back says whether it was still held.
+/// An acquired lock. Its release returns whether the lock was still held.
 ///
-/// Dropping a guard gives the lock back too, but only *hands over* the release (to the runtime the
-/// lock was taken on) and learns nothing: prefer [`Guard::release`].
+/// Dropping a guard also releases the lock, but in the background (on the runtime that opened the
+/// connection to Redis) and without a result: prefer [`Guard::release`].
 #[derive(Debug)]
 #[must_use = "a guard that is dropped at once locks nothing"]
 pub struct Guard {
@@ -18,7 +18,7 @@ pub struct Guard {
     held: Held,
 }
 
-/// What holds a lock, by its kind.
+/// The lock inside a guard, by kind.
 #[derive(Debug)]
 pub(super) enum Held {
     Local(LocalGuard),
@@ -35,27 +35,27 @@ pub(super) enum Held {
 pub struct Nested<'g>(&'g Guard);
 
 impl<'g> Nested<'g> {
-    /// What it is a lock on.
+    /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &'g LockKey {
         self.0.key()
     }
 
-    /// One level further down. Costs nothing, takes nothing.
+    /// Borrows the lock for one more level. Acquires nothing.
     #[must_use]
     pub fn nested(&self) -> Nested<'g> {
         *self
     }
 }
 
-/// What giving a lock back found out.
+/// The result of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// It was held until now.
+    /// The lock was held until now.
     Held,
-    /// It had expired, or was somebody else's by now. Nothing of theirs was touched.
+    /// The lock was no longer held. The lock of a later holder was not touched.
     Lost,
-    /// Redis did not answer; the lock ends with its lease.
+    /// Redis did not respond; the lock ends with its lease.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ impl Guard {
         Self::new(key, Held::Fenced(guard))
     }
 
-    /// The fenced guard inside, if it is one: its number, and whether it is still held.
+    /// Returns the fenced guard, if the lock is fenced.
     #[must_use]
     pub fn as_fenced(&self) -> Option<&FencedGuard> {
         match &self.held {
@@ -77,27 +77,28 @@ impl Guard {
         }
     }
 
-    /// The same lock, for work that is called under it and wants it held too.
+    /// Borrows the lock, for nested work that requires it too.
     ///
-    /// It costs nothing and can't outlive this guard: reentrancy is handed down by the holder,
-    /// never guessed from who is running. (An asynchronous task changes its thread at any await.)
+    /// Acquires nothing and cannot outlive this guard. Reentrancy is explicit and never derived
+    /// from the running thread: an async task may change its thread at any await.
     #[must_use]
     pub fn nested(&self) -> Nested<'_> {
         Nested(self)
     }
 
-    /// What it is a lock on.
+    /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// Gives the lock back, and says whether it was still held. Never touches somebody else's (but
-    /// under the rungs that are there to show it: [`rung`]). It does not fail: where Redis does not
-    /// answer it is [`Released::Unknown`], within 0.8 s, and the lock ends with its lease.
+    /// Releases the lock and returns whether it was still held. Never releases the lock of another
+    /// owner, except under the rungs that demonstrate this mistake ([`rung`]). Does not fail: if
+    /// Redis does not respond within 0.8 s, the result is [`Released::Unknown`] and the lock ends
+    /// with its lease.
     ///
     /// # Cancel safety
-    /// Safe: a dropped future falls back to what dropping the guard does.
+    /// Safe: dropping the future has the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.held {
             Held::Local(guard) => {
@@ -116,9 +117,9 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to its expiry, because nobody knows whether the work under it is over.
-    /// A lock in this process has no expiry and is given back. Returns at once; others wait for
-    /// what is left of the lease: for ever, under [`rung::Rung::Setnx`].
+    /// Leaves the lock to expire, because work under it may still be running. A lock in this
+    /// process has no expiry and is released. Returns at once; other callers wait for the rest of
+    /// the lease: forever under [`rung::Rung::Setnx`].
     pub fn leave_to_expire(self) {
         match self.held {
             Held::Local(guard) => drop(guard),
@@ -132,7 +133,7 @@ impl Guard {
     }
 }
 
-/// Several locks, held together, in the order they were taken.
+/// Several acquired locks, in the order of acquisition.
 #[derive(Debug, Default)]
 pub struct Guards(Vec<Guard>);
 
@@ -141,35 +142,35 @@ impl Guards {
         self.0.push(guard);
     }
 
-    /// Whether there is none: nothing was taken, or all was given back.
+    /// Returns whether there are no locks: none was acquired, or all were released.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one of them is a lock on `key`. Says nothing of whether it is still held.
+    /// Returns whether there is a lock on `key`, even if its lease has expired.
     #[must_use]
     pub fn cover(&self, key: &LockKey) -> bool {
         self.0.iter().any(|guard| guard.key() == key)
     }
 
-    /// The guard on `key`, if there is one.
+    /// Returns the guard on `key`, if there is one.
     #[must_use]
     pub fn guard(&self, key: &LockKey) -> Option<&Guard> {
         self.0.iter().find(|guard| guard.key() == key)
     }
 
-    /// The fence of the lock on `key`, if there is one and it has a fence.
+    /// Returns the fence of the lock on `key`, if it has one.
     #[must_use]
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
         self.guard(key)?.as_fenced().map(FencedGuard::fence)
     }
 
-    /// A number above `floor` for the lock on `key`: see [`FencedGuard::refence`]. `None` when the
-    /// lock is no longer held, or has no fence.
+    /// Replaces the fence of the lock on `key` by a fence above `floor`: see
+    /// [`FencedGuard::refence`]. Returns `None` if the lock is no longer held, or has no fence.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; the guard keeps its number.
+    /// [`Error::Unavailable`] when Redis does not respond; the guard keeps its fence.
     ///
     /// # Cancel safety
     /// Safe, as for [`FencedGuard::refence`].
@@ -181,25 +182,26 @@ impl Guards {
         }
     }
 
-    /// Gives all of them back, the last one first. `Held` only if every one was still held;
-    /// `Unknown` as soon as Redis does not answer for one, and the rest is handed over.
+    /// Releases all locks, in reverse order. Returns `Held` only if all were still held, and
+    /// `Unknown` as soon as Redis does not respond for one; the others are then released in the
+    /// background.
     ///
     /// # Cancel safety
-    /// Safe: what was not given back yet is handed over, as by dropping.
+    /// Safe: the remaining locks are released as by dropping.
     pub async fn release(mut self) -> Released {
         let mut all = Released::Held;
         while let Some(guard) = self.0.pop() {
             match guard.release().await {
                 Released::Held => {}
                 Released::Lost => all = Released::Lost,
-                // Do not wait once per key for a Redis that does not answer: hand over the rest.
+                // Avoids a timeout per key: dropping `self` releases the rest in the background.
                 Released::Unknown => return Released::Unknown,
             }
         }
         all
     }
 
-    /// [`Guard::leave_to_expire`] for all of them.
+    /// Leaves all locks to expire: see [`Guard::leave_to_expire`].
     pub fn leave_to_expire(self) {
         for guard in self.0 {
             guard.leave_to_expire();

@@ -1,43 +1,43 @@
-//! Looking at locks without touching them.
+//! Inspection of the locks in Redis.
 
 use std::time::Duration;
 
 use super::process::name_in;
 use super::{Error, Holder, LockKey, Locks, Redis};
 
-/// Enough to see what is wrong; a shop that leaves more behind needs `redis-cli`.
+/// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
 const MOST: usize = 1_000;
-/// How the key of a fenced lock's line ends.
+/// Suffix of the key of a fenced lock's queue.
 const LINE: &str = ":queue";
-/// How the keys end that a fenced lock keeps beside itself.
+/// Suffixes of the keys that a fenced lock keeps beside its own.
 const BESIDE: [&str; 3] = [LINE, ":seen", ":fence"];
 
-/// A lock as it is in Redis.
+/// A held lock in Redis.
 #[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
 pub struct HeldLock {
     /// The Redis key.
     pub key: String,
-    /// Which process holds it, by the name of its replica (without one, by the first digits of its
-    /// number); the same as `holder_process` of a refusal.
+    /// Name of the replica that holds it (without a name, the first digits of its process's UUID);
+    /// the same as `holder_process` in a problem.
     pub process: Option<String>,
-    /// Who holds it: the whole value.
+    /// The owner of the lock: the key's whole value.
     pub owner: String,
-    /// Since when, in milliseconds of Unix time, as its holder wrote it down.
+    /// Time of acquisition in milliseconds of Unix time, as recorded in the value.
     pub since_ms: Option<i64>,
-    /// How long it lives if nobody renews it; absent when it never expires.
+    /// Time until it expires, unless it is renewed; absent if it never expires.
     pub remaining_ms: Option<u64>,
-    /// Under which fence, where the lock has one.
+    /// The fence, if the lock has one.
     pub fence: Option<i64>,
-    /// How many processes wait in line for it. A lock without a fence has no line: those who want
-    /// it ask again by themselves, and nobody counts them.
+    /// Number of processes in its queue. 0 for a lock without a fence: its waiters poll and are not
+    /// counted.
     pub waiting: u64,
 }
 
-/// A key as one Redis has it; empty when it is free.
+/// The state of a key in one Redis; empty if the lock is free.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) value: String,
-    /// Absent when it never expires.
+    /// Absent if the key never expires.
     pub(super) remaining: Option<Duration>,
 }
 
@@ -59,34 +59,36 @@ pub(super) async fn look(redis: &Redis, redis_key: &str) -> Result<Look, Error> 
     Ok(Look { value: value.unwrap_or_default(), remaining })
 }
 
-/// Who holds the lock of that Redis key.
+/// Returns the holder of the lock at that Redis key.
 pub(super) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
     Ok(look(redis, redis_key).await?.holder())
 }
 
 impl Locks {
-    /// Forgets who holds `key`, as a Redis does that was restarted without its data: whoever waits
-    /// may have it next, and the holder is not told. For the lab; nothing else is served by it.
+    /// Deletes the lock on `key`, like a Redis that restarted without its data: the next waiter may
+    /// acquire it, and the holder is not notified. For the lab only.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer.
+    /// [`Error::Unavailable`] when Redis does not respond.
     pub async fn forget(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = redis::cmd("DEL");
         delete.arg(self.redis_key(key));
         Ok(self.redis().query(delete).await?)
     }
 
-    /// All locks that are held now, tokens included, by key; of very many, about the first 1,000.
+    /// Returns all held locks, sorted by key, including those of idempotency keys; about 1,000 of
+    /// each at most.
     ///
-    /// No snapshot: each is as it was when it was looked at, and one that was taken or given back
-    /// meanwhile may be missing. Those of a quorum live on its nodes and are not among them.
+    /// Not a consistent snapshot: each lock is read at a different time, and a lock that is
+    /// acquired or released during the call may be missing. Quorum locks live on their own nodes
+    /// and are not included.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer.
+    /// [`Error::Unavailable`] when Redis does not respond.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
         let mut keys = self.redis.scan(&format!("{prefix}lock:*"), is_a_lock, MOST).await?;
-        // A token ends as its client likes, so there all are what they seem.
+        // A client chooses how an idempotency key ends, so its suffix means nothing.
         keys.extend(self.redis.scan(&format!("{prefix}token:*"), |_| true, MOST).await?);
         keys.sort();
         keys.dedup();
@@ -110,17 +112,17 @@ impl Locks {
     }
 }
 
-/// Whether that key is a lock, and not what a fenced lock keeps beside itself.
+/// Returns whether the key is a lock, not one that a fenced lock keeps beside its own.
 fn is_a_lock(key: &str) -> bool {
     !BESIDE.iter().any(|end| key.ends_with(end))
 }
 
-/// The number between the owner and the `@` of a fenced lock's value.
+/// Parses the number between the owner and the `@` of a fenced lock's value.
 fn fence(value: &str) -> Option<i64> {
     value.rsplit_once('@').and_then(|(front, _)| front.rsplit_once(' ')?.1.parse().ok())
 }
 
-/// The time of day behind the `@` of a lock's value.
+/// Parses the Unix time behind the `@` of a lock's value.
 fn since_ms(value: &str) -> Option<i64> {
     value.rsplit_once('@').and_then(|(_, since)| since.parse().ok())
 }

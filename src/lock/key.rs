@@ -1,28 +1,28 @@
-//! What a lock is on.
+//! Keys of locks.
 
 use std::fmt;
 
 use super::Error;
 
-/// The name of a lock. Never blank. Sorted bytewise, which is the order of taking.
+/// The name of a lock. Never blank. Ordered bytewise, which is the order of acquisition.
 ///
-/// Everything that one lock keeps in Redis must land in one slot of a Cluster, so a key carries its
-/// own hash tag: `{sku:tea}`. One that has none is given one in Redis.
+/// All Redis keys of one lock must lie in one slot of a Cluster, so a key has a hash tag:
+/// `{sku:tea}`. A key without a tag receives it in Redis.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey(String);
 
 impl LockKey {
-    /// A key of that name.
+    /// Creates a key of that name.
     ///
     /// # Errors
-    /// [`Error::BlankKey`] for a name of nothing but white space: a lock that everybody shares by
-    /// mistake is worse than none, because it looks as if it worked.
+    /// [`Error::BlankKey`] for a name of white space only: a lock that all callers share by mistake
+    /// is worse than none, because it appears to work.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
         if name.trim().is_empty() { Err(Error::BlankKey) } else { Ok(Self(name)) }
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::process::Process;
 use super::{Error, Locks, Redis};
 
-/// The longest time for which a replica that died blocks a key.
+/// Maximum time for which a replica that died blocks a key.
 const TTL: Duration = Duration::from_secs(3);
 /// Two renewals may fail before a lock expires.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RENEWAL: Duration = Duration::from_secs(15);
 /// Bounds the time for which one script blocks Redis.
 const MAX_KEYS_PER_SCRIPT: usize = 512;
-/// Bounds what is remembered while Redis is away: it expires by itself.
+/// Upper bound of locks to delete while Redis is unavailable; they also expire by themselves.
 const MAX_TO_DELETE: usize = 10_000;
 
 /// The result of acquiring one key's lock.
@@ -78,20 +78,20 @@ impl Locks {
 }
 
 impl KeyLocks {
-    /// Tries to acquire several locks, without waiting: each is named by what follows
-    /// `holdfast:token:`, and by the fingerprint of its request (without `/`). Returns one result
-    /// per lock, in the same order.
+    /// Tries to acquire several locks, without waiting. `wanted` contains, per lock, the part of
+    /// its Redis key that follows `holdfast:token:`, and the fingerprint of the request (without
+    /// `/`). Returns one result per lock, in the same order.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis did not respond. What may have been set is released by the
-    /// next call, or on drop.
+    /// [`Error::Unavailable`] when Redis did not respond. The next call, or drop, releases what may
+    /// have been set.
     ///
     /// # Cancel safety
     /// As on an error.
     pub async fn acquire(&mut self, wanted: &[(String, String)]) -> Result<Vec<KeyLock>, Error> {
         self.delete().await;
         let before = self.to_delete.len();
-        // Until the responses say which were set.
+        // They stay there until the responses say which were set.
         self.to_delete.extend(wanted.iter().map(|(name, fingerprint)| {
             let value = format!("{fingerprint}/{}", self.process.new_owner());
             (format!("{}{name}", self.prefix), value)
@@ -133,8 +133,8 @@ impl KeyLocks {
         self.held.lock().remove(&format!("{}{name}", self.prefix));
     }
 
-    /// Releases locks under which nothing was written. It does not fail: what Redis did not confirm
-    /// is released by the next call or on drop, and expires within three seconds anyway.
+    /// Releases locks under which nothing was written. It does not fail: the next call, or drop,
+    /// releases what Redis did not confirm, and it expires within three seconds anyway.
     ///
     /// # Cancel safety
     /// As on an error of Redis.
@@ -157,7 +157,7 @@ impl KeyLocks {
         }
     }
 
-    /// Sends commands in one pipeline; in a Cluster with keys on several nodes, one by one.
+    /// Sends commands in one pipeline; in a Cluster separately, because keys are on several nodes.
     async fn send<T>(&self, commands: Vec<Cmd>) -> Result<Vec<T>, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -195,7 +195,7 @@ fn set_if_absent((key, value): &KeyValue) -> Cmd {
     redis::cmd("SET").arg(key).arg(value).arg("NX").arg("PX").arg(ttl_ms).to_owned()
 }
 
-/// Tells a duplicate from a mismatch, by the fingerprints in two values.
+/// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.
 fn compare(theirs: &str, ours: &str) -> KeyLock {
     let [theirs, ours] = [theirs, ours].map(|value| value.split('/').next());
     if theirs == ours { KeyLock::InFlight } else { KeyLock::Mismatch }
@@ -203,11 +203,11 @@ fn compare(theirs: &str, ours: &str) -> KeyLock {
 
 async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), RedisError> {
     let chunks = locks.chunks(max_keys(redis)).map(|some| redis.delete_all_if(some));
-    // All are tried, whichever fails.
+    // Sends all chunks, even if some fail.
     join_all(chunks).await.into_iter().try_for_each(|deleted| deleted.map(drop))
 }
 
-/// Renews what is held until it is dropped. A renewal that fails is repeated with the next one.
+/// Renews the held locks until [`KeyLocks`] is dropped. The next tick repeats a failed renewal.
 async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
     let mut ticks = tokio::time::interval(RENEWAL_INTERVAL);
     ticks.tick().await;

@@ -1,14 +1,15 @@
-//! Locks on keys: in this process ([`Kind::Local`]) and across processes ([`Kind::Fenced`]), and
-//! the whole ladder between ([`ladder`]).
+//! Locks on keys: in this process ([`Kind::Local`]), across processes ([`Kind::Fenced`]), and the
+//! teaching locks between them ([`ladder`]). A key is a string; the module knows nothing of the
+//! shop.
 //!
-//! Guarantees: several keys are taken in sorted order, all or none; a caller that stops waiting
-//! leaves nothing locked; Redis that does not answer is an [`Error`] and never looks like *busy*.
+//! Guarantees: several keys are acquired in sorted order, all or none; a caller that stops waiting
+//! leaves nothing locked; a Redis that does not respond is an [`Error`], never reported as *busy*.
 //!
-//! Does not guarantee: that a lease is still held when the work is done. `Owner` is a lease with an
-//! expiry and without a fence; work that outlives it runs beside the next holder. Nor that Redis
-//! remembers: after a failover ([`redis`]) a lock may be free that somebody holds.
+//! Does not guarantee that a lease is still held when the work ends: a lease of [`Kind::Owner`] has
+//! no fence, and work that outlives it overlaps the work of the next holder. Nor that Redis keeps
+//! its data: after a failover ([`redis`]) a lock may be free while a process still holds it.
 //!
-//! The module knows Redis, the clock and the probe, but no item and no user: a key is a string.
+//! Tests: `tests/lock`; models of the protocol: `tests/model`.
 
 #![warn(missing_docs)]
 
@@ -42,21 +43,21 @@ pub use redis::Redis;
 
 use crate::probe::Probe;
 
-/// The times of a lock, and where its keys live.
+/// Timing of the locks, and the location of their keys.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What every Redis key begins with; `holdfast:` but for tests, which share one Redis.
+    /// Start of every Redis key: `holdfast:`, except in tests, which share one Redis.
     pub prefix: String,
-    /// What people call this process: its replica's name. Without one, holders are told apart by
-    /// the digits of their process's number.
+    /// Name of the replica, shown as the holder. Without a name, the first eight digits of the
+    /// process's UUID are shown.
     pub name: Option<String>,
-    /// How long a lease lives if nobody gives it back.
+    /// Duration of a lease; the fenced lock has its own ([`fenced::Times`]).
     pub ttl: Duration,
-    /// Pause between two attempts of a waiter; half of it is jitter.
+    /// Mean pause between two attempts of a waiter; jitter varies it by up to half.
     pub retry: Duration,
-    /// How long a waiter tries.
+    /// Maximum time to wait for a lock.
     pub timeout: Duration,
-    /// How the fenced lock keeps time.
+    /// Timing of the fenced lock.
     pub fenced: fenced::Times,
 }
 
@@ -65,7 +66,7 @@ impl Default for Settings {
         Self {
             prefix: "holdfast:".to_owned(),
             name: None,
-            // Longer than the longest request (8 s): in a healthy shop no lease is outlived.
+            // Longer than the longest request (8 s): no lease expires under a healthy holder.
             ttl: Duration::from_secs(10),
             retry: Duration::from_millis(50),
             timeout: Duration::from_secs(5),
@@ -74,38 +75,38 @@ impl Default for Settings {
     }
 }
 
-/// Who is kept apart from whom.
+/// Kinds of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A first-come-first-served mutex in this process.
+    /// A FIFO mutex in this process.
     Local,
-    /// A bounded queue in this process, and one consumer per key.
+    /// A bounded queue in this process with one consumer per key.
     Queue,
-    /// A lease in Redis as people write it before they know better.
+    /// A lease in Redis with a common mistake.
     Rung(Rung),
     /// The textbook lease in Redis.
     Owner,
-    /// The same, renewed while it is held.
+    /// The textbook lease, renewed while it is held.
     Watchdog,
-    /// The textbook lease on a majority of several Redis.
+    /// The textbook lease on a majority of several Redis servers.
     Quorum,
-    /// The lock of this project: fenced, renewed, handed on.
+    /// The lock of this project: fenced, renewed, with handoff.
     Fenced,
 }
 
-/// What to do when the lock is taken.
+/// Behaviour when the lock is held by another owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Give up at once.
+    /// Returns at once.
     Try,
-    /// Ask again every so often.
+    /// Polls until the timeout.
     Retry,
-    /// Queue, and be handed the lock.
+    /// Joins a queue and is handed the lock.
     Notify,
 }
 
 impl Wait {
-    /// The mode of that name, as in the header `Holdfast-Wait`.
+    /// Returns the mode of that name, as in the header `Holdfast-Wait`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -118,7 +119,7 @@ impl Wait {
 }
 
 impl Kind {
-    /// Whether it lives in Redis.
+    /// Returns whether the lock lives in Redis.
     #[must_use]
     pub fn needs_redis(self) -> bool {
         match self {
@@ -127,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// The waiting modes of this lock; the first is its default.
+    /// Returns the wait modes of this lock; the first is its default.
     #[must_use]
     pub fn waits(self) -> &'static [Wait] {
         match self {
@@ -141,54 +142,54 @@ impl Kind {
     }
 }
 
-/// What came of asking for a lock.
+/// The result of acquiring locks.
 #[derive(Debug)]
 pub enum Outcome {
     /// All keys are held.
     Acquired(Guards),
-    /// One key is somebody else's, and the caller did not want to wait. Nothing is held.
+    /// A key is held by another owner, and the caller does not wait. Nothing is held.
     Busy(Holder),
-    /// One key stayed somebody else's for as long as the caller was ready to wait. Nothing is held.
+    /// A key was held by another owner until the timeout. Nothing is held.
     TimedOut {
-        /// How long was waited.
+        /// Time waited.
         waited: Duration,
-        /// Who held it at the end, if it is known.
+        /// The last holder, if known.
         holder: Holder,
     },
 }
 
-/// What is known of whoever holds a lock: by its value in Redis, and for [`Kind::Quorum`] by what
-/// more than half of the nodes say. All is unknown when they do not answer.
+/// The holder of a lock, from the lock's value in Redis, for [`Kind::Quorum`] from the value on a
+/// majority of the nodes. Unknown fields are `None`.
 #[derive(Debug, Clone, Default)]
 pub struct Holder {
-    /// In which process, by its name ([`Settings::name`]).
+    /// Name of its process ([`Settings::name`]).
     pub process: Option<String>,
-    /// Since when, in milliseconds of Unix time.
+    /// Time of acquisition, in milliseconds of Unix time.
     pub since_ms: Option<i64>,
-    /// When the lease ends if nobody renews it or gives it back.
+    /// Time until the lease expires, unless it is renewed or released.
     pub remaining: Option<Duration>,
-    /// Under which fence, where the lock has one: the first of its process's grant. Whoever has the
-    /// lock now may have a later one of it, passed on inside that process.
+    /// First fence of the process's grant, if the lock has fences. After a local handoff, the
+    /// current holder in that process has a later fence of the same grant.
     pub fence: Option<i64>,
 }
 
-/// Why a lock could not even be asked for.
+/// A failure to acquire or keep a lock; contention is an [`Outcome`].
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Redis did not answer, or not in time. Whether the lock was taken is unknown; it is being
-    /// given back.
+    /// Redis did not respond, or not in time. It is unknown whether the lock was acquired; what may
+    /// have been acquired is being released.
     #[error("Redis does not answer: {0}")]
     Unavailable(#[from] Arc<::redis::RedisError>),
-    /// The lease has run out.
+    /// The lease has expired.
     #[error("the lock was lost: its lease has run out")]
     Lost,
-    /// There are no nodes to have a majority of.
+    /// No quorum nodes are configured.
     #[error("no quorum is configured; set REDLOCK_URLS")]
     NoQuorum,
-    /// So many wait in this process that one more would not be served in time.
+    /// The key's queue in this process is full.
     #[error("the queue is full")]
     Full,
-    /// The key is empty or blank: everybody would wait for everybody.
+    /// The key is empty or blank: all callers would share one lock.
     #[error("a lock's key must not be blank")]
     BlankKey,
 }
@@ -211,24 +212,24 @@ pub struct Locks {
     settings: Settings,
 }
 
-/// What to take, and how.
+/// A request for locks.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// Which lock.
+    /// The kind of lock.
     pub kind: Kind,
-    /// What to do when it is taken.
+    /// Behaviour when a key is held by another owner.
     pub wait: Wait,
-    /// The lease's time, if not the one of the settings.
+    /// Duration of the lease; defaults to the settings'.
     pub ttl: Option<Duration>,
-    /// When the caller's own time is up; waiting ends then at the latest.
+    /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
-    /// The keys, in any order, doubles allowed.
+    /// The keys, in any order; duplicates are allowed.
     pub keys: &'a [LockKey],
 }
 
 impl Locks {
-    /// Locks of one process over this Redis: each call makes another process of them. Must be
-    /// called on the main runtime. Redis need not be there yet.
+    /// Creates the locks of one process on `redis`; each call creates another process identity.
+    /// Must be called on the main runtime. Redis need not be reachable yet.
     #[must_use]
     pub fn new(redis: Redis, settings: Settings) -> Self {
         let process = Process::new(settings.name.as_deref());
@@ -239,64 +240,65 @@ impl Locks {
         Self { redis, process, local, queues, fenced, quorum: None, settings }
     }
 
-    /// The same locks, and [`Kind::Quorum`] over those nodes; without any, it is refused.
+    /// Configures [`Kind::Quorum`] on these nodes; without nodes it cannot be acquired.
     #[must_use]
     pub fn with_quorum(mut self, nodes: Vec<Redis>) -> Self {
         self.quorum = (!nodes.is_empty()).then(|| Quorum::new(nodes, self.process.clone()));
         self
     }
 
-    /// The same locks for somebody who may wait for so long.
+    /// Replaces [`Settings::timeout`].
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
     }
 
-    /// Whether that kind of lock can be taken here. Asks nobody.
+    /// Returns whether that kind of lock is configured. Does not call Redis.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         kind != Kind::Quorum || self.quorum.is_some()
     }
 
-    /// The Redis under the locks.
+    /// Returns the Redis of the locks.
     #[must_use]
     pub fn redis(&self) -> &Redis {
         &self.redis
     }
 
-    /// The times and the prefix.
+    /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Takes all keys, in sorted order, or none.
+    /// Acquires all keys, in sorted order, or none.
     ///
-    /// Waits no longer than [`Settings::timeout`] and the ask's own deadline; looking up who holds
-    /// a key that was not had may take 0.8 s more. Two callers that take several keys each can't
-    /// wait for each other in a circle, as long as neither holds others already.
+    /// Waits for [`Settings::timeout`] at most, and not past the deadline of `ask`; looking up the
+    /// holder of a key that was not acquired may take 0.8 s more. Callers that acquire several keys
+    /// cannot deadlock, provided that none holds others already.
     ///
-    /// Does not promise that the lock is still held when the caller goes on: every kind but `Local`
-    /// is a lease. In which order waiters are served is the kind's.
+    /// Does not promise that the lock is still held when the caller continues: locks in Redis are
+    /// leases. The order of waiters depends on the kind.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer: never mistaken for *busy*. What may have
-    /// been taken is being given back, or ends with its lease. [`Error::NoQuorum`] without nodes.
+    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*. What may have
+    /// been acquired is being released, or ends with its lease. [`Error::NoQuorum`] without nodes.
     ///
     /// # Cancel safety
-    /// Safe at every await: dropping the future gives back what was taken, and what may have been
-    /// taken. (`tests/lock/cancelled.rs` drops it at each.)
+    /// Safe at every await: dropping the future releases what was acquired and what may have been
+    /// acquired (`tests/lock/cancelled.rs`).
     pub async fn acquire(&self, ask: Ask<'_>) -> Result<Outcome, Error> {
         self.acquire_in_line(ask, &Manner::default(), &Probe::Off).await
     }
 
-    /// The same for somebody who says how they join the line, where there is one
-    /// ([`Kind::Queue`]; elsewhere the manner means nothing), and who is watched: the rungs that
-    /// are no single command pass points of the probe, here and when they give back.
+    /// Acquires like [`Locks::acquire`], with options for joining the queue (`manner`, for
+    /// [`Kind::Queue`] only) and a probe: rungs that consist of several commands pass its points,
+    /// on acquire and on release.
     ///
     /// # Errors
-    /// As [`Locks::acquire`], and as safe to drop. [`Error::Full`] with [`WhenFull::Fail`] only.
+    /// As [`Locks::acquire`], with the same cancel safety. [`Error::Full`] with [`WhenFull::Fail`]
+    /// only.
     pub async fn acquire_in_line(
         &self,
         ask: Ask<'_>,
@@ -397,18 +399,18 @@ impl Locks {
         }
     }
 
-    /// How the queues of this process stand ([`Kind::Queue`]), by key.
+    /// Returns the state of this process's queues ([`Kind::Queue`]), by key.
     #[must_use]
     pub fn queues(&self) -> Vec<queue::Look> {
         self.queues.look()
     }
 
-    /// What is known of whoever has their turn in this process.
+    /// Returns this process as the holder, with the start of the current turn ([`Kind::Queue`]).
     fn served_here(&self, key: &LockKey) -> Holder {
         Holder { since_ms: self.queues.served_since_ms(key), ..self.held_here() }
     }
 
-    /// All that is known of whoever holds a lock in this process.
+    /// Returns this process as the holder; nothing else is known of a local lock.
     fn held_here(&self) -> Holder {
         let process = Some(self.process.name().to_owned());
         Holder { process, ..Holder::default() }
@@ -416,7 +418,7 @@ impl Locks {
 
     pub(in crate::lock) fn redis_key(&self, key: &LockKey) -> String {
         let plain = format!("{}lock:{key}", self.settings.prefix);
-        // Whatever belongs to one lock begins with its key, and must lie in one slot of a Cluster.
+        // All keys of a lock begin with this one and must lie in one slot of a Cluster.
         match redis::hash_tag(plain.as_bytes()) {
             Some(_) => plain,
             None => format!("{}lock:{{{key}}}", self.settings.prefix),

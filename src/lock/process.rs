@@ -1,8 +1,8 @@
-//! Which process a lock's value speaks of, by a name that people know.
+//! The identity of a process in the values of its locks.
 //!
 //! Every value in Redis begins with `<name>~` (a key lock's, after the fingerprint): the replica's
-//! name where it has one, else the first eight digits of the process's own number. Nothing is
-//! decided by the name; two processes of one name are still two, by the digits behind it.
+//! name if it has one, else the first eight digits of the process's UUID. The name decides nothing:
+//! the UUID behind it distinguishes two processes of one name.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use super::redis::unix_ms;
 
-/// What ends a name; no name has it.
+/// Ends a name; no name contains it.
 const END: char = '~';
-/// More of a name is cut off: it is sent with every lock.
+/// Maximum length of a name, which is sent with every lock; longer names are cut off.
 const LONGEST: usize = 32;
 
-/// One process, as the values of its locks call it. New with every start. Cheap to clone.
+/// The identity of one process. New with every start. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Process {
     name: Arc<str>,
@@ -23,7 +23,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process of that name. What is no letter, digit, `-` or `_` becomes `-`.
+    /// Creates an identity. Characters other than ASCII letters, digits, `-` and `_` become `-`.
     #[must_use]
     pub fn new(name: Option<&str>) -> Self {
         let number = Uuid::new_v4();
@@ -35,24 +35,24 @@ impl Process {
         Self { name: name.into(), number }
     }
 
-    /// Its name, as [`super::Holder`] and [`super::inspect::HeldLock`] give it.
+    /// Returns the name, as shown in [`super::Holder`] and [`super::inspect::HeldLock`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its name and 128 random bits: what no other process has.
+    /// Returns the name and the UUID, which no other process has.
     pub(super) fn id(&self) -> String {
         format!("{}{END}{}", self.name, self.number.simple())
     }
 
-    /// A value that no other acquisition has.
+    /// Returns a value that is unique to one acquisition.
     pub(super) fn new_owner(&self) -> String {
         format!("{}{END}{}@{}", self.name, Uuid::new_v4(), unix_ms())
     }
 }
 
-/// The name of the process in a lock's value, if there is one.
+/// Returns the name of the process in a lock's value, if there is one.
 pub(super) fn name_in(value: &str) -> Option<&str> {
     let (front, _) = value.split_once(END)?;
     let name = front.rsplit('/').next()?;

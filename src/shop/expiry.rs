@@ -1,6 +1,6 @@
-//! Orders that were not paid in time: who is notified of new ones, and which are due.
+//! Expiry of unpaid orders: notifications of placed orders, and the look-up of due ones.
 //!
-//! The command that expires them: [`super::command::expire_orders`]; its schedule: `jobs::unpaid`.
+//! [`super::command::expire_orders`] is the command that expires them; `jobs::unpaid` schedules it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::failure::Error;
 use super::{OrderId, Sku};
 use crate::db::Pool;
 
-/// Capacity of the channel to the delay queue. An order that finds no room is found by the sweep.
+/// Capacity of the channel to the delay queue. The sweep finds orders that did not fit.
 const MAX_NOTIFICATIONS: usize = 10_000;
 
-/// Notifies the delay queue of orders that were placed. Cheap to clone.
+/// Notifies the delay queue of placed orders. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ExpiryNotifier(mpsc::Sender<Placed>);
 
-/// An order that may stay unpaid.
+/// A placed order, due if it is still unpaid at `due_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     pub order: OrderId,
@@ -33,8 +33,8 @@ impl ExpiryNotifier {
         (Self(sender), receiver)
     }
 
-    /// Notifies of placed orders, each with the time after which it is due. A hint: it is lost when
-    /// the channel is closed, or has no room for all of them; then the sweep finds them.
+    /// Notifies of placed orders, each with the time until it is due. Best effort: the sweep finds
+    /// the orders if the channel is closed or has no room for all of them.
     pub fn notify(&self, orders: &[(OrderId, Duration)]) {
         let now = Instant::now();
         let Ok(permits) = self.0.try_reserve_many(orders.len()) else {
@@ -47,7 +47,7 @@ impl ExpiryNotifier {
     }
 }
 
-/// A pending order, as seen by who would expire it.
+/// State of a pending order with regard to its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     Due {
@@ -55,13 +55,13 @@ pub enum Found {
         units: Vec<(Sku, i64)>,
         late: Duration,
     },
-    /// It is not due, or not to be tried again, before this has passed.
+    /// Not due, or not to be retried, before this time has passed.
     NotYet(Duration),
-    /// It is due, and was parked after it had failed too often.
+    /// Due, but parked after too many failures.
     Parked,
 }
 
-/// Those of `orders` that are unpaid, by Postgres's clock now; the others are absent.
+/// Returns the pending orders among `orders`, with times by Postgres's clock.
 pub async fn look(pool: &Pool, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Found>, Error> {
     let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
     let db = &mut *pool.acquire().await?;

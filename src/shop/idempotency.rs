@@ -1,10 +1,10 @@
-//! Idempotency keys: what names one execution of a command.
+//! Idempotency keys: the identity of one execution of a command.
 //!
 //! Guarantees, by Postgres alone: of all requests with one key (per user, method and path), on all
-//! replicas and through all crashes, at most one is executed; the others get its response, to the
-//! byte. The key record is inserted, with the response, by the statement that writes the changes.
+//! replicas and through all crashes, at most one is executed; the others receive its response, byte
+//! for byte. The statement that writes the changes also inserts the key record with the response.
 //!
-//! The response is kept for [`KEPT_HOURS`]. Of an order the key and the order's id are kept
+//! Responses are kept for [`KEPT_HOURS`]. For an order, the key and the order's id are kept
 //! forever; the key records of other commands are purged after that time.
 
 use sha2::{Digest, Sha256};
@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use super::{IdempotencyKey, UserId};
 
-/// How long responses are kept.
+/// Retention of stored responses, in hours.
 pub const KEPT_HOURS: i64 = 24;
 
-/// The path under which orders are placed, by page and by API alike.
+/// The path of placing orders, for pages and API alike.
 pub const ORDERS_PATH: &str = "/api/orders";
-/// The path under which money is put on an account.
+/// The path of topping up an account.
 pub const TOP_UPS_PATH: &str = "/api/me/top-ups";
 
 /// The idempotency key of one command, with its scope.
@@ -28,12 +28,12 @@ pub struct IdempotencyRequest {
     pub user: UserId,
     pub method: &'static str,
     pub path: String,
-    /// The client's key, or one of our own.
+    /// The client's key, or a generated one.
     pub key: IdempotencyKey,
     /// SHA-256 of the parsed request.
     pub fingerprint: [u8; 32],
-    /// Whether the server made the key, because the client sent none. Such a key has no duplicate,
-    /// and needs no lock in Redis.
+    /// True if the server generated the key because the client sent none. Such a key has no
+    /// duplicate, and needs no lock in Redis.
     pub minted: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &Idempotenc
 }
 
 impl IdempotencyRequest {
-    /// A POST with the client's key, or with a fresh one when the client sent none.
+    /// Creates the request of a POST, with the client's key or, without one, a generated key.
     pub fn post(
         user: UserId,
         path: impl Into<String>,
@@ -56,7 +56,7 @@ impl IdempotencyRequest {
         Self::new(user, "POST", path.into(), key, fingerprint)
     }
 
-    /// A request of any method, otherwise as [`Self::post`].
+    /// Creates a request of any method; otherwise like [`Self::post`].
     pub fn new(
         user: UserId,
         method: &'static str,
@@ -70,12 +70,12 @@ impl IdempotencyRequest {
         Self { id, user, method, path, key, fingerprint, minted }
     }
 
-    /// A command of the shop itself, which no client asked for.
+    /// Creates the request of a command of the shop itself, without a client.
     pub fn internal(path: &str) -> Self {
         Self::post(UserId(Uuid::nil()), path, None, [0; 32])
     }
 
-    /// The key in Redis after `holdfast:token:`. It contains the path, except for orders.
+    /// Returns the lock's name in Redis after `holdfast:token:`, with the path except for orders.
     pub(super) fn lock_name(&self) -> String {
         let name = format!("{{{}:{}}}", self.user.0, self.key.as_str());
         if self.path == ORDERS_PATH { name } else { format!("{name}:{}", self.path) }

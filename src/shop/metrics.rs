@@ -1,13 +1,12 @@
-//! What locks cost those who want them, as metrics at `/metrics`.
+//! Metrics of waiting for locks and holding them, by strategy.
 //!
-//! By strategy, never by key or user: there are as many strategies as the code has. What each
-//! figure means is said where they are described (`app`).
+//! Never by key or user, so that the number of series is bounded. `app` describes each metric.
 
 use tokio::time::Instant;
 
 use super::Strategy;
 
-/// A request that waits for its locks; counted from now until dropped.
+/// A request that waits for its locks; counted until dropped.
 #[derive(Debug)]
 pub(super) struct Waiting {
     strategy: &'static str,
@@ -21,8 +20,8 @@ impl Waiting {
         Self { strategy, since: Instant::now() }
     }
 
-    /// The lock module has said yes or no. (A request that goes away has waited for nothing, and a
-    /// Redis that does not answer is no wait either.)
+    /// Records the wait, once the lock module has granted or denied the locks. Cancelled requests
+    /// and errors of Redis are not recorded.
     pub(super) fn answered(self) {
         metrics::histogram!("holdfast_lock_wait_seconds", "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
@@ -36,8 +35,8 @@ impl Drop for Waiting {
     }
 }
 
-/// A request that has its locks; measured until dropped, however it ends. A lock that is left to
-/// expire counts until then: what it blocks afterwards nobody works under.
+/// A request that holds its locks; measured until dropped, however it ends. If a lock is left to
+/// expire, the time after the drop does not count, because no work is done under it.
 #[derive(Debug)]
 pub(super) struct Holding {
     strategy: &'static str,

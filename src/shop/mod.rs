@@ -1,7 +1,7 @@
-//! The domain: what a shop does, without HTTP and without pages.
+//! The domain: the shop without HTTP and pages.
 //!
 //! A change is a [`command`], executed by the [`engine`] under a [`strategy`], written by the
-//! [`store`]. `docs/ARCHITECTURE.md` follows one from the handler to the ledger.
+//! [`store`]. `docs/ARCHITECTURE.md` follows a change from the handler to the ledger.
 
 pub mod failure;
 pub mod idempotency;
@@ -31,7 +31,7 @@ pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};
 
 use std::time::Duration;
 
-/// The longest time one request takes, whatever it waits for.
+/// Timeout of a request, including all waits.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(8);
-/// How long an unpaid order keeps its units by default.
+/// Default time for which an unpaid order keeps its units.
 pub const USUAL_HOLD: Duration = Duration::from_mins(15);

@@ -1,4 +1,4 @@
-//! What the API and the pages show: items, orders, ledger entries. Plain data.
+//! Plain data of the API and the pages: items, orders, ledger entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,18 @@ use uuid::Uuid;
 
 use super::{OrderId, Sku};
 
-/// An item as the shop shows it.
+/// An item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Item {
-    /// Its name in orders.
+    /// Identifier of the item, used in orders.
     pub sku: Sku,
-    /// Its name for people.
+    /// Name of the item for people.
     pub name: String,
-    /// Its price, in cents.
+    /// Price of one unit, in cents.
     pub price_cents: i64,
     /// Units in stock.
     pub stock: i64,
-    /// The most units one customer may have, in orders that are pending or paid; absent when there
-    /// is no limit.
+    /// Maximum units per customer, in pending and paid orders; absent if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub limit_per_user: Option<i64>,
@@ -43,7 +42,7 @@ pub struct WantedLine {
 pub struct Change {
     /// Before.
     pub before: i64,
-    /// What was added; negative when something was taken.
+    /// Difference; negative for a decrease.
     pub delta: i64,
     /// After.
     pub after: i64,
@@ -56,9 +55,9 @@ pub struct Line {
     pub sku: Sku,
     /// Units.
     pub quantity: i64,
-    /// The price of one unit when it was ordered.
+    /// Price of one unit at the time of the order.
     pub unit_price_cents: i64,
-    /// What ordering it did to the stock.
+    /// Change of the stock by placing the order.
     pub stock: Change,
 }
 
@@ -66,7 +65,7 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderStatus {
-    /// Placed, its units taken, not paid.
+    /// Placed, not paid; its units are taken from stock.
     Pending,
     /// Paid.
     Paid,
@@ -77,7 +76,7 @@ pub enum OrderStatus {
 }
 
 impl OrderStatus {
-    /// Its name in the database and in JSON.
+    /// Returns the name in the database and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             OrderStatus::Pending => "pending",
@@ -107,7 +106,7 @@ pub struct Order {
     pub total_cents: i64,
     /// Its lines, by sku.
     pub lines: Vec<Line>,
-    /// The moment until which it can be paid.
+    /// End of the time to pay.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
     /// When it was placed.
@@ -120,29 +119,29 @@ pub struct Order {
         skip_serializing_if = "Option::is_none"
     )]
     pub paid_at: Option<OffsetDateTime>,
-    /// True when it was cancelled because it was not paid in time, and not by its customer; left
-    /// out otherwise. Its entries in the stock ledger have the reason `expiry` then.
+    /// True if the order was cancelled because it was not paid in time, not by its customer; absent
+    /// otherwise. Its return in the stock ledger has the reason `expiry`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
 }
 
 impl Order {
-    /// Its items and quantities, sorted by sku.
+    /// Returns items and quantities, sorted by sku.
     pub fn units(&self) -> Vec<(Sku, i64)> {
         self.lines.iter().map(|line| (line.sku.clone(), line.quantity)).collect()
     }
 }
 
-/// An order that was paid, and what that did to the balance.
+/// A paid order, and the change of the balance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Paid {
     /// The order as it is now.
     pub order: Order,
-    /// The account.
+    /// Change of the account's balance.
     pub balance: Change,
 }
 
-/// An order that was cancelled or refunded, and what that returned.
+/// A cancelled or refunded order, and the units and money returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Returned {
     /// The order as it is now.
@@ -159,24 +158,24 @@ pub struct Expired {
     pub orders: BTreeSet<OrderId>,
 }
 
-/// One change of one value, as the ledger has it.
+/// A ledger entry: one change of one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
-    /// Its number: a cursor for paging, which grows in the order of the ledger.
+    /// Number of the entry, and cursor for paging.
     pub seq: i64,
     /// The value before.
     pub before: i64,
-    /// What was added.
+    /// Difference; negative for a decrease.
     pub delta: i64,
     /// The value after.
     pub after: i64,
-    /// The row's version that `before` was read at. Two entries with the same one are a fork.
+    /// Version of the row at which `before` was read. Two entries with the same version are a fork.
     pub version: i64,
-    /// Why.
+    /// Reason of the change, e.g. `order`.
     pub reason: String,
     /// The order it belongs to, if any.
     pub order_id: Option<OrderId>,
-    /// The fence of the lock it was written under, where the lock has one.
+    /// Fence of the lock it was written under, if the lock has one.
     pub fence: Option<i64>,
     /// The request that wrote it.
     pub request_id: Uuid,

@@ -10,14 +10,14 @@ use super::store::items::{self, ItemKind};
 use super::{Sku, users};
 use crate::db::Pool;
 
-/// Name, and whether an admin. The password is the name.
+/// Name, and true for an admin. The password is the name.
 const USERS: [(&str, bool); 4] =
     [("alice", false), ("bob", false), ("carol", false), ("admin", true)];
-/// What each of them begins with.
+/// Opening balance of each user.
 const OPENING_BALANCE_CENTS: i64 = 100_000;
 
-/// Sku, name, price, stock, and how many one customer may have, where that is limited. No lesson
-/// and no load buys these: they make items of their own.
+/// Sku, name, price in cents, stock, and limit per customer. Lessons and loads do not buy these
+/// items; they create their own.
 const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
     ("brass-padlock", "Brass padlock, two keys", 1_450, 120, None),
     ("combination-lock", "Combination lock, four wheels", 2_300, 80, None),
@@ -29,7 +29,7 @@ const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
     ("last-lantern", "The last lantern", 9_900, 1, None),
 ];
 
-/// Fills an empty database; `false` and no change if it is not empty. Callers take turns.
+/// Fills an empty database; otherwise returns `false`. Concurrent calls are serialized.
 pub async fn seed(pool: &Pool) -> Result<bool, Error> {
     let mut hashes = Vec::with_capacity(USERS.len());
     let mut connection = pool.acquire().await?;

@@ -1,4 +1,4 @@
-//! The domain's value types: a value that was parsed need not be checked again.
+//! Value types of the domain: a parsed value need not be checked again.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::lock::LockKey;
 
-/// What an item is called in orders and in locks: 1 to 64 of `a-z0-9-`.
+/// Identifier of an item in orders and locks: 1 to 64 characters of `a-z0-9-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
 #[schema(value_type = String, pattern = "^[a-z0-9-]{1,64}$", example = "tea-sencha")]
@@ -40,7 +40,7 @@ impl fmt::Display for Sku {
     }
 }
 
-/// A person, and that person's account.
+/// Id of a user and of the user's account.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -51,21 +51,21 @@ impl UserId {
         named(format!("{{user:{}}}", self.0))
     }
 
-    /// What the one-order-at-a-time lock of a person at a page is on. Another key than the
-    /// balance's: whoever pays should not wait for somebody who fills in an order.
+    /// Returns the key of the lock that admits one order of a user at a time, on the pages. Not the
+    /// balance's key, so that a payment does not wait for an order.
     pub fn ordering_lock_key(self) -> LockKey {
         named(format!("{{user:{}}}:ordering", self.0))
     }
 }
 
-/// An order.
+/// Id of an order.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub struct OrderId(pub Uuid);
 
 impl OrderId {
-    /// What a lock on the order itself is on: not on what it changes.
+    /// Returns the key of a lock on the order itself, not on the values that it changes.
     pub fn lock_key(self) -> LockKey {
         named(format!("{{order:{}}}", self.0))
     }
@@ -77,7 +77,7 @@ impl fmt::Display for OrderId {
     }
 }
 
-/// Money, in hundredths. Shown as `1,234.50`.
+/// An amount of money, in cents. Displayed as `1,234.50`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -98,7 +98,7 @@ impl fmt::Display for Cents {
     }
 }
 
-/// A number with commas between its thousands: `1,234,567`.
+/// Formats a number with commas between thousands: `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -129,7 +129,7 @@ impl IdempotencyKey {
 impl TryFrom<String> for IdempotencyKey {
     type Error = &'static str;
 
-    /// Quoted (as the draft standard writes it) and bare are the same key.
+    /// A quoted key (as in the draft standard) and a bare one are the same key.
     fn try_from(text: String) -> Result<Self, Self::Error> {
         let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&text);
         let fits = (16..=255).contains(&bare.len())

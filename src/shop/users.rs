@@ -1,8 +1,8 @@
-//! Who may do what: users, passwords, sessions.
+//! Users, passwords and sessions.
 //!
-//! Guarantees: a password is kept as an argon2id hash only, a session's token as its SHA-256 only;
-//! an unknown name takes as long to refuse as a wrong password. Hashing is slow on purpose, so it
-//! runs on few threads of its own: a crowd that signs in must not stall a crowd that buys.
+//! Guarantees: a password is stored only as its argon2id hash, a session's token only as its
+//! SHA-256; rejecting an unknown name takes as long as rejecting a wrong password. Hashing is slow
+//! by design, so `HASHERS` bounds its threads: many sign-ins must not stall orders.
 
 use std::sync::LazyLock;
 
@@ -22,15 +22,15 @@ use super::failure::{Error, Failure, Rejection, StoredResponse};
 use super::{Shop, UserId};
 use crate::db::{self, Pool};
 
-/// How long a session lasts, in days.
+/// Lifetime of a session, in days.
 const SESSION_DAYS: i32 = 30;
 const LONGEST_NAME: usize = 64;
 const HASHERS: usize = 2;
-/// What the names of the lab's own users begin with. Nobody else may have such a one.
+/// Prefix of the names of the lab's users, reserved for them.
 pub const LAB_NAMES: &str = "lab-";
 static HASHING: Semaphore = Semaphore::const_new(HASHERS);
 
-/// The hash of a password that nobody has, to be compared with when the name is unknown.
+/// Hash that a password is compared with if the name is unknown. No user has it.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash("nobody's password").unwrap_or_default());
 
 /// A name and a password.
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// A user who was made.
+/// A created user.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Created {
     /// The user's id.
@@ -60,12 +60,12 @@ pub struct Created {
     pub user: String,
 }
 
-/// A session that was begun.
+/// A new session.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SessionToken {
-    /// What to send as `Authorization: Bearer <token>`.
+    /// Token to send as `Authorization: Bearer <token>`.
     pub token: String,
-    /// Until when it is good.
+    /// End of the session.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
@@ -75,12 +75,12 @@ pub struct Caller {
     pub id: UserId,
     pub name: String,
     pub admin: bool,
-    /// What a form of this session must carry.
+    /// Token that a form of this session must contain.
     pub csrf: String,
     pub expires_at: OffsetDateTime,
 }
 
-/// Makes a user with an empty account.
+/// Creates a user with an empty account.
 pub async fn create(
     pool: &Pool,
     credentials: Credentials,
@@ -109,7 +109,7 @@ pub async fn create(
     }
 }
 
-/// Inserts a user and the account; `None` when the name is taken.
+/// Inserts a user and the account; `None` if the name is taken.
 pub async fn insert(
     tx: &mut PgConnection,
     name: &str,
@@ -134,7 +134,7 @@ pub async fn insert(
     Ok(Some(UserId(id)))
 }
 
-/// Ends all sessions of the users whose names begin so.
+/// Ends all sessions of users whose names begin with `names`.
 pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Error> {
     sqlx::query!(
         "delete from sessions s using users u where u.id = s.user_id and starts_with(u.name, $1)",
@@ -145,9 +145,9 @@ pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Begins a session; `None` when name or password is wrong, without saying which.
+/// Begins a session; `None` if name or password is wrong, without distinguishing them.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
-    // A name that can't exist is not asked for, and refused as slowly as any other.
+    // An impossible name is replaced by null, and rejected as slowly as any other.
     let name = impossible(&credentials).is_none().then_some(credentials.user);
     let user = sqlx::query!("select id, password_hash from users where name = $1", name)
         .fetch_optional(&mut *shop.connection().await?)
@@ -158,7 +158,7 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
     begin_session(&mut *shop.connection().await?, UserId(id)).await.map(Some)
 }
 
-/// Begins a session for a user, whoever asks: who may is the caller's to know.
+/// Begins a session for a user, without authentication: that is up to the caller.
 pub async fn begin_session(
     connection: &mut PgConnection,
     user: UserId,
@@ -179,7 +179,7 @@ pub async fn begin_session(
     Ok(SessionToken { token, expires_at })
 }
 
-/// Whose session that is; `None` when it is unknown or over.
+/// Returns the user of a session; `None` if it is unknown or has expired.
 pub async fn session(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
     let row = sqlx::query!(
         "select u.id, u.name, u.admin, s.csrf, s.expires_at
@@ -205,8 +205,8 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets sessions that are over, at most so many: the first ones of the index by their end. (With
-/// `clock_timestamp()`, which may change from row to row, no index could be asked.)
+/// Deletes up to `most` expired sessions, in the order of the index on their end. (That index can't
+/// be used with `clock_timestamp()`, which is volatile.)
 pub async fn forget_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
     let forgotten = sqlx::query!(
         "delete from sessions where token_hash = any(array(
@@ -219,12 +219,12 @@ pub async fn forget_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
     Ok(forgotten.rows_affected())
 }
 
-/// Hashes a password, on a thread where slowness hurts nobody; [`Error::Bug`] if that fails.
+/// Hashes a password on a blocking thread. Fails with [`Error::Bug`].
 pub async fn hash_apart(password: String) -> Result<String, Error> {
     apart(move || hash(&password)).await?
 }
 
-/// Against nobody's hash when there is none.
+/// Verifies a password, against a dummy hash if there is none.
 async fn verify_apart(password: String, hash: Option<String>) -> Result<bool, Error> {
     apart(move || {
         PasswordHash::new(hash.as_ref().unwrap_or(&NOBODY))
@@ -236,7 +236,7 @@ async fn verify_apart(password: String, hash: Option<String>) -> Result<bool, Er
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     let bug = |error: &dyn std::fmt::Display| Error::Bug(error.to_string());
     let permit = HASHING.acquire().await.map_err(|error| bug(&error))?;
-    // The permit goes along: a caller who hangs up does not make room for another one's hash.
+    // The permit moves into the task: a cancelled caller does not free the slot early.
     let hashing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         work()
@@ -251,14 +251,14 @@ fn hash(password: &str) -> Result<String, Error> {
         .map_err(|error| Error::Bug(error.to_string()))
 }
 
-/// 256 random bits as text.
+/// Returns 256 random bits as text.
 fn secret() -> Result<String, Error> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::Bug(error.to_string()))?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Whether somebody may be called so: 1 to [`LONGEST_NAME`] of `a-z0-9._-`.
+/// Returns whether a name is valid: 1 to [`LONGEST_NAME`] characters of `a-z0-9._-`.
 pub fn could_be_a_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)

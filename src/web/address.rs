@@ -1,22 +1,22 @@
-//! From which address a request comes, when proxies stand between.
+//! Determines the client address of a request behind proxies.
 //!
-//! `X-Forwarded-For` is anybody's to write. Each proxy appends whom it was asked by, so the header
-//! is read from its end, and only as far as trusted proxies vouch for it: the first address that is
-//! not a trusted proxy's is the client's. Without trusted proxies it is not read at all.
+//! Any client can send `X-Forwarded-For`. Each proxy appends the address of its peer, so the header
+//! is read from its end for as long as the addresses belong to trusted proxies; the first address
+//! that does not is the client's. Without trusted proxies the header is ignored.
 //!
-//! `Forwarded` (RFC 7239) is not read: a proxy that writes one of the two passes the other on as
-//! the client wrote it, so whoever reads both believes the client.
+//! `Forwarded` (RFC 7239) is ignored: a proxy that writes one of the two headers passes the other
+//! on as the client sent it, so a server that reads both trusts the client.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// The networks whose word is taken for whom they were asked by.
+/// The networks of the trusted proxies.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies(Vec<IpNet>);
 
 impl Proxies {
-    /// Of addresses (`10.0.0.7`) and networks (`10.0.0.0/8`, `fd00::/8`).
+    /// Parses addresses (`10.0.0.7`) and networks (`10.0.0.0/8`, `fd00::/8`).
     pub fn read(names: &[String]) -> Result<Self, String> {
         let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         let network = |name: &str| {
@@ -32,8 +32,8 @@ impl Proxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Who asks: `peer` is at the other end of the connection, `forwarded` what
-    /// `X-Forwarded-For` says, all of its lines in their order.
+    /// Returns the client's address. `peer` is the other end of the connection, `forwarded` the
+    /// lines of `X-Forwarded-For` in order.
     pub fn client<'h>(
         &self,
         peer: IpAddr,
@@ -44,7 +44,7 @@ impl Proxies {
             return client;
         }
         for named in forwarded.rev().flat_map(|line| line.rsplit(',')) {
-            // What a trusted proxy wrote is an address. If it is none, the proxy is all we know.
+            // Text that is not an address ends the chain: the last proxy counts as the client.
             let Ok(address) = named.trim().parse::<IpAddr>() else { break };
             client = address.to_canonical();
             if !self.trust(client) {
@@ -55,8 +55,8 @@ impl Proxies {
     }
 }
 
-/// Under which name an address is counted: itself, and for IPv6 its first 64 bits, which is what
-/// one customer of a provider has at least.
+/// Returns the name under which rate limits count an address: the address itself, or its /64
+/// network for IPv6, because a provider assigns at least a /64 to each customer.
 pub fn counted_as(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
@@ -88,7 +88,7 @@ mod tests {
     fn the_last_who_is_no_proxy_of_ours_is_the_client() {
         let ours = ["10.0.0.0/8", "fd00::/8", ""];
         assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
-        // The client wrote the first one itself, and the proxy the second.
+        // The client sent the first address itself; the proxy appended the second.
         assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2"]), "2.2.2.2");
         assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1", "2.2.2.2"]), "2.2.2.2");
         assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2,10.0.0.9"]), "2.2.2.2");

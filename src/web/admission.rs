@@ -1,17 +1,18 @@
-//! Rate limits of a request, checked before anything else is done for it.
+//! Middleware that checks a request's rate limits before any other work:
 //!
-//! - by *address*, for all requests but `/healthz`, `/readyz`, `/metrics` and files; it is counted
-//!   first, so that a flood of made-up tokens costs no look-up;
-//! - by *client*: the user, not the session, so that signing in again makes no second limit;
-//! - by address for *sign-in* and sign-up, because a password is slow to check;
-//! - by *name* for signing in, against guesses from many addresses. So that this does not shut the
-//!   owner out, an address from which the user has signed in has a limit of its own, for
-//!   [`KNOWN_FOR`]; and sessions that have begun are not touched.
+//! - by *address*, for all requests but `/healthz`, `/readyz`, `/metrics` and files; checked first,
+//!   so that a flood of made-up tokens costs no session look-ups;
+//! - by *client*: the user, not the session, so that a new sign-in does not bring a new limit;
+//! - by address for *sign-in* and sign-up, because verifying a password is slow;
+//! - by *name* for sign-in, against guesses from many addresses. An address from which the user
+//!   signed in has its own limit for [`KNOWN_FOR`], so that the owner is not locked out; existing
+//!   sessions are not affected.
 //!
-//! A refusal is `too-many-requests`, 429, with `Retry-After` in seconds; nothing is stored, and the
-//! same idempotency key may try again. Limited answers carry `RateLimit-Policy` and `RateLimit`
-//! (draft-ietf-httpapi-ratelimit-headers 08 to 11): `q` the burst, `w` how many seconds it takes to
-//! come back, `r` how many are left, `t` in how many seconds all are back.
+//! Rejects with `too-many-requests` (429) and `Retry-After` in seconds; nothing is stored, so the
+//! same idempotency key may be sent again. Limited responses carry `RateLimit-Policy` and
+//! `RateLimit` (draft-ietf-httpapi-ratelimit-headers 08 to 11): `q` is the burst, `w` the seconds
+//! to refill it, `r` the permits left, `t` the seconds until all are back.
+//! Tests: `tests/it/limits.rs`, `tests/it/limits_sign_in.rs`.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,25 +30,25 @@ use super::problems::{Kind, Problem};
 use crate::limits::{Limiter, Policy, Rate, Standing, Verdict};
 use crate::shop::users::could_be_a_name;
 
-/// What machines ask, and what costs nothing.
+/// Paths without rate limits.
 const FREE: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
-/// How long an address is known as a user's: as long as a session lasts.
+/// Time for which an address stays known for a user: the lifetime of a session.
 const KNOWN_FOR: Duration = Duration::from_hours(30 * 24);
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// How much is allowed; nothing is no limit.
+/// Rate limits; `None` disables a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rates {
-    /// To each user, whatever they ask.
+    /// For each user, over all requests.
     pub client: Option<Rate>,
-    /// To each address, whatever it asks.
+    /// For each address, over all requests.
     pub address: Option<Rate>,
-    /// To each address that signs in or up.
+    /// For each address, over sign-ins and sign-ups.
     pub sign_in: Option<Rate>,
-    /// To all who sign in as one user.
+    /// For each user name, over sign-ins.
     pub name: Option<Rate>,
 }
 
@@ -61,7 +62,7 @@ pub struct Door {
 type Wanted = (Policy, String);
 
 impl Door {
-    /// With those limits, behind those proxies.
+    /// Creates the limits of a replica behind trusted `proxies`.
     pub fn new(limiter: Limiter, rates: Rates, proxies: Proxies) -> Self {
         Self { limiter, rates, proxies }
     }
@@ -86,7 +87,7 @@ impl Door {
         }
     }
 
-    /// Counts a request, by its address and by its user.
+    /// Counts a request against the limits of its address and of its user.
     async fn admit(&self, request: &HttpRequest) -> Result<Vec<Standing>, Problem> {
         let mut wanted = Vec::new();
         wanted.extend(limit("address", self.rates.address, || self.address(request)));
@@ -95,10 +96,11 @@ impl Door {
         let sessions = &site(request)?.sessions;
         let mut standings = Vec::new();
         if sessions.remembered(credential.token()).await.is_none() {
-            // To be looked up in Postgres, which only those may cause who may come in at all.
+            // The session look-up queries Postgres: only a request within its address limit may
+            // cause it.
             standings = self.pass(&std::mem::take(&mut wanted)).await?;
         }
-        // Postgres that does not answer is told by whoever needs an answer.
+        // An error is ignored: a handler that needs the caller reports it.
         if let Ok(Some(caller)) = caller(request).await {
             wanted.extend(limit("client", self.rates.client, || caller.id.0.to_string()));
         }
@@ -106,15 +108,16 @@ impl Door {
         Ok(standings)
     }
 
-    /// Counts an attempt to sign in as somebody, or to sign up: by its address first, because
-    /// whether it is known here costs a call, which only those may cause who may try at all. So an
-    /// attempt that is refused by its name has been counted for its address. After
-    /// `too-many-requests` the password must not be looked at.
+    /// Counts a sign-in as `name`, or a sign-up.
+    ///
+    /// The address limit is checked first, because looking up whether the address is known costs a
+    /// call to Redis. A sign-in that the name limit rejects has therefore been counted for its
+    /// address. After `too-many-requests` the caller must not verify the password.
     pub async fn knock(&self, request: &HttpRequest, name: Option<&str>) -> Result<(), Problem> {
         let address = self.address(request);
         let by_address = limit("sign-in", self.rates.sign_in, || address.clone());
         self.pass(by_address.as_slice()).await?;
-        // A name that can't be anybody's has no password to guess.
+        // An invalid name has no account, and so no password to guess.
         let name = name.filter(|name| could_be_a_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
         let place = at(name, &address);
@@ -123,7 +126,7 @@ impl Door {
         self.pass(by_name.as_slice()).await.map(drop)
     }
 
-    /// Somebody has signed in: whoever else tries, from here they can again.
+    /// Records a successful sign-in: the address has its own name limit from now on.
     pub async fn welcome(&self, request: &HttpRequest, name: &str) {
         if self.rates.name.is_some() {
             self.limiter.remember(&at(name, &self.address(request)), KNOWN_FOR).await;
@@ -146,7 +149,7 @@ pub async fn admission<B: MessageBody>(
     let counted = !is_free(request.path());
     let admitted = match site(request.request()) {
         Ok(site) if counted => {
-            // Not kept while the request is served: the router needs it for itself.
+            // The clone is dropped before `next` is called: the router needs the only reference.
             let (door, asked) = (site.clone(), request.request().clone());
             door.door.admit(&asked).await
         }
@@ -186,7 +189,7 @@ fn too_many(by: Policy, wait: Duration, standings: &[Standing]) -> Problem {
         .fold(problem, |problem, (name, value)| problem.header(name, value))
 }
 
-/// How the client stands, unless the answer says so already.
+/// Adds the rate limit headers, unless the response has them already.
 fn tell(to: &mut HeaderMap, standings: &[Standing]) {
     if !to.contains_key(RATE_LIMIT) {
         for (name, value) in headers(standings) {

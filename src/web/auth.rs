@@ -1,9 +1,9 @@
-//! Who asks: a bearer token, or the browser's session cookie.
+//! Authenticates requests by a bearer token or by the browser's session cookie.
 //!
-//! Guarantees: a request that changes something and is known by its cookie alone must carry the
-//! session's CSRF token, which a foreign page can't read. A session is asked for in Postgres at
-//! most every few seconds per replica; signing out at one replica is felt at the others a few
-//! seconds later.
+//! Guarantees: a request that changes something and is authenticated by its cookie alone must carry
+//! the session's CSRF token, which a foreign page cannot read. A replica caches a session for
+//! [`REMEMBERED`] and queries Postgres for it at most once in that time; a sign-out at one replica
+//! takes effect at the others within that time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,16 +20,16 @@ use super::problems::{Kind, Problem};
 use crate::shop::users::{self, Caller};
 use crate::shop::{Error, Shop};
 
-/// The cookie that keeps a browser signed in.
+/// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "holdfast_session";
-/// The header in which a script sends its session's CSRF token.
+/// Header in which a script sends its session's CSRF token.
 const CSRF_HEADER: &str = "X-CSRF-Token";
-/// How long a replica remembers a session. The contract allows 5 s.
+/// Lifetime of a cached session. The contract allows 5 s.
 const REMEMBERED: Duration = Duration::from_secs(4);
-/// How many sessions a replica remembers.
+/// Upper bound of cached sessions per replica.
 const MOST_REMEMBERED: u64 = 100_000;
 
-/// The sessions that one replica has seen lately.
+/// One replica's cache of sessions.
 #[derive(Debug, Clone)]
 pub struct Sessions(Cache<String, Arc<Caller>>);
 
@@ -41,7 +41,8 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// Whose session that is. Many who ask for one session at once cause one look-up.
+    /// Returns the user of a session; `None` if it is unknown or expired. Concurrent calls for the
+    /// same session share one query.
     pub async fn caller(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
         let look_up = async {
             match users::session(shop, token).await {
@@ -55,7 +56,7 @@ impl Sessions {
                 let over = caller.expires_at <= time::OffsetDateTime::now_utc();
                 Ok((!over).then_some(caller))
             }
-            // Nobody: not remembered, so a session that begins now is known at once.
+            // An unknown token is not cached, so a session that begins later is accepted at once.
             Err(found) => match &*found {
                 None => Ok(None),
                 Some(error) => Err(error.clone()),
@@ -63,7 +64,7 @@ impl Sessions {
         }
     }
 
-    /// Whose session that is, if it was asked for lately.
+    /// Returns the user of a session if it is cached.
     pub async fn remembered(&self, token: &str) -> Option<Arc<Caller>> {
         self.0.get(token).await
     }
@@ -84,9 +85,9 @@ pub struct Admin(pub SignedIn);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// `Authorization: Bearer …`: nothing sends it by itself.
+    /// `Authorization: Bearer …`. A browser never sends it by itself.
     Bearer(String),
-    /// The session cookie: a browser sends it by itself, also for a foreign page.
+    /// The session cookie. A browser sends it by itself, also for a foreign page.
     Cookie(String),
 }
 
@@ -108,12 +109,12 @@ impl Credential {
     }
 }
 
-/// What was found out about the caller on the way in. It is asked for once: where Postgres does not
-/// answer, asking a second time would take as long again.
+/// Result of the request's session look-up. The look-up runs once: while Postgres does not respond,
+/// a second one would wait for another timeout.
 #[derive(Debug, Clone)]
 pub struct Looked(Result<Option<Arc<Caller>>, Error>);
 
-/// Whose session the request carries, if any, also for whoever asks later.
+/// Returns the user of the request's session, if any, and stores the result for later calls.
 pub async fn caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
     let known = request.extensions().get::<Looked>().cloned();
     let looked = match (known, Credential::of(request)) {
@@ -129,15 +130,15 @@ pub async fn caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Proble
     Ok(looked.0?)
 }
 
-/// Who is signed in, whatever is being asked for: no CSRF token is wanted. For pages that only show
-/// something, and for forms, which check their own field.
+/// Returns the signed-in user without requiring a CSRF token: for pages that only show something,
+/// and for forms, which check their own field.
 pub async fn look(request: &HttpRequest) -> Result<Option<SignedIn>, Problem> {
     let Some(credential) = Credential::of(request) else { return Ok(None) };
     let caller = caller(request).await?;
     Ok(caller.map(|caller| SignedIn { caller, token: credential.token().to_owned() }))
 }
 
-/// The session cookie for that token; it lasts as long as the browser or 30 days.
+/// Builds the session cookie of a token; it lasts 30 days.
 pub fn session_cookie(token: String) -> Cookie<'static> {
     Cookie::build(SESSION_COOKIE, token)
         .path("/")
@@ -189,10 +190,10 @@ pub(super) fn only_admin(who: SignedIn) -> Result<SignedIn, Problem> {
     }
 }
 
-/// Whether the CSRF token given is the session's.
+/// Returns whether `given` is the session's CSRF token.
 #[must_use]
 pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
-    // Both are compared by hash, so that the time it takes tells nothing.
+    // Compares hashes, so that the time it takes reveals nothing about the token.
     use sha2::{Digest, Sha256};
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(&caller.csrf))
 }

@@ -1,4 +1,4 @@
-//! What comes in: JSON bodies, queries and names in paths, parsed once and refused with reasons.
+//! Parses JSON bodies, queries and path segments; errors become problems.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,22 +13,26 @@ use uuid::Uuid;
 use super::problems::{Kind, Problem};
 use crate::shop::{OrderId, Sku};
 
-/// The largest body, in bytes.
+/// Upper bound of a body, in bytes.
 pub const LARGEST_BODY: usize = 64 * 1024;
-/// The longest list in one answer.
+/// Upper bound of `limit` in a list request.
 const LONGEST_LIST: i64 = 1_000;
-/// A list's length when nobody says.
+/// Default of `limit` in a list request.
 const USUAL_LIST: i64 = 100;
 
-/// A JSON body. Unknown fields are the type's business (`deny_unknown_fields`).
+/// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
 ///
-/// It is judged when the handler reads it, after everything else that was asked for: a handler's
-/// arguments are awaited together, and whoever may not be here should hear that first.
+/// An invalid body is reported when the handler calls [`Json::read`], not by the extractor: actix
+/// awaits all extractors of a handler together, and an authentication error takes precedence.
 #[derive(Debug)]
 pub struct Json<T>(Result<T, Problem>);
 
 impl<T> Json<T> {
-    /// The value; a problem when it is no JSON, too long, or not a `T`.
+    /// Returns the value.
+    ///
+    /// # Errors
+    /// `payload-too-large` above [`LARGEST_BODY`]; `invalid-request` if the content type is not
+    /// JSON, or the body is not JSON or not a `T`.
     pub fn read(self) -> Result<T, Problem> {
         self.0
     }
@@ -74,7 +78,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let parsed = parsed.map_err(|error| {
         let field = error.path().to_string();
         let error = error.into_inner();
-        // A field may be wrong long before the text stops being JSON: the text is judged first.
+        // A wrong field may precede a syntax error: the syntax error is reported first.
         match serde_json::from_slice::<IgnoredAny>(bytes) {
             Ok(_) if error.is_data() => wrong(&field, &error.to_string()),
             Ok(_) => malformed(&error),
@@ -85,8 +89,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     Ok(parsed)
 }
 
-/// The field that is wrong, by its own name. What is missing has no place in the text, so the path
-/// ends at what it is missing in (`.` is the whole body); its name is in serde's words only.
+/// Reports the wrong field by its own name. For a missing field, the path ends at its parent (`.`
+/// is the whole body), and the field's name is in serde's message only.
 pub(super) fn wrong(path: &str, why: &str) -> Problem {
     let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
     match (path, missing) {
@@ -102,16 +106,16 @@ fn malformed(error: &serde_json::Error) -> Problem {
         .status(StatusCode::BAD_REQUEST)
 }
 
-/// `?after=&limit=` of a list.
+/// The query `?after=&limit=` of a list.
 #[derive(Debug, Deserialize)]
 pub struct Page<After> {
-    /// Go on behind this one.
+    /// Cursor: the list continues behind this entry.
     pub after: Option<After>,
     limit: Option<i64>,
 }
 
 impl<After> Page<After> {
-    /// How many: 1 to 1,000.
+    /// Returns the maximum length of the list: 1 to 1,000, by default 100.
     pub fn limit(&self) -> Result<i64, Problem> {
         match self.limit {
             None => Ok(USUAL_LIST),
@@ -121,19 +125,19 @@ impl<After> Page<After> {
     }
 }
 
-/// Queries that can't be read are problems too.
+/// Reports queries that cannot be parsed as problems.
 pub fn query_config() -> web::QueryConfig {
     web::QueryConfig::default()
         .error_handler(|error, _| Problem::field("query", error.to_string()).into())
 }
 
-/// Parses a sku in a path; `not-found` when it can't exist.
+/// Parses a sku in a path; `not-found` if it is not a valid sku.
 pub fn sku(text: String) -> Result<Sku, Problem> {
     Sku::try_from(text.clone())
         .map_err(|_| Problem::new(Kind::NotFound, format!("there is no item {text}")))
 }
 
-/// Parses an order's id in a path, or `not-found`.
+/// Parses an order id in a path; `not-found` if it is not a UUID.
 pub fn order_id(text: &str) -> Result<OrderId, Problem> {
     Uuid::parse_str(text)
         .map(OrderId)

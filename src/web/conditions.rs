@@ -1,4 +1,4 @@
-//! Under which conditions a request is served: its name, its strategy, and what the lab adds.
+//! Extracts the options of a request: its id, its idempotency key and the lab's headers.
 
 use std::future::{Ready, ready};
 
@@ -11,18 +11,19 @@ use super::problems::{Kind, Problem};
 use crate::lab::{Ungrantable, Wishes};
 use crate::shop::{IdempotencyKey, RequestOptions};
 
-/// The name of this request, in logs and ledgers.
+/// The id of a request, in logs and ledgers.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestId(pub Uuid);
 
-/// The strategy that a request was served under, if it is not the server's own.
+/// The strategy of a request with lab headers, reported in `Holdfast-Strategy`.
 #[derive(Debug, Clone, Copy)]
 pub struct ServedUnder(pub &'static str);
 
 #[derive(Debug)]
 pub struct Usual(pub RequestOptions);
 
-/// The conditions that the request's lab headers wish for. Judged when they are read, like a body.
+/// The options that the request's lab headers select. Like a body, an invalid header is reported
+/// when the handler calls [`Wished::read`].
 #[derive(Debug)]
 pub struct Wished(Result<RequestOptions, Problem>);
 
@@ -76,7 +77,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     }
 }
 
-/// The request's name; the envelope gave it one.
+/// Returns the id that the envelope assigned to the request.
 pub fn request_id(request: &HttpRequest) -> Uuid {
     request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }
@@ -90,8 +91,11 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem>
     })
 }
 
-/// Returns the request's idempotency key, if it carries one: the header, or `?token=` for tools
-/// that can't vary a header. 400 when both are there and differ; 422 when it is not a valid key.
+/// Returns the request's idempotency key, if it carries one: from the header, or from `?token=` for
+/// tools that cannot vary a header.
+///
+/// # Errors
+/// `invalid-request`: 400 if both are present and differ, 422 if the key is invalid.
 pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
     let key = |name: &str, text: String| {
         IdempotencyKey::try_from(text).map_err(|error| Problem::field(name, error))

@@ -1,9 +1,8 @@
-//! What every request and every answer carries.
+//! Middleware for request ids, common headers, and the timeout of a request.
 //!
-//! In: a name (`X-Request-Id`, taken over if it is a UUID). Out: that name, the replica that
-//! answered, the strategy it was answered under, and headers that keep browsers from doing harm.
-//! A request that takes longer than [`REQUEST_LIMIT`] is answered 503; what it began goes on to its
-//! end by itself, so the outcome is told as unknown.
+//! The id is the client's `X-Request-Id` if that is a UUID. Responses carry the id, the replica,
+//! the strategy and security headers. A request that takes longer than [`REQUEST_LIMIT`] is
+//! answered with 503 and an unknown outcome, because a transaction that has begun runs to its end.
 
 use std::time::Instant;
 
@@ -28,7 +27,7 @@ const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Nothing from elsewhere, nothing inline.
+/// Content security policy: nothing from other origins, no inline scripts or styles.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -45,7 +44,7 @@ pub async fn envelope(
         None => (HeaderValue::from_static("?"), "?"),
     };
     let method = label(request.method());
-    // Whatever can be read can be asked for without its body; the connection leaves that out.
+    // HEAD is served like GET; the connection omits the body.
     if request.method() == Method::HEAD {
         request.head_mut().method = Method::GET;
     }
@@ -98,7 +97,8 @@ fn keep_from_harm(headers: &mut HeaderMap) {
     }
 }
 
-/// The method as a figure's label: what a client makes up is not counted one by one.
+/// Returns the method as a metric label. Methods that clients invent share `other`, so the number
+/// of labels is bounded.
 fn label(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];

@@ -1,7 +1,7 @@
-//! HTTP: the JSON API, the pages, and what both need.
+//! HTTP: the JSON API, the pages, and the parts they share.
 //!
-//! A handler parses, checks who asks, calls one function of the shop, and dresses its outcome.
-//! Nothing here decides anything about stock or money.
+//! A handler parses the request, checks the caller, calls one function of the shop and renders its
+//! result. No code in this module decides about stock or money.
 
 pub mod address;
 pub mod admission;
@@ -30,30 +30,30 @@ use api::health::Readiness;
 use auth::Sessions;
 use problems::{Kind, Problem};
 
-/// What every handler of one replica shares.
+/// State that all handlers of one replica share.
 #[derive(Debug)]
 pub struct Site {
     pub shop: Shop,
     pub unpaid: Unpaid,
     pub replica: String,
     pub lab: bool,
-    /// Who is held at a point of the lab's.
+    /// The requests that the lab holds at a probe point.
     pub board: Board,
     pub games: Games,
     pub jobs: jobs::Scheduler,
-    /// Cancelled when the replica is to end: whoever follows something is let go.
+    /// Cancelled when the replica shuts down; event streams end then.
     pub stop: CancellationToken,
     pub sessions: Sessions,
     pub door: Door,
-    /// Whether Postgres and Redis answered just now.
+    /// Cached result of the readiness check of Postgres and Redis.
     pub readiness: Readiness,
     pub metrics: PrometheusHandle,
 }
 
-/// What a handler returns.
+/// Result of a handler.
 pub type HttpResult = Result<HttpResponse, Problem>;
 
-/// All addresses of the shop.
+/// Registers all routes of the shop.
 pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(web::PayloadConfig::new(body::LARGEST_BODY))
@@ -64,7 +64,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .default_service(web::to(nowhere));
 }
 
-/// An address that answers 405 to every method it has no route for. `allowed` is what it says then.
+/// A resource that responds 405 to a method without a route; `allowed` is the `Allow` header.
 pub fn resource(path: &str, allowed: &'static str) -> Resource {
     web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
         let detail = format!("{} is not for {}; {allowed} is", request.path(), request.method());
@@ -76,7 +76,7 @@ pub fn resource(path: &str, allowed: &'static str) -> Resource {
     }))
 }
 
-/// An address that is read and posted to: a page, or where its form is sent.
+/// A resource with a GET and a POST route: a page, or the address of its form.
 pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
     resource(path, "GET, POST").route(get).route(post)
 }
@@ -85,7 +85,7 @@ async fn nowhere(request: HttpRequest) -> HttpResult {
     Err(Problem::new(Kind::NotFound, format!("there is nothing at {}", request.path())))
 }
 
-/// Returns the stored bytes of an executed command, and a header if they are a replay.
+/// Builds the response of a command from its stored bytes; replays carry `Idempotent-Replayed`.
 pub fn answer(executed: Executed) -> HttpResponse {
     let Executed { response: StoredResponse { status, body }, replayed } = executed;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);

@@ -1,4 +1,4 @@
-//! The description of the API, made from the handlers, and a page to try it.
+//! The OpenAPI description, generated from the handlers, and a page to try the API.
 
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpResponse, middleware};
@@ -11,7 +11,7 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::{api, resource};
 
-/// The page's scripts come with it, but it sets styles on elements.
+/// Content security policy of the Swagger UI page; it allows inline scripts and styles.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; \
     style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; \
     base-uri 'none'; frame-ancestors 'none'";
@@ -61,21 +61,21 @@ impl Modify for Session {
     }
 }
 
-/// A no, as JSON.
+/// A problem (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProblemBody {
-    /// `/problems/NAME`: a page that says what it means and what to do.
+    /// `/problems/NAME`: a page that explains the problem and what to do.
     #[schema(example = "/problems/sold-out")]
     r#type: String,
-    /// In a few words.
+    /// Short summary of the problem type.
     title: String,
-    /// The status, again.
+    /// The HTTP status code.
     status: u16,
-    /// What exactly is wrong.
+    /// Explanation of this occurrence.
     detail: String,
 }
 
-/// The answer that every address may give: a problem.
+/// The error responses of every operation.
 #[derive(Debug)]
 pub struct Refusals;
 
@@ -110,7 +110,7 @@ impl utoipa::IntoResponses for Refusals {
     }
 }
 
-/// `/api/openapi.json` and `/api/docs/`.
+/// Registers `/api/openapi.json` and `/api/docs/`.
 pub fn configure(config: &mut ServiceConfig) {
     let to_docs = || async {
         HttpResponse::PermanentRedirect().insert_header(("Location", "/api/docs/")).finish()

@@ -1,4 +1,4 @@
-//! Keys as text for a terminal.
+//! Formats keys as text for a terminal.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::terminal::Deleted;
 use super::{Big, Entry, Found, Kind, Progress, With, name};
 use crate::shop::types::grouped;
 
-/// Letters of a name that are shown on the line that changes, and in a table.
+/// Characters of a name in the progress line, and (`LONG`) in a table.
 const SHORT: usize = 40;
 const LONG: usize = 120;
 
@@ -114,7 +114,7 @@ fn length(entry: &Entry) -> String {
     }
 }
 
-/// Bytes for people, a KB being 1,024 of them.
+/// Formats a number of bytes; a KB is 1,024 bytes.
 fn size(bytes: u64) -> String {
     let units = ["KB", "MB", "GB", "TB"];
     let mut scaled = bytes as f64;

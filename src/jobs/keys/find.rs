@@ -1,8 +1,8 @@
-//! The largest keys, by memory or by elements.
+//! Finds the largest keys, by memory or by elements.
 //!
-//! One step: `SCAN` for about a hundred names; `TYPE` and `MEMORY USAGE` of each in one round trip;
-//! how long each is (`HLEN` and its kin, all of constant time) in another. Not `--bigkeys`, which
-//! keeps one per type and does not weigh, nor `KEYS`, which is one command as long as the keyspace.
+//! A step is a `SCAN` of about a hundred names, one round trip for `TYPE` and `MEMORY USAGE` of
+//! each, and one for their lengths (`HLEN` and similar commands, all of constant time). `--bigkeys`
+//! would list one key per type, without memory; `KEYS` is one command as long as the keyspace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -14,31 +14,32 @@ use super::manners::{ask, ask_all, is_another_type, is_elsewhere, is_refused, re
 use super::{Big, Entry, Error, Kind};
 use crate::lock::Redis;
 
-/// Names per step: some two hundred commands at once are a fraction of a millisecond.
+/// Names per step: two hundred commands in a pipeline take a fraction of a millisecond.
 const STEP: usize = 100;
-/// Elements that `MEMORY USAGE` looks at. Its default as well, said because 0 would mean all.
+/// Elements that `MEMORY USAGE` samples: its default, set explicitly because 0 means all.
 const SAMPLES: usize = 5;
 
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// Only names like this, as Redis' own patterns are written.
+    /// Pattern of the names, in Redis's syntax.
     pub pattern: String,
-    /// How many are listed at most.
+    /// Upper bound of the listed keys.
     pub top: usize,
-    /// The largest by memory; else by elements, with a string's bytes in proportion to [`Big`].
+    /// True: the largest by memory; false: by elements, with a string's bytes in proportion to
+    /// [`Big`].
     pub by_memory: bool,
     pub big: Big,
     pub only_big: bool,
-    /// Names that begin so are not listed; the big ones among them are counted.
+    /// Keys with this prefix are not listed; the big keys among them are counted.
     pub leave: Option<String>,
 }
 
-/// How far it is.
+/// The progress of a search.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
-    /// Keys that `SCAN` has shown, and were looked at.
+    /// Keys that `SCAN` returned and that were examined.
     pub seen: u64,
-    /// Keys there are, all servers together, whatever their names.
+    /// Keys of all servers, regardless of their names.
     pub all: u64,
     pub big: u64,
 }
@@ -46,35 +47,35 @@ pub struct Progress {
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Total {
     pub keys: u64,
-    /// About what they take together, as far as the server tells.
+    /// Their estimated memory, as far as the server reports it.
     pub memory_bytes: u64,
-    /// Their elements, or a string's bytes, together.
+    /// Sum of their elements, or of a string's bytes.
     pub length: u64,
     pub big: u64,
 }
 
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Found {
-    /// Servers that were looked at: all primaries of a Cluster.
+    /// Servers that were searched: all primaries of a Cluster.
     pub servers: usize,
-    /// Keys there are.
+    /// Keys of all servers.
     pub all: u64,
-    /// Keys that were looked at: those like the pattern.
+    /// Keys that were examined: those that match the pattern.
     pub seen: u64,
-    /// Keys that had gone, or moved, before they could be looked at.
+    /// Keys that disappeared, or moved, before they were examined.
     pub gone: u64,
-    /// Keys that this user may not look at.
+    /// Keys that this user may not read.
     pub closed: u64,
     pub big: u64,
-    /// Big ones that are not listed because of their names.
+    /// Big keys that are not listed because of their names.
     pub left_out: u64,
-    /// Whether the list is by memory, and not by elements.
+    /// True if the list is by memory, false if by elements.
     pub by_memory: bool,
-    /// Why a server does not tell what a key takes, if one does not.
+    /// Error of a server that does not report memory, if there is any.
     pub no_memory: Option<String>,
-    /// By type, as `TYPE` says it.
+    /// Totals by type, as `TYPE` names it.
     pub types: BTreeMap<String, Total>,
-    /// The largest, the largest first.
+    /// The largest keys, largest first.
     pub top: Vec<Entry>,
     #[serde(serialize_with = "seconds", rename = "seconds")]
     pub took: Duration,
@@ -84,7 +85,7 @@ fn seconds<S: serde::Serializer>(took: &Duration, to: S) -> Result<S::Ok, S::Err
     to.serialize_f64((took.as_secs_f64() * 1e3).round() / 1e3)
 }
 
-/// Looks at every key of every server, and changes nothing.
+/// Examines every key of every server, and changes nothing.
 pub async fn find(
     redis: &Redis,
     search: &Search,
@@ -96,11 +97,11 @@ pub async fn find(
     let mut no_memory = None;
     for server in &servers {
         far.all += ask::<u64>(server, &cmd("DBSIZE")).await?;
-        // Of a key that most likely is not there; a server that refuses does so for any.
+        // The key is most likely absent; a server that refuses the command refuses it for any key.
         let question = usage(b"holdfast:is-there-memory-usage");
         match ask::<Option<u64>>(server, &question).await {
             Err(error) if is_refused(&error) => no_memory = Some(error.to_string()),
-            // The key would be another node's: the command is known there.
+            // The key belongs to another node: the command is known.
             Err(error) if !is_elsewhere(&error) => return Err(error.into()),
             _ => {}
         }
@@ -133,7 +134,7 @@ pub async fn find(
             let mut scan = cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&search.pattern).arg("COUNT").arg(STEP);
             let (next, names): (u64, Vec<Vec<u8>>) = ask(server, &scan).await?;
-            // A table that grows may show many more than were asked for.
+            // While a table is resized, `SCAN` may return many more names than requested.
             for names in names.chunks(STEP) {
                 walk.step(server, names).await?;
             }
@@ -152,7 +153,7 @@ pub async fn find(
     Ok(found)
 }
 
-/// One key; `None` when it is not there.
+/// Examines one key; returns `None` if it does not exist.
 pub async fn look_at(redis: &Redis, name: &[u8], big: Big) -> Result<Option<Entry>, Error> {
     let word: String = ask(redis, cmd("TYPE").arg(name)).await?;
     let Some(kind) = Kind::read(&word) else { return Ok(None) };
@@ -175,7 +176,7 @@ fn usage(name: &[u8]) -> redis::Cmd {
 struct Walk<'a> {
     search: &'a Search,
     by_memory: bool,
-    /// Whether `MEMORY USAGE` is answered.
+    /// True if the servers execute `MEMORY USAGE`.
     weigh: bool,
     top: Top,
     found: Found,
@@ -236,7 +237,7 @@ impl Walk<'_> {
             let length = match kind.length().and_then(|_| answers.next()) {
                 None => None,
                 Some(Ok(length)) => Some(length),
-                // It has gone and come back as something else.
+                // The key was replaced by a key of another type, or moved.
                 Some(Err(error)) if is_another_type(&error) || is_elsewhere(&error) => {
                     self.found.gone += 1;
                     continue;
@@ -272,7 +273,7 @@ impl Walk<'_> {
         if self.by_memory {
             return entry.memory_bytes.unwrap_or(0).into();
         }
-        // How many times the most that is not big, without a division.
+        // Length in proportion to the limit, without a division.
         let Big { string_bytes, elements } = self.search.big;
         let other = if entry.kind == Kind::String { elements } else { string_bytes };
         u128::from(entry.length.unwrap_or(0)) * u128::from(other.max(1))
@@ -286,7 +287,7 @@ struct Top {
 }
 
 impl Top {
-    /// Takes it in if it belongs to the `most` largest. What was shown before replaces itself.
+    /// Adds an entry if it is among the `most` largest. It replaces an entry of the same name.
     fn offer(&mut self, weight: u128, entry: Entry, most: usize) {
         if let Some((before, _)) = self.entries.remove(&entry.name) {
             self.order.remove(&(before, entry.name.clone()));

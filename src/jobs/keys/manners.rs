@@ -1,4 +1,4 @@
-//! How Redis is asked by somebody who is in no hurry.
+//! Sends commands to Redis without urgency: retries, pauses and kinds of errors.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use tokio::time::sleep;
 use crate::clock::Backoff;
 use crate::lock::Redis;
 
-/// A question is asked so often when nobody answers: a failover, or somebody else's `DEL`, takes a
-/// second or two. All that is asked here may be asked again: it looks, or it removes what is to go.
+/// Attempts per command if Redis does not respond: a failover, or another client's `DEL`, takes a
+/// second or two. All commands of this module may be repeated: they read, or remove what is to be
+/// removed.
 const ATTEMPTS: u32 = 5;
-/// Between those.
+/// Backoff between these attempts.
 const PAUSES: Backoff =
     Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
-/// No rest is longer, however long the step took.
+/// Upper bound of a pause, however long the step took.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
-/// Asks, and asks again.
+/// Sends a command, with retries.
 pub(super) async fn ask<T>(redis: &Redis, command: &Cmd) -> Result<T, RedisError>
 where
     T: FromRedisValue + Send + 'static,
@@ -31,7 +32,7 @@ where
     redis.query(command.clone()).await
 }
 
-/// The same with several commands in one round trip.
+/// Sends several commands in one round trip, with retries.
 pub(super) async fn ask_all<T>(redis: &Redis, commands: &Pipeline) -> Result<T, RedisError>
 where
     T: FromRedisValue + Send + 'static,
@@ -57,12 +58,12 @@ fn may_pass(error: &RedisError) -> bool {
     }
 }
 
-/// Leaves as much time to others as was just taken.
+/// Pauses for as long as the step took, up to [`LONGEST_REST`], to leave time to other clients.
 pub(super) async fn rest(taken: Duration) {
     sleep(taken.min(LONGEST_REST)).await;
 }
 
-/// Whether the server has no such command, or not for us.
+/// Returns whether the server lacks the command, or denies it to this user.
 pub(super) fn is_refused(error: &RedisError) -> bool {
     let words = error.detail().unwrap_or_default().to_ascii_lowercase();
     matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
@@ -71,14 +72,14 @@ pub(super) fn is_refused(error: &RedisError) -> bool {
             .any(|refusal| words.contains(refusal))
 }
 
-/// Whether the key is another node's, or on its way there.
+/// Returns whether the key belongs to another node, or is being migrated there.
 pub(super) fn is_elsewhere(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
 
     matches!(error.kind(), ErrorKind::Server(Ask | Moved | TryAgain))
 }
 
-/// Whether the key is no longer of the type that the command is for.
+/// Returns whether the key is no longer of the type that the command requires.
 pub(super) fn is_another_type(error: &RedisError) -> bool {
     error.code() == Some("WRONGTYPE")
 }

@@ -1,18 +1,17 @@
-//! Big keys in Redis: found, and removed, without stalling anybody.
+//! Finds and removes big keys in Redis without stalling its other clients.
 //!
-//! A command of Redis is carried out alone, and everybody waits for it. So nothing here is one
-//! command that takes as long as a key is large: the keyspace is walked in steps, a key's size is
-//! asked for and not counted, and what is removed is removed piece by piece, or in the background.
+//! Redis executes one command at a time, so no command of this module takes time in proportion to a
+//! key's size: the keyspace is scanned in steps, a key's size is queried and not counted, and keys
+//! are removed in batches or in the background.
 //!
-//! Guarantees: looking changes nothing, and holds no more than it was asked to list, however many
-//! keys there are. Between two steps of a search as much time is left to others as the step took,
-//! so that at most half of one server's time goes into it; of a removal, for which somebody waits,
-//! half as much. A removal ends, also when the key grows
-//! meanwhile, and then says what is left.
+//! Guarantees: a search changes nothing, and holds no more than the keys it lists, however many
+//! keys there are. After each step it pauses for as long as the step took (up to 200 ms), so it
+//! uses about half of one server's time at most; a removal, for which a user waits, pauses half as
+//! long. A removal ends even if the key grows, and then reports what is left.
 //!
-//! Does not guarantee a snapshot. A key that came while it was looked at may be missing, one that
-//! Redis showed twice (it may, while its table grows or shrinks) is counted twice and listed once.
-//! `MEMORY USAGE` is an estimate from a few elements.
+//! Does not guarantee a snapshot: a key created during the search may be missing; a key that Redis
+//! returns twice (as it may while a table is resized) is counted twice and listed once. `MEMORY
+//! USAGE` is an estimate from a few elements. Tests: `tests/it/keys*.rs`.
 
 mod drawing;
 mod find;
@@ -28,15 +27,15 @@ pub use remove::{BATCH, Removal, With, remove};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Big {
-    /// A string of *more* than so many bytes.
+    /// A string with *more* bytes is big.
     pub string_bytes: u64,
-    /// Anything else of *more* than so many elements.
+    /// Any other key with *more* elements is big.
     pub elements: u64,
 }
 
 impl Default for Big {
-    /// The rule of thumb of those who run Redis for others: 10 KB, read as 10,240 bytes, and 5,000
-    /// elements. Beyond it a single answer, or a single `DEL`, is long enough to be noticed.
+    /// A rule of thumb of Redis operators: 10 KB, read as 10,240 bytes, and 5,000 elements. Beyond
+    /// it a single response, or a single `DEL`, takes noticeable time.
     fn default() -> Self {
         Self { string_bytes: 10 * 1024, elements: 5_000 }
     }
@@ -60,11 +59,11 @@ pub enum Kind {
     SortedSet,
     Hash,
     Stream,
-    /// What a module brought along, by the name it gave. It can be weighed, but not measured.
+    /// A module's type, by name. Its memory is known, its length is not.
     Other(String),
 }
 
-/// What `TYPE` calls each, and the command that says how long such a key is.
+/// The types by their names in `TYPE`, and the commands that return their lengths.
 const TYPES: [(Kind, &str, &str); 6] = [
     (Kind::String, "string", "STRLEN"),
     (Kind::List, "list", "LLEN"),
@@ -75,7 +74,7 @@ const TYPES: [(Kind, &str, &str); 6] = [
 ];
 
 impl Kind {
-    /// What `TYPE` says; `None` when there is no such key.
+    /// Parses the response of `TYPE`; returns `None` if there is no key.
     fn read(word: &str) -> Option<Self> {
         Some(match word {
             "none" => return None,
@@ -86,7 +85,7 @@ impl Kind {
         })
     }
 
-    /// As `TYPE` says it.
+    /// Returns the name of the type in `TYPE`.
     pub fn word(&self) -> &str {
         match self {
             Kind::Other(word) => word,
@@ -94,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// The command that says how long such a key is, at once.
+    /// Returns the command that reads the length of a key of this type in constant time.
     fn length(&self) -> Option<&'static str> {
         TYPES.iter().find(|(known, ..)| known == self).map(|known| known.2)
     }
@@ -106,17 +105,17 @@ impl serde::Serialize for Kind {
     }
 }
 
-/// A key, as it was when it was looked at.
+/// A key, as of the time it was read.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Entry {
-    /// Its name, which may be any bytes; in JSON as [`name::shown`] writes it.
+    /// Name of the key, which may be any bytes; in JSON as [`name::shown`] formats it.
     #[serde(rename = "key", serialize_with = "name::serialize")]
     pub name: Vec<u8>,
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// About how much memory it takes, if the server tells.
+    /// Estimated memory, if the server reports it.
     pub memory_bytes: Option<u64>,
-    /// A string's bytes, anything else's elements; unknown of a module's type.
+    /// Bytes of a string, elements of any other type; unknown for a module's type.
     pub length: Option<u64>,
     pub big: bool,
 }
@@ -127,7 +126,7 @@ pub enum Error {
     Redis(#[from] RedisError),
     #[error("{0} has become something of another type meanwhile; what it is now was left alone")]
     Changed(String),
-    /// Nothing but `UNLINK` is safe there.
+    /// Only `UNLINK` is safe for a module's type.
     #[error(
         "{key} is of type {kind}, which can't be removed piece by piece, and this Redis refuses \
          UNLINK: {why}"

@@ -1,11 +1,11 @@
-//! Names of keys as text: any bytes, on one line, and back again.
+//! Names of keys as text: any bytes, on one line, reversibly.
 //!
-//! Guarantees that what is shown can be read again as the same bytes, and that nothing in a key's
-//! name can move the cursor of the terminal it is shown on.
+//! Guarantees that the text parses to the same bytes, and that no name can move the cursor of the
+//! terminal that displays it.
 
 use std::fmt::Write as _;
 
-/// The name as text: what can be printed as it is, a backslash as `\\`, all else as `\n`, `\r`,
+/// Formats a name: printable characters unchanged, a backslash as `\\`, all else as `\n`, `\r`,
 /// `\t` or `\xNN`, byte by byte.
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -22,7 +22,7 @@ pub fn shown(name: &[u8]) -> String {
                 '\r' => text.push_str("\\r"),
                 '\t' => text.push_str("\\t"),
                 '\'' | '"' => text.push(letter),
-                // More than one: it can't be seen, or changes what stands beside it.
+                // A longer escape: the character is invisible, or changes its neighbours.
                 _ if letter.escape_debug().len() > 1 => {
                     bytes(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes());
                 }
@@ -34,7 +34,7 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// Parses a name that is shown like that; the error is about a backslash that begins nothing.
+/// Parses a name that [`shown`] formatted. Fails if a backslash does not begin a known escape.
 pub fn read(text: &str) -> Result<Vec<u8>, String> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -72,7 +72,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// For JSON, whose strings can't be any bytes.
+/// Serializes a name as text: JSON strings cannot hold arbitrary bytes.
 pub(super) fn serialize<S: serde::Serializer>(name: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&shown(name))
 }

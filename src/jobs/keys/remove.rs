@@ -1,18 +1,17 @@
-//! A big key removed, in the background or piece by piece.
+//! Removes a big key, in the background or in batches.
 //!
-//! `UNLINK` removes the name at once and frees the memory in another thread. Where there is none,
-//! each command removes few elements: a hash with `HSCAN` and one `HDEL` for all fields of a page;
-//! a set with `SSCAN` and `SREM`; a list with `LTRIM` from its end; a sorted set with
-//! `ZREMRANGEBYRANK`; a stream with `XTRIM`. Not with `HRANDFIELD` or `SPOP`: they are slow in a
-//! table that is nearly empty.
+//! `UNLINK` removes the name at once and frees the memory in another thread. Without it, each
+//! command removes few elements: a hash with `HSCAN` and one `HDEL` for all fields of a page; a set
+//! with `SSCAN` and `SREM`; a list with `LTRIM` from its end; a sorted set with `ZREMRANGEBYRANK`;
+//! a stream with `XTRIM`. `HRANDFIELD` and `SPOP` are slow in a table that is nearly empty.
 //!
-//! Guarantees: no command but `UNLINK` removes more than [`BATCH`] elements, or about 1 MB. It
-//! ends: it removes at most twice as many elements as there were at first, and says what is left
-//! then. What belongs to another key is not touched.
+//! Guarantees: no command but `UNLINK` removes more than [`BATCH`] elements, or about 1 MB. The
+//! removal ends: after about twice the initial number of elements it stops and reports what is
+//! left. Other keys are not touched.
 //!
 //! Does not guarantee that a string goes unnoticed: it is one piece of memory, and Redis frees even
-//! `UNLINK`ed strings at once (0.07 ms per MB). Nor that what is put under the name meanwhile is
-//! spared, if it is of the same type.
+//! `UNLINK`ed strings at once (0.07 ms per MB). Nor that elements added during the removal are
+//! spared, if the type stays the same.
 
 use std::time::Duration;
 
@@ -23,14 +22,16 @@ use super::manners::{ask, is_another_type, is_refused, rest};
 use super::{Big, Entry, Error, Kind, look_at, name};
 use crate::lock::Redis;
 
-/// Elements per command: about half a millisecond of Redis' time for a hash that is in no cache.
+/// Elements per command: about half a millisecond of Redis's time for a hash that is in no cache.
 pub const BATCH: u64 = 500;
-/// Elements that are large are taken fewer at a time: `HSCAN` sends their values too.
+/// Memory per command: large elements are removed fewer at a time, because `HSCAN` sends their
+/// values too.
 const BATCH_BYTES: u64 = 1 << 20;
-/// A hash or a set is walked so often: what was added behind the cursor is met by the next walk.
+/// Upper bound of the scans of a hash or a set: the next scan finds elements added behind the
+/// cursor.
 const WALKS: u32 = 4;
-/// A table that has been much larger has many empty places; a step of a walk skips at most so many
-/// for every element that was asked for.
+/// Upper bound of the empty places that a scan step skips per requested element. A table that was
+/// much larger has many of them.
 const EMPTY_PER_ELEMENT: u64 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -43,18 +44,18 @@ pub enum With {
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Removal {
     pub with: With,
-    /// Whether the server refused `UNLINK`, so that it was removed piece by piece.
+    /// True if the server refused `UNLINK` and the key was removed in batches.
     pub unlink_refused: bool,
-    /// Elements (or a string's bytes) that are no longer there.
+    /// Elements (or a string's bytes) that were removed.
     pub removed: u64,
-    /// What the key has now, because it grew meanwhile; 0 when it has gone.
+    /// Elements left, because the key grew; 0 if the key is gone.
     pub left: u64,
-    /// How many commands that remove something were sent.
+    /// Number of commands that remove something.
     pub commands: u64,
-    /// The longest of those that one had to wait for, with its way there and back.
+    /// Duration of the slowest of these commands, with its round trip.
     #[serde(serialize_with = "milliseconds", rename = "longest_ms")]
     pub longest: Duration,
-    /// How long it took, with the rests.
+    /// Total duration, with the pauses.
     #[serde(serialize_with = "milliseconds", rename = "took_ms")]
     pub took: Duration,
 }
@@ -63,9 +64,12 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
     to.serialize_f64((time.as_secs_f64() * 1e6).round() / 1e3)
 }
 
-/// Removes a key; `None` when it is not there. `progress` receives the number of removed elements.
-/// Fails when Redis stays away or refuses, or the key has become something else. After an error, or
-/// when dropped, some elements are gone; call it again.
+/// Removes a key; returns `None` if it does not exist. `progress` receives the number of removed
+/// elements.
+///
+/// # Errors
+/// If Redis stays unavailable or refuses, or the key is replaced by a key of another type. After an
+/// error, or when dropped, some elements may be gone; call it again.
 pub async fn remove(
     redis: &Redis,
     name: &[u8],
@@ -170,7 +174,7 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
             Kind::List => self.list().await,
             Kind::SortedSet => self.sorted_set().await,
             Kind::Stream => self.stream().await,
-            // One piece: `DEL` does the same to a string as `UNLINK`.
+            // A string is one piece of memory: `DEL` does the same to it as `UNLINK`.
             Kind::String | Kind::Other(_) => {
                 let deleted: u64 = self.change(&self.of_key("DEL")).await?;
                 self.gone(if deleted > 0 { self.entry.length.unwrap_or(0) } else { 0 });
@@ -186,12 +190,12 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
         }
     }
 
-    /// Scans a hash or a set and removes what is shown; `stride` 2 if every second word is a value.
+    /// Scans a hash or a set and removes what it returns; `stride` is 2 if values are interleaved.
     async fn walks(&mut self, scan: &str, remove: &str, stride: usize) -> Result<(), RedisError> {
         for _ in 0..WALKS {
             let length = self.length().await?;
-            // Far more than a walk takes: a table has one place per element, or up to ten when it
-            // has shrunk. But it has an end.
+            // Bounds the scan, far above its usual steps: a table has one place per element, or up
+            // to ten after it shrank.
             let mut steps = (length / self.batch + 1) * EMPTY_PER_ELEMENT * 2 + 1_000;
             let mut cursor = 0_u64;
             while length > 0 && steps > 0 && !self.is_enough() {
@@ -201,7 +205,7 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
                 look.arg(cursor).arg("COUNT").arg(self.batch);
                 let (next, shown): (u64, Vec<Vec<u8>>) = ask(self.redis, &look).await?;
                 let elements: Vec<&Vec<u8>> = shown.iter().step_by(stride).collect();
-                // What is kept in one piece is shown as a whole, however little was asked for.
+                // A compactly encoded hash or set is returned as a whole, regardless of `COUNT`.
                 for elements in elements.chunks(usize::try_from(self.batch).unwrap_or(1)) {
                     let mut command = self.of_key(remove);
                     command.arg(elements);
@@ -225,7 +229,7 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
         let mut left: u64 = self.length().await?;
         while left > 0 && !self.is_enough() {
             let step = Instant::now();
-            // All but the last of them: LTRIM says what stays.
+            // All but the last elements of the list: `LTRIM` takes the range that stays.
             let last = -1 - i64::try_from(self.batch).unwrap_or(i64::MAX - 1);
             let mut trim = self.of_key("LTRIM");
             trim.arg(0).arg(last);
@@ -253,7 +257,7 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
         Ok(())
     }
 
-    /// A stream keeps its name, and its groups, when it is empty; those go last.
+    /// Trims a stream. An empty stream keeps its name and groups, so the key is removed last.
     async fn stream(&mut self) -> Result<(), RedisError> {
         loop {
             let step = Instant::now();
@@ -282,7 +286,7 @@ impl<'a, P: FnMut(u64) + Send> Work<'a, P> {
 
     async fn done(self, with: With) -> Result<Removal, Error> {
         let left = match (with, self.length().await) {
-            // It was gone at one instant. What is there now is somebody's new one.
+            // The key was absent at one instant. A key that exists now is new.
             (With::Unlink, _) => 0,
             (With::Batches, Err(error)) if is_another_type(&error) => 0,
             (With::Batches, left) => left?,

@@ -1,9 +1,10 @@
-//! `holdfast keys`: what is largest, and what is removed when somebody says so.
+//! `holdfast keys`: lists the largest keys, and removes keys on request.
 //!
-//! Guarantees: nothing is removed that was not named, or confirmed by a word typed at a terminal
-//! (or by `--yes`); of several names, nothing if one of them can't be removed. The shop's own keys
-//! stay unless that was asked for in so many words. A key that was found to be big is looked at
-//! once more before it goes. The result is on stdout, all else on stderr.
+//! Guarantees: only keys are removed that were named, or confirmed by a word typed at a terminal
+//! (or by `--yes`); of several names, none if a key is absent or protected. The shop's own keys
+//! stay unless `--force` is set. A key that was found to be big is examined again before it is
+//! removed. The result goes to stdout, everything else to stderr. Tests:
+//! `tests/it/keys_command.rs`, `keys_confirmed.rs`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -18,21 +19,21 @@ use crate::output;
 use crate::shop::types::grouped;
 
 const DRAW_EVERY: Duration = Duration::from_millis(100);
-/// What has to be typed.
+/// Word that confirms a removal.
 const WORD: &str = "delete";
 
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub pattern: String,
     pub top: usize,
-    /// By memory, or by elements.
+    /// True: the largest by memory; false: by elements.
     pub by_memory: bool,
     pub big: Big,
     pub delete: Delete,
     pub with: With,
-    /// What the shop's own keys begin with.
+    /// Prefix of the shop's own keys.
     pub prefix: String,
-    /// Whether the shop's own keys may be deleted.
+    /// True if the shop's own keys may be deleted.
     pub force: bool,
     pub json: bool,
 }
@@ -40,9 +41,9 @@ pub struct Asked {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delete {
     Nothing,
-    /// Names as [`name::shown`] writes them.
+    /// Names as [`name::shown`] formats them.
     Named(Vec<String>),
-    /// The big ones that are listed; `unasked`: without a confirmation.
+    /// The big keys that are listed; `unasked`: without a confirmation.
     Big {
         unasked: bool,
     },
@@ -61,12 +62,12 @@ struct Report<'a> {
 pub(super) struct Deleted {
     #[serde(flatten)]
     pub(super) entry: Entry,
-    /// None when it was not there any more, or not big any more.
+    /// `None` if the key was skipped: it was absent, of another type, or no longer big.
     #[serde(flatten)]
     pub(super) removal: Option<Removal>,
 }
 
-/// Looks, or removes; whether all that was to go has gone.
+/// Lists or removes keys; returns whether all that was to be removed is gone.
 pub async fn run(redis: &Redis, asked: &Asked) -> anyhow::Result<bool> {
     match &asked.delete {
         Delete::Nothing => {
@@ -121,7 +122,7 @@ async fn look(redis: &Redis, asked: &Asked, only_big: bool) -> anyhow::Result<Fo
     Ok(found)
 }
 
-/// The keys of those names, all of which are there and may be removed.
+/// Returns the keys of these names, all of which exist and may be removed.
 async fn named(redis: &Redis, asked: &Asked, names: &[String]) -> anyhow::Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::with_capacity(names.len());
     for text in names {
@@ -151,7 +152,7 @@ fn is_the_shops(asked: &Asked, name: &[u8]) -> bool {
     name.starts_with(asked.prefix.as_bytes())
 }
 
-/// Asks for the word. The table is on stderr here: it is part of the question.
+/// Asks for the confirmation. The table goes to stderr, because it is part of the question.
 fn confirm(asked: &Asked, found: &Found) -> anyhow::Result<bool> {
     let count = found.top.len();
     eprint!("{}", drawing::table(found, asked.big));
@@ -164,14 +165,14 @@ fn confirm(asked: &Asked, found: &Found) -> anyhow::Result<bool> {
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     if !answer.ends_with('\n') {
-        // Nobody has ended the line with the question in it.
+        // The input ended without a newline, so the cursor is still behind the question.
         eprintln!();
     }
     read.context("can't read the answer, so nothing was removed")?;
     Ok(answer.trim() == WORD)
 }
 
-/// Removes them, one after the other; `still_big`: only what still is.
+/// Removes keys in turn; `still_big`: only keys that are still big.
 async fn delete(
     redis: &Redis,
     asked: &Asked,
@@ -221,7 +222,7 @@ fn complain(shown: &str, removal: &Removal) {
     }
 }
 
-/// Nothing is left of what was there; what had gone by itself has gone.
+/// Returns whether no removal left elements; skipped keys count as gone.
 fn is_all_gone(deleted: &[Deleted]) -> bool {
     deleted.iter().all(|one| one.removal.as_ref().is_none_or(|removal| removal.left == 0))
 }
@@ -241,7 +242,7 @@ fn report(asked: &Asked, found: Option<&Found>, deleted: Option<&[Deleted]>) -> 
     Ok(output::print(&text)?)
 }
 
-/// One line on stderr that changes, where somebody looks at it.
+/// A progress line on stderr, if stderr is a terminal.
 struct Line {
     lively: bool,
     drawn: Option<Instant>,

@@ -1,12 +1,13 @@
 -- Claims members of a delay queue that are due.
 --
 -- KEYS   shards
--- ARGV   1 for how many milliseconds they are then nobody else's
---        2 how many at most
--- Answers with them, and in how many milliseconds the next one is due (-1: there is none).
+-- ARGV   1 duration of the claim, in ms
+--        2 maximum number of members
+-- Returns the time until the next member is due in ms (-1: there is none), and the members.
 --
--- A member is not taken out but put off: if whoever claimed it says nothing more, it is due again
--- when that time is over. So it is delivered at least once, and nothing is lost with a worker.
+-- A claim postpones a member and does not remove it: unless the worker renews the claim or removes
+-- the member, it is due again when the claim ends. So delivery is at least once, and a dead worker
+-- loses nothing.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local most = tonumber(ARGV[2])

@@ -1,5 +1,5 @@
-//! Orders that could not be given back: how often it was tried, why it failed, when it is tried
-//! again. In Postgres, because Redis may forget; parked in the end, never lost.
+//! Failed expiries of orders: attempts, cause, and time of the next attempt. They are in Postgres,
+//! because Redis may lose them, and are parked in the end, never lost.
 
 use std::time::Duration;
 
@@ -11,31 +11,31 @@ use uuid::Uuid;
 
 use crate::shop::{Error, OrderId, Shop};
 
-/// After so many attempts (a quarter of an hour) an order is parked until somebody has looked.
+/// Attempts (about nine minutes) after which an order is parked until an admin acts.
 pub const MOST_ATTEMPTS: i32 = 10;
-/// The pause after the first failure; it doubles with each, to …
+/// Pause after the first failure, in seconds; it doubles with each failure.
 const FIRST_PAUSE_S: f64 = 1.0;
-/// … this at most.
+/// Upper bound of the pause, in seconds.
 const LONGEST_PAUSE_S: f64 = 300.0;
 
-/// An order that could not be given back.
+/// A failed expiry of an order.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Failure {
-    /// Which.
+    /// The order.
     pub order: OrderId,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: i32,
-    /// What went wrong the last time.
+    /// Error of the last attempt.
     pub cause: String,
-    /// When that was.
+    /// Time of the last attempt.
     #[serde(with = "time::serde::rfc3339")]
     pub failed_at: OffsetDateTime,
-    /// When it is tried again; none once it is parked.
+    /// Time of the next attempt; none once it is parked.
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_at: Option<OffsetDateTime>,
 }
 
-/// Records a failed expiry. Returns how long to leave the order alone; nothing once it is parked.
+/// Records a failed expiry. Returns the pause before the next attempt; `None` once it is parked.
 pub(super) async fn record(
     shop: &Shop,
     order: OrderId,
@@ -65,15 +65,15 @@ pub(super) async fn record(
     Ok(pause_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
 }
 
-/// An order that should have been given back by now.
+/// An unpaid order that is past its due time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Overdue {
     pub(super) order: OrderId,
     since: OffsetDateTime,
 }
 
-/// Orders that are unpaid, have been due for so long, and are not to be left alone, behind that
-/// one: the longest due first.
+/// Returns unpaid orders that have been due for at least this time and are neither parked nor in a
+/// pause, behind the order `after`: the longest due first.
 pub(super) async fn overdue(
     shop: &Shop,
     for_at_least: Duration,
@@ -82,7 +82,8 @@ pub(super) async fn overdue(
 ) -> Result<Vec<Overdue>, Error> {
     let (since, order) =
         after.map_or((OffsetDateTime::UNIX_EPOCH, Uuid::nil()), |it| (it.since, it.order.0));
-    // `now()` is the statement's beginning here, and an index can be asked for it.
+    // Outside a transaction `now()` is the start of the statement, and an index can be searched for
+    // it.
     let rows = sqlx::query!(
         "select o.id, o.expires_at from orders o left join unpaid_failures f on f.order_id = o.id
           where o.status = 'pending' and o.expires_at <= now() - make_interval(secs => $1)
@@ -100,7 +101,7 @@ pub(super) async fn overdue(
     Ok(rows.into_iter().map(|row| overdue((row.id, row.expires_at))).collect())
 }
 
-/// The unpaid orders whose expiry failed; parked ones first, then the latest.
+/// Returns the failures of unpaid orders; parked ones first, then the latest.
 pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
     let rows = sqlx::query!(
         "select f.order_id, f.attempts, f.cause, f.failed_at, f.next_at
@@ -120,7 +121,7 @@ pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
     Ok(failures.collect())
 }
 
-/// Retries a failed expiry now, as if for the first time. `false` when it is none of those.
+/// Retries a failed expiry now and resets its attempts. Returns `false` if there is none to retry.
 pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
     let again = sqlx::query!(
         "update unpaid_failures set attempts = 1, next_at = clock_timestamp()
@@ -133,7 +134,7 @@ pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
     Ok(again.rows_affected() == 1)
 }
 
-/// Forgets the failures of orders that went their way since, at most so many. How many.
+/// Deletes failures of orders that are no longer pending, at most `most`; returns their number.
 pub(super) async fn forget_settled(shop: &Shop, most: i64) -> Result<u64, Error> {
     let settled: Vec<Uuid> = sqlx::query_scalar!(
         "select f.order_id from unpaid_failures f join orders o on o.id = f.order_id

@@ -1,4 +1,4 @@
-//! Gives a group of orders back, whatever it takes, and tells the queue what came of it.
+//! Expires a group of orders, each alone if the group fails, and updates the queue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use super::queue::{CLAIM, DelayQueue};
 use crate::lock::Kind;
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 
-/// The pause before a busy lock or an absent database is tried again, plus as much by chance.
+/// Pause before a retry after a busy lock or an unavailable server; up to as much jitter is added.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What a killed worker was at is nobody's for no longer than its claims are.
+/// TTL of the locks: those of a killed worker expire no later than its claims.
 const LEASE: Duration = CLAIM;
 
-/// Who does it. Cheap to clone.
+/// Executes the expiry of orders. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Giver {
     pub(super) shop: Shop,
     pub(super) queue: DelayQueue,
 }
 
-/// What came of a group, beside what was given back.
+/// The result of a group, apart from the expired orders.
 #[derive(Debug, Default)]
 pub(super) struct Came {
-    /// Orders whose rows another transaction has locked.
+    /// Orders that did not expire, usually because another transaction has locked their rows.
     pub(super) taken: Vec<OrderId>,
-    /// Whether a server is away, or has too much to do: so others had better have what waits here.
+    /// True if a server is unavailable or overloaded: other workers should take the pending orders.
     pub(super) away: bool,
 }
 
@@ -40,7 +40,7 @@ impl Giver {
         let mut came = Came::default();
         match self.attempt(group.clone(), &conditions).await {
             Ok(this) => came = this,
-            // One of them is bad: it shall not keep the others.
+            // A defective order must not hold up the others.
             Err(cause) if group.len() > 1 => {
                 tracing::warn!(cause, orders = group.len(), "unpaid orders, one by one");
                 let mut group = group.into_iter();
@@ -63,8 +63,8 @@ impl Giver {
         came
     }
 
-    /// Gives them back, or says what is wrong with them. That a lock was not had, or a server was
-    /// away, is nothing that is wrong with an order: it is tried again soon.
+    /// Expires orders, or returns the cause of a defect. A lock that was not acquired, or an
+    /// unavailable server, is not a defect of an order: the orders are retried soon.
     async fn attempt(&self, group: Vec<Due>, conditions: &RequestOptions) -> Result<Came, String> {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
         match engine::expire_orders(&self.shop, conditions, group).await {
@@ -102,19 +102,19 @@ impl Giver {
                 tracing::error!(%order, cause, "an unpaid order is parked");
                 self.forget(&[order.0]).await;
             }
-            // It is due again soon, and fails again, and is written down then.
+            // The order is due again soon, fails again, and is recorded then.
             Err(error) => tracing::debug!(%order, cause, %error, "a failure is not written down"),
         }
     }
 
-    /// They are nobody's before a while has passed.
+    /// Postpones orders by a short time with jitter.
     pub(super) async fn leave_for_later(&self, orders: impl IntoIterator<Item = OrderId>) {
         let later = orders.into_iter().map(|order| (order.0, AGAIN + by_chance(AGAIN)));
         self.put_off(&later.collect::<Vec<_>>()).await;
     }
 
-    /// Tells the queue that they have gone their way. What it is not told it finds out by itself,
-    /// when the time of the claim is over.
+    /// Removes orders from the queue. An order that is not removed is due again when its claim
+    /// expires, and is removed then.
     pub(super) async fn forget(&self, ids: &[Uuid]) {
         if let Err(error) = self.queue.remove(ids).await {
             tracing::debug!(%error, "the queue is not told what is done");
@@ -129,7 +129,7 @@ impl Giver {
 
     pub(super) fn usual(&self) -> RequestOptions {
         let usual = RequestOptions::of(&self.shop, Uuid::now_v7());
-        // Where the write itself refuses who comes too late, a short lease costs nothing.
+        // A fenced write rejects a stale holder itself, so a short lease costs nothing.
         let fenced = usual.strategy.lock == Some(Kind::Fenced);
         RequestOptions { ttl: fenced.then_some(LEASE).or(usual.ttl), ..usual }
     }

@@ -1,50 +1,49 @@
-//! Which orders go back together: those of the same items, in one transaction.
+//! Groups orders that expire in one transaction: orders of the same items.
 //!
-//! Orders gather here while somebody is at their items, so the busier an item is, the more of its
-//! orders go back at once. An item of which there are many has a transaction to itself: the items
-//! of one transaction are locked together, so whoever has a busy one among them keeps all of them
-//! from the other replica, and waits with all of them for the busy one.
+//! Orders wait while their items are busy, so the busier an item is, the larger its groups. An item
+//! with many orders gets a transaction of its own: a transaction locks all its items together, so
+//! with a busy item it would keep the other items from other replicas while it waits for that lock.
 //!
-//! Guarantees: items that are not busy have their turn one after the other, and of the same items
-//! the longest waiting order is first; nothing is larger than its bound (what the lab watches, and
-//! what is left of that, comes on top). Does not see that an order comes once: that is the
-//! worker's.
+//! Guarantees: items that are not busy take turns, and of the same items the longest waiting order
+//! is first; sizes are bounded (except of groups that the lab watches, and their remainders). Does
+//! not detect duplicate orders: the worker does.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::shop::command::place_order::MAX_LINES;
 use crate::shop::{OrderId, RequestOptions, Sku};
 
-/// So many go back in one transaction, whose items are locked meanwhile: some 20 ms.
+/// Upper bound of the orders of one transaction, which locks their items for some 20 ms.
 const MOST_TOGETHER: usize = 32;
-/// From so many on, orders of one item go back by themselves; fewer are not worth a transaction.
+/// Number of orders from which a group is not merged with others; fewer are not worth a
+/// transaction.
 const MANY: usize = 8;
-/// So many orders of the same items wait: a quarter of a second's work, which keeps an item busy
-/// until those come back that were put off. If somebody has it for longer, others go past.
+/// Upper bound of the waiting orders of the same items: a quarter of a second of work, which keeps
+/// an item busy until postponed orders return. While an item is locked for longer, orders of other
+/// items overtake.
 const MOST_BEHIND: usize = 256;
-/// So many different sets of items wait …
+/// Upper bound of the waiting groups.
 const MOST_WAITING: usize = 64;
-/// … and so many with an item in common.
+/// Upper bound of the waiting groups that share an item with a new group.
 const MOST_IN_COMMON: usize = 8;
 
-/// An order that is due, and its units, sorted.
+/// A due order and its units, sorted by item.
 pub(super) type Due = (OrderId, Vec<(Sku, i64)>);
 
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) orders: VecDeque<Due>,
     pub(super) skus: BTreeSet<Sku>,
-    /// What the lab wants of it; then it is nobody else's.
+    /// The lab's options for this group, which no other order may join.
     pub(super) watched: Option<RequestOptions>,
 }
 
-/// Those that wait for a turn, each with others of the same items; what is left of a group that is
-/// too large has its next turn last.
+/// The groups that wait for execution; the remainder of a group that is too large goes to the end.
 #[derive(Debug, Default)]
 pub(super) struct Pending(VecDeque<Group>);
 
 impl Pending {
-    /// Joins those that wait; `false` when there is no room.
+    /// Adds an order to the group of its items; returns `false` if there is no room.
     pub(super) fn join(&mut self, due: Due) -> bool {
         let skus = skus(&due);
         if let Some(group) = self.unwatched(&skus) {
@@ -62,7 +61,8 @@ impl Pending {
         room
     }
 
-    /// Joins those of the same items with what the lab wants of the first; the others are returned.
+    /// Adds the first order, and those of the same items, as a group with the lab's options;
+    /// returns the other orders.
     pub(super) fn join_watched(&mut self, due: Vec<Due>, conditions: RequestOptions) -> Vec<Due> {
         let Some(skus) = due.first().map(skus) else { return due };
         let (same, others): (Vec<Due>, Vec<Due>) =
@@ -71,7 +71,7 @@ impl Pending {
         others
     }
 
-    /// Takes out the next ones, of items that nobody is at.
+    /// Removes and returns the next group whose items are not busy.
     pub(super) fn next(&mut self, busy: &BTreeSet<Sku>) -> Option<Group> {
         let mut at = self.0.iter().position(|group| group.skus.is_disjoint(busy))?;
         let mut group = self.0.remove(at)?;
@@ -98,12 +98,12 @@ impl Pending {
         Some(group)
     }
 
-    /// Forgets all of them. Which ones those were.
+    /// Removes all orders and returns their ids.
     pub(super) fn let_go(&mut self) -> Vec<OrderId> {
         self.0.drain(..).flat_map(|group| group.orders).map(|(order, _)| order).collect()
     }
 
-    /// Has what is left of a group wait with those of the same items, or by itself.
+    /// Adds the remainder of a group to the group of the same items, or as a group of its own.
     fn put_back(&mut self, orders: VecDeque<Due>, skus: &BTreeSet<Sku>) {
         match self.unwatched(skus) {
             Some(group) => group.orders.extend(orders),
@@ -111,7 +111,7 @@ impl Pending {
         }
     }
 
-    /// The one group of just these items that others may join.
+    /// Returns the group of exactly these items that other orders may join.
     fn unwatched(&mut self, skus: &BTreeSet<Sku>) -> Option<&mut Group> {
         self.0.iter_mut().find(|group| group.watched.is_none() && group.skus == *skus)
     }
@@ -140,7 +140,7 @@ mod tests {
         pending
     }
 
-    /// The items of each group and how many orders it has, while nobody is at any item.
+    /// Returns the items and the number of orders of each group, if no item is busy.
     fn all(mut pending: Pending) -> Vec<(String, usize)> {
         let groups = std::iter::from_fn(|| pending.next(&BTreeSet::new()));
         groups

@@ -1,8 +1,8 @@
-//! What one replica's worker has in hand, and the renewal of its claims.
+//! The orders that one replica's worker holds, and the renewal of their claims.
 //!
-//! Guarantees: whatever the worker waits for, what is in hand stays claimed, as long as Redis
-//! answers. Does not see that the hand is emptied: what stays in it is nobody else's until the
-//! process ends, so the worker lets go of what it can't give back.
+//! Guarantees: while Redis responds, these orders stay claimed, also while the worker is blocked.
+//! Does not detect abandoned orders: an order stays claimed until the worker lets go of it or the
+//! process ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use uuid::Uuid;
 use super::queue::DelayQueue;
 use crate::shop::OrderId;
 
-/// Three times within a claim: twice it may fail.
+/// Interval of the renewal: three per claim, of which two may fail.
 const RENEW_EVERY: Duration = Duration::from_millis(300);
-/// So many in one script: a millisecond of Redis's time.
+/// Claims per script: a millisecond of Redis's time.
 const MOST_AT_ONCE: usize = 500;
 
 /// All orders that are in flight or pending, each once. Cheap to clone.
@@ -25,13 +25,13 @@ const MOST_AT_ONCE: usize = 500;
 pub(super) struct Hand(Arc<Mutex<BTreeSet<OrderId>>>);
 
 impl Hand {
-    /// Takes those in hand that are not in it yet; the others are taken out of `orders`.
+    /// Adds orders that are not in the set; removes the others from `orders`.
     pub(super) fn take<T>(&self, orders: &mut Vec<T>, id: impl Fn(&T) -> OrderId) {
         let mut held = self.0.lock();
         orders.retain(|order| held.insert(id(order)));
     }
 
-    /// Lets go of them: their claims end by themselves.
+    /// Removes orders from the set: their claims expire.
     pub(super) fn let_go<'a>(&self, orders: impl IntoIterator<Item = &'a OrderId>) {
         let mut held = self.0.lock();
         for order in orders {
@@ -39,7 +39,7 @@ impl Hand {
         }
     }
 
-    /// Renews the claims of what is in hand, for ever. When dropped, they end.
+    /// Renews the claims of the orders in the set, forever. When dropped, they expire.
     pub(super) async fn keep(&self, queue: &DelayQueue) {
         loop {
             let renew_at = Instant::now() + RENEW_EVERY;

@@ -1,18 +1,18 @@
-//! Unpaid orders expire: a delay queue says when, every replica has a worker, Postgres knows all.
+//! Expires unpaid orders: a delay queue in Redis says when, every replica has a worker.
 //!
-//! Guarantees: what was not paid in time is given back once, within a second or two of its time as
-//! long as Redis, Postgres and one replica are there, whoever is killed and whatever Redis forgets.
-//! (But an item whose lock's holder was killed is nobody's until the lock's lease is over.)
-//! *At least once* is the queue's ([`queue`]); *at most once* is the order's status
-//! ([`crate::shop::command::expire_orders`]). An order that fails is tried again with growing
-//! pauses, then parked ([`failures`]); it never keeps others from their turn.
+//! Guarantees (Postgres is authoritative): an order that is not paid in time expires once, within a
+//! second or two of its due time while Redis, Postgres and one replica are available, even if
+//! processes are killed and Redis loses its data. (Items of a killed lock holder wait for its lease
+//! to expire.) *At least once* is due to the queue ([`queue`]), *at most once* to the order's
+//! status ([`crate::shop::command::expire_orders`]). A failed expiry is retried with a growing
+//! backoff, then parked ([`failures`]); it does not delay other orders.
 //!
-//! How an order gets here: whoever placed it tells the feed, which tells the queue; or nobody
-//! did (the process was killed, Redis was emptied, the queue was full), and the worker finds it in
-//! Postgres, a quarter of a second after its time; and then tells the queue what is due next.
+//! Placed orders are queued in the background. If that fails (a killed process, a flushed Redis, a
+//! full queue), a worker finds them in Postgres a quarter of a second after their due time, and
+//! then queues the orders that are due next.
 //!
-//! Does not guarantee: order. And with Redis away nothing is given back under a strategy that locks
-//! in Redis; it is made up for afterwards.
+//! Does not guarantee order. Without Redis, a strategy that locks in Redis delays expiry. Tests:
+//! `tests/it/unpaid*.rs`.
 
 pub mod failures;
 mod feed;
@@ -40,35 +40,35 @@ use queue::DelayQueue;
 
 pub use standing::UnpaidStanding;
 
-/// What the lab wants of a worker is heeded for so long: whoever wanted it may be gone.
+/// Upper bound of the time for which a request of the lab applies: its sender may be gone.
 pub const LONGEST_WISH: Duration = Duration::from_secs(30);
 
-/// A worker that panicked may do so again.
+/// Pause before a worker that panicked is replaced: it may panic again.
 const AFTER_A_PANIC: Duration = Duration::from_secs(5);
 
 /// The queue of unpaid orders of one shop, and this replica's worker. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Unpaid {
     queue: DelayQueue,
-    /// What the lab wants of the worker.
+    /// The lab's request to the worker, and when it ends.
     lab: Arc<Mutex<Option<(Wish, Instant)>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum Wish {
-    /// To do nothing for so long; [`LONGEST_WISH`] at most.
+    /// Do nothing for this time; [`LONGEST_WISH`] at most.
     Rest(Duration),
-    /// To be held once, the next time it has something to do.
+    /// Pause once, at the next orders to process.
     Pause {
         at: Point,
-        /// Under a lease of so long; its usual one if not said.
+        /// TTL of the lease; the usual TTL if `None`.
         ttl: Option<Duration>,
-        /// Under this strategy; the server's own if not said.
+        /// Strategy to use; the server's own if `None`.
         strategy: Option<&'static Strategy>,
     },
 }
 
-/// The queue of the shop whose keys begin so.
+/// Returns the queue of the shop with this key prefix.
 pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
     DelayQueue::new(redis, format!("{prefix}expiry:"))
 }
@@ -83,13 +83,13 @@ impl Unpaid {
         &self.queue
     }
 
-    /// Tells the queue of orders that are placed here, until it is told to stop.
+    /// Adds orders placed by this process to the queue, until `stop` is cancelled.
     pub fn listen(&self, shop: &Shop, heard: mpsc::Receiver<Placed>, stop: &CancellationToken) {
         let feed = feed::feed(self.queue.clone(), heard);
         shop.runtime.spawn(stop.clone().run_until_cancelled_owned(feed));
     }
 
-    /// Expires what is due until it is told to stop. A worker that panics is replaced.
+    /// Expires due orders until `stop` is cancelled. A worker that panics is replaced.
     pub fn work(&self, shop: &Shop, replica: &str, board: &Board, stop: &CancellationToken) {
         let (unpaid, shop, board) = (self.clone(), shop.clone(), board.clone());
         let (replica, stop, runtime) = (replica.to_owned(), stop.clone(), shop.runtime.clone());
@@ -105,7 +105,7 @@ impl Unpaid {
         });
     }
 
-    /// What the lab wants of this replica's worker from now on; nothing ends what it wanted before.
+    /// Replaces the lab's request to this replica's worker; `None` withdraws it.
     pub fn wish(&self, wish: Option<Wish>) {
         let length = match wish {
             Some(Wish::Rest(length)) => length.min(LONGEST_WISH),
@@ -118,7 +118,7 @@ impl Unpaid {
         matches!(*self.lab.lock(), Some((Wish::Rest(_), until)) if Instant::now() < until)
     }
 
-    /// Where the worker is to be held now, if it is at one of those points.
+    /// Takes the lab's pause, if `among` accepts its point and it has not ended.
     fn take_pause(&self, among: impl Fn(Point) -> bool) -> Option<Wish> {
         let mut wished = self.lab.lock();
         match *wished {

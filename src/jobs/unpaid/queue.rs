@@ -1,13 +1,13 @@
-//! A delay queue on Redis: what is put in comes out when it is due, to one worker at a time.
+//! A delay queue on Redis: delivers an entry when it is due, to one worker at a time.
 //!
-//! Guarantees: at least once. Who claims something has it alone for a while; if it is not removed
-//! by then, it is due again. A claim is one script, so two workers never get the same thing at the
-//! same time. No shard has more than [`MOST_PER_SHARD`] members, so none becomes a big key.
+//! Guarantees: at least once. A claim is exclusive for [`CLAIM`]; an entry that is not removed by
+//! then is due again. A claim is one script, so two workers never get the same entry at the same
+//! time. No shard has more than [`MOST_PER_SHARD`] members, so none becomes a big key.
 //!
-//! Does not guarantee: that anything is there. A Redis that was flushed or restarted has forgotten
-//! it, and a full shard takes nothing more; whoever puts something in must know it from elsewhere
-//! too. Nor the moment: it is the server's clock that counts, and if that is set, things come too
-//! early or too late. Whoever gets something asks whether it is due.
+//! Does not guarantee that an entry is present: a Redis that was flushed or restarted has lost it,
+//! and a full shard accepts no more, so producers need another record of their entries. Nor the
+//! time: Redis's clock decides, and if it is adjusted, entries are delivered too early or too late,
+//! so consumers check whether an entry is due. Tests: `tests/it/delay_queue.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,14 +20,13 @@ use uuid::Uuid;
 
 use crate::lock::Redis;
 
-/// Over so many keys it is spread.
+/// Number of keys over which the queue is spread.
 const SHARDS: u8 = 32;
-/// More elements than this are a big key (`holdfast keys`).
+/// Upper bound of a shard: a key with more elements is big (`holdfast keys`).
 pub const MOST_PER_SHARD: usize = 5_000;
 
-/// How long what one worker has claimed is nobody else's, unless it says so again. A killed
-/// worker's is that late; that of one which is stopped for longer is looked at by two, which costs
-/// a look.
+/// Time for which a claim is exclusive unless renewed. Entries of a killed worker are delayed by
+/// it; those of a worker that stops for longer are looked up by two workers, which costs a query.
 pub const CLAIM: Duration = Duration::from_secs(1);
 
 static SCHEDULE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("schedule.lua")));
@@ -37,7 +36,7 @@ static CLAIM_DUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("
 #[derive(Debug, Clone)]
 pub struct DelayQueue {
     redis: Redis,
-    /// What its keys begin with.
+    /// Prefix of its keys.
     name: String,
     most_per_shard: usize,
     claim: Duration,
@@ -46,25 +45,25 @@ pub struct DelayQueue {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
     pub ids: Vec<Uuid>,
-    /// When the next one is due, as far as is known now.
+    /// Time until the next entry is due, as far as known.
     pub next_in: Option<Duration>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// How many the queue did not know.
+    /// Number of entries that were absent and are now in the queue.
     pub unknown: usize,
     pub no_room: Vec<Uuid>,
 }
 
-/// What is done with something that is, or is not, in the queue.
+/// The change to an entry, by whether it is in the queue.
 #[derive(Debug, Clone, Copy)]
 enum How {
-    /// Put in what is not there.
+    /// Adds it if absent.
     In,
-    /// Put off what is there.
+    /// Sets its due time if present.
     Off,
-    /// Put in what is not there, and bring forward what is there for later.
+    /// Adds it if absent; brings it forward if present and due later than a claim ends.
     Now,
 }
 
@@ -79,32 +78,32 @@ impl How {
 }
 
 impl DelayQueue {
-    /// The queue whose keys are `<name>{<shard>}`.
+    /// Creates a queue whose keys are `<name>{<shard>}`.
     pub fn new(redis: Redis, name: String) -> Self {
         Self { redis, name, most_per_shard: MOST_PER_SHARD, claim: CLAIM }
     }
 
-    /// The same with another bound, for tests.
+    /// Returns the queue with another bound, for tests.
     #[must_use]
     pub fn with_most_per_shard(self, most_per_shard: usize) -> Self {
         Self { most_per_shard, ..self }
     }
 
-    /// The same with another length of a claim, for tests.
+    /// Returns the queue with another claim time, for tests.
     #[must_use]
     pub fn with_claim(self, claim: Duration) -> Self {
         Self { claim, ..self }
     }
 
-    /// Adds entries that the queue does not have yet: each is due after its time span. Returns
-    /// those for which there was no room.
+    /// Adds entries that are not in the queue yet, each due after its duration. Returns the entries
+    /// for which there was no room.
     ///
-    /// On a single server these are plain commands, but for shards that are nearly full: the script
-    /// costs twice as much, and counts exactly. In a Cluster each shard has its own server's clock,
-    /// so there it is always the script.
+    /// On a single server these are plain commands, except for shards that are nearly full: the
+    /// script costs twice as much, and counts exactly. In a Cluster each shard has its own server's
+    /// clock, so it is always the script.
     ///
     /// # Errors
-    /// When Redis does not respond; then all, some or none are in.
+    /// If Redis does not respond; then all, some or none of the entries are in the queue.
     pub async fn add(&self, entries: &[(Uuid, Duration)]) -> Result<Vec<Uuid>, RedisError> {
         if entries.is_empty() || self.redis.is_cluster() {
             return Ok(self.schedule(How::In, entries).await?.no_room);
@@ -121,7 +120,7 @@ impl DelayQueue {
         let now_ms = seconds * 1_000 + micros / 1_000;
         let lengths: Vec<usize> = answers.map(from_redis_value).collect::<Result<_, _>>()?;
 
-        // What other replicas may add between the two round trips.
+        // Room for entries that other replicas add between the two round trips.
         let margin = self.most_per_shard.div_ceil(10);
         let (mut add, mut nearly_full) = (redis::pipe(), Vec::new());
         for ((shard, entries), length) in shards.into_iter().zip(lengths) {
@@ -140,31 +139,32 @@ impl DelayQueue {
         Ok(self.schedule(How::In, &nearly_full).await?.no_room)
     }
 
-    /// Makes them due now, but for those that somebody has claimed.
+    /// Makes entries due now, and adds absent entries; claimed entries stay claimed.
     pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<Brought, RedisError> {
         let now: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
         self.schedule(How::Now, &now).await
     }
 
-    /// Makes what is there due so long after now instead.
+    /// Sets the due times of entries that are in the queue, from now.
     pub async fn put_off(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
         self.schedule(How::Off, entries).await.map(drop)
     }
 
-    /// Keeps what was claimed, and not removed since, for another [`CLAIM`] from now.
+    /// Renews the claims of entries that were not removed since, for [`CLAIM`] from now.
     pub async fn renew(&self, ids: &[Uuid]) -> Result<(), RedisError> {
         let kept: Vec<_> = ids.iter().map(|id| (*id, self.claim)).collect();
         self.put_off(&kept).await
     }
 
-    /// Claims what is due, at most so many, for [`CLAIM`]. After an error, what was claimed all the
-    /// same is due again after that time.
+    /// Claims up to `most` due entries for [`CLAIM`]; in a Cluster, where each shard is a call of
+    /// its own, about four times as many. After an error, entries that were claimed all the same
+    /// are due again after that time.
     pub async fn claim(&self, most: usize) -> Result<Claimed, RedisError> {
-        // From anywhere on: if there is always more than one claim takes, each shard has its turn.
+        // Starts at a random shard: with a permanent backlog, each shard gets its turn.
         let first = rand::rng().random_range(0..SHARDS);
         let shards: Vec<String> =
             (0..SHARDS).map(|shard| self.key((first + shard) % SHARDS)).collect();
-        // One script sees one server, and of a Cluster one slot.
+        // A script sees one server, and in a Cluster one slot.
         let (calls, each) = if self.redis.is_cluster() {
             (shards.chunks(1).collect(), most.div_ceil(usize::from(SHARDS / 4)))
         } else {
@@ -178,7 +178,7 @@ impl DelayQueue {
             call.arg(milliseconds(self.claim)).arg(each);
             self.redis.invoke::<(i64, Vec<String>)>(call)
         });
-        // Of a Cluster, one primary may be away: what the others gave is ours now.
+        // In a Cluster a primary may be unavailable: entries of the others are claimed now.
         let (told, failed): (Vec<_>, Vec<_>) =
             join_all(answers).await.into_iter().partition(Result::is_ok);
         if let (true, Some(Err(error))) = (told.is_empty(), failed.into_iter().next()) {
@@ -193,7 +193,7 @@ impl DelayQueue {
         Ok(claimed)
     }
 
-    /// Removes them for good. Repeating it is harmless.
+    /// Removes entries. Repeating it is harmless.
     pub async fn remove(&self, ids: &[Uuid]) -> Result<(), RedisError> {
         let shards = by_shard(ids.iter().copied(), |id| *id);
         let commands = shards.into_iter().map(|(shard, ids)| {
@@ -207,7 +207,7 @@ impl DelayQueue {
         try_join_all(commands).await.map(drop)
     }
 
-    /// Empties it. After an error some of it may be left.
+    /// Removes all entries. After an error some may be left.
     pub async fn clear(&self) -> Result<(), RedisError> {
         let commands = (0..SHARDS).map(|shard| {
             self.redis.query::<i64>(redis::cmd("UNLINK").arg(self.key(shard)).to_owned())
@@ -221,7 +221,7 @@ impl DelayQueue {
         Ok(self.redis.query::<Option<f64>>(command).await?.is_some())
     }
 
-    /// How many are in it, and how many of those in the fullest shard.
+    /// Returns the number of entries, and the number in the fullest shard.
     pub async fn lengths(&self) -> Result<(usize, usize), RedisError> {
         let lengths = (0..SHARDS).map(|shard| {
             let command = redis::cmd("ZCARD").arg(self.key(shard)).to_owned();
@@ -265,7 +265,7 @@ impl DelayQueue {
     }
 }
 
-/// By the key they belong to: by the last byte of their ids, which is random.
+/// Groups entries by shard: by the last byte of their ids, which is random.
 fn by_shard<T>(entries: impl Iterator<Item = T>, id: impl Fn(&T) -> Uuid) -> BTreeMap<u8, Vec<T>> {
     let mut shards: BTreeMap<u8, Vec<T>> = BTreeMap::new();
     for entry in entries {

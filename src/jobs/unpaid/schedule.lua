@@ -1,21 +1,21 @@
--- Puts members into a delay queue, or puts them off.
+-- Adds members to a delay queue, or changes their due times.
 --
 -- KEYS   the shards that are needed
--- ARGV   1 'in': those that are not there · 'off': those that are · 'now': those that are not
---          there, and those that are there for later than whoever has claimed them may take
---        2 how many a shard may have
---        3 for how many milliseconds a claim lasts
---        then for each member: which of the KEYS, in how many milliseconds it is due, itself
--- Answers with how many were put in, and the members for which there was no room.
+-- ARGV   1 'in': adds absent members · 'off': changes present members · 'now': adds absent members,
+--          and brings forward present members that are due later than a claim ends
+--        2 upper bound of a shard
+--        3 duration of a claim, in ms
+--        then for each member: index in KEYS, time until it is due in ms, the member
+-- Returns the number of added members, and the members for which there was no room.
 --
--- Due times are on this server's clock, and are told as a span from now: nobody's clock need agree
--- with it. Doing it twice is harmless.
+-- Due times are durations from now on this server's clock: no client's clock needs to agree with
+-- it. Repeating the script is harmless.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local how, most, claim = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local added, refused = 0, {}
 
--- Due times and members, in turns, by shard.
+-- Due times and members, alternating, by shard.
 local members = {}
 for shard = 1, #KEYS do
     members[shard] = {}
@@ -26,7 +26,7 @@ for at = 4, #ARGV, 3 do
     these[#these + 1] = ARGV[at + 2]
 end
 
--- In few calls: whoever wants a lock waits for this script. A call takes so many values and no more.
+-- Few calls, because lock requests wait for this script. A call takes a bounded number of values.
 local function add(shard, condition, these)
     local new = 0
     for from = 1, #these, 1000 do
@@ -36,7 +36,7 @@ local function add(shard, condition, these)
     return new
 end
 
--- One after the other, as far as there is room.
+-- Adds members singly, as long as there is room.
 local function add_each(shard, room, these)
     for at = 1, #these, 2 do
         local due, member = these[at], these[at + 1]

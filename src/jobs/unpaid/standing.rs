@@ -1,4 +1,4 @@
-//! How the unpaid orders stand, for the page and for the API alike.
+//! The status of order expiry, for the page and the API.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,15 +9,14 @@ use crate::shop::{Error, Shop};
 
 const SHOWN: i64 = 50;
 
-/// How the unpaid orders stand.
+/// The status of order expiry.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UnpaidStanding {
-    /// How many orders the delay queue has, those among them that were paid meanwhile; null when
-    /// Redis does not answer.
+    /// Orders in the delay queue, including those paid since; null if Redis does not respond.
     pub queued: Option<usize>,
-    /// How many are due now, and were not given back yet.
+    /// Orders that are due and have not expired yet.
     pub due: i64,
-    /// Those that could not be given back: parked ones first, then the latest; 50 at most.
+    /// Failed expiries: parked ones first, then the latest; 50 at most.
     pub failures: Vec<Failure>,
 }
 

@@ -1,5 +1,5 @@
-//! The sweep: tells the queue again of unpaid orders that it does not know (any more), so that they
-//! are given back on their second and not when somebody looks for what is overdue.
+//! The sweep: queues unpaid orders again that the delay queue has lost or never received, so that
+//! they expire on time and not only when a worker finds them overdue.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use super::{Unpaid, failures};
 use crate::jobs::Job;
 use crate::shop::{OrderId, Shop};
 
-/// It comes every minute; what is due later than so many is seen by one that comes later.
+/// Orders due within this time are queued; a sweep runs every minute, so a later run queues the
+/// rest.
 const HORIZON: Duration = Duration::from_mins(5);
-/// Orders per look and per call.
+/// Orders per query and per call.
 const PAGE: i64 = 500;
-/// Not more in one run: the queue has room for fewer.
+/// Upper bound of the pages of one run: more than fit into the queue.
 const MOST_PAGES: usize = 400;
-/// Failures that are forgotten in one run.
+/// Upper bound of the failure records deleted in one run.
 const MOST_FORGOTTEN: i64 = 1_000;
 
 pub(in crate::jobs) const JOB: Job = Job {
@@ -39,11 +40,11 @@ pub(in crate::jobs) const JOB: Job = Job {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swept {
-    /// How many unpaid orders there are that are due within five minutes.
+    /// Number of unpaid orders due within five minutes.
     pub due_soon: usize,
-    /// For how many of them the queue had no room.
+    /// Number of those for which the queue had no room.
     pub no_room: usize,
-    /// How many notes about failures were forgotten, because their orders went their way.
+    /// Number of deleted failure records, whose orders are no longer pending.
     pub forgotten: u64,
 }
 
@@ -57,8 +58,8 @@ pub async fn run_once(shop: &Shop, unpaid: &Unpaid) -> anyhow::Result<Swept> {
     Ok(swept)
 }
 
-/// Tells the queue what is due within that time, the next one first, at most so many [`PAGE`]s of
-/// it. How many that were, and for how many of them there was no room.
+/// Queues the orders due within a time, earliest first, at most `most_pages` [`PAGE`]s of them.
+/// Returns their number, and the number of those for which there was no room.
 pub(super) async fn tell(
     shop: &Shop,
     queue: &DelayQueue,
@@ -76,7 +77,7 @@ pub(super) async fn tell(
         let refused = queue.add(&entries).await?;
         told += page.len();
         no_room += refused.len();
-        // The rest is due later still; there will be room when it is its turn.
+        // The rest is due later still; a later sweep finds room for it.
         if refused.len() == entries.len() || entries.len() < PAGE as usize {
             break;
         }
@@ -90,7 +91,7 @@ struct Due {
     due_in: Duration,
 }
 
-/// A page of the unpaid orders that are due soon, by when they are.
+/// Returns a page of the unpaid orders that are due soon, by due time.
 async fn due_soon(
     shop: &Shop,
     within: Duration,

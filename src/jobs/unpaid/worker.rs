@@ -1,16 +1,17 @@
 //! The worker of one replica: claims due orders, expires them, looks for orders not in the queue.
 //!
-//! It may be killed between any two of its steps. Before the commit nothing has happened, and what
-//! was claimed is due again when its claim ([`super::queue::CLAIM`]) is over; afterwards the order
-//! is no longer pending, and its next claimer only removes it from the queue.
+//! It may be killed between any two of its steps. Before the commit nothing has changed, and its
+//! orders are due again when their claims ([`super::queue::CLAIM`]) expire; afterwards the order is
+//! no longer pending, and its next claimer only removes it from the queue.
 //!
-//! An order that the queue knows waits for those before it; with a killed worker for its claim, and
-//! its items for the rest of their locks' leases. One that the queue does not know is found
-//! [`OVERDUE`] and [`LOOK_BACK_EVERY`] after its time; the orders due next are queued then, too.
+//! An order in the queue waits for the orders before it; if a worker was killed, also for the end
+//! of its claim and of the leases on its items. An order that is not in the queue is found
+//! [`OVERDUE`] and [`LOOK_BACK_EVERY`] after its due time; the orders due next are then queued,
+//! too.
 //!
-//! An item whose lock can't be had keeps one group of its orders, and a few behind it; those of
-//! other items go past. What waits for a moment waits here, its claims renewed; what waits longer
-//! is put off in Redis.
+//! An item whose lock is not acquired holds up one group of its orders and a few behind it; orders
+//! of other items overtake. Orders that wait briefly stay in the worker, which renews their claims;
+//! orders that wait longer are postponed in Redis.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -34,64 +35,66 @@ use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
 use crate::shop::expiry::{self, Found};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 
-/// So many are claimed at once: a fraction of a claim's time's work.
+/// Orders claimed at once: their work takes a fraction of a claim's time.
 const MOST_CLAIMED: usize = 64;
-/// So many transactions at once, out of the replica's connections.
+/// Upper bound of the concurrent transactions, which use the replica's connections.
 const AT_ONCE: usize = 4;
-/// The queue is asked twice a second, or when it has said that something is due.
+/// Pause between two claims, unless the queue reports an entry that is due earlier.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A worker that rests looks so often whether it still shall.
+/// Interval at which a resting worker checks for the end of its rest.
 const REST_LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Postgres is asked twice a second what is overdue by …
+/// Interval of the query for overdue orders in Postgres.
 const LOOK_BACK_EVERY: Duration = Duration::from_millis(500);
-/// … this: then the queue does not know it.
+/// Delay after which a due order counts as absent from the queue.
 const OVERDUE: Duration = Duration::from_millis(250);
-/// So many are found in one look back; the next one goes on behind them …
+/// Orders found by one look back; after as many as this, the next look continues behind them.
 const MOST_OVERDUE: i64 = 256;
-/// … after this: if an item that nobody can lock has thousands, they must not be all we ask for.
+/// Pause before a look that continues: an item that cannot be locked may have thousands of overdue
+/// orders, which must not hide the others.
 const LOOK_ON_AFTER: Duration = Duration::from_millis(50);
-/// A queue that does not know an order is told of those that are due within this time: by then a
-/// sweep has come and told it the rest.
+/// After an absent order, the orders due within this time are queued again; by its end a sweep has
+/// queued the rest.
 const LOOK_AHEAD: Duration = Duration::from_secs(60);
-/// In one look ahead, so many pages; a later look back says whether that was enough.
+/// Pages of one look ahead; a later look back shows whether they were enough.
 const MOST_PAGES_AHEAD: usize = 8;
-/// Not oftener than so: a backlog is looked back at page by page, and what somebody gives back
-/// between a look and the call that follows it looks forgotten as well.
+/// Minimum interval between looks ahead: a backlog is looked back at page by page, and orders that
+/// are expired between a query and the call that follows look absent as well.
 const LOOK_AHEAD_EVERY: Duration = Duration::from_secs(2);
-/// An order whose row is locked is being paid, or given back by another; that takes so long.
+/// Pause before an order whose row is locked is retried: it is being paid, or expired by another
+/// worker.
 const ROW_TAKEN: Duration = Duration::from_millis(200);
-/// No question of the worker's takes Postgres longer, unless the network swallows it.
+/// Timeout of a query: no query of the worker takes longer, unless the network drops it.
 const ANSWER_LIMIT: Duration = Duration::from_secs(6);
 
-/// A group that was given back.
+/// A group whose execution has ended.
 struct Over {
     skus: BTreeSet<Sku>,
     orders: Vec<OrderId>,
     came: Came,
 }
 
-/// One replica's.
+/// The worker of one replica.
 pub(super) struct Worker {
     giver: Giver,
     unpaid: Unpaid,
     replica: String,
     board: Board,
     in_flight: JoinSet<Over>,
-    /// The items of those in flight.
+    /// The items of the groups in flight.
     busy: BTreeSet<Sku>,
     pending: Pending,
     in_hand: Hand,
-    /// Orders whose row was taken, until they are looked at again.
+    /// Orders whose rows were locked, until they are retried.
     soon: DelayQueue<OrderId>,
-    /// The same, each once.
+    /// The orders in `soon`, as a set against duplicates.
     soon_too: BTreeSet<OrderId>,
     look_back_at: Instant,
-    /// Behind which one the next look back goes on.
+    /// The order behind which the next look back continues.
     looked_at: Option<Overdue>,
-    /// The look ahead, if there is one now; it ends with the worker.
+    /// The look ahead, if it is running; it ends with the worker.
     ahead: JoinSet<()>,
     ahead_at: Instant,
-    /// Whether the last look, and the last claim, found nobody.
+    /// Two flags: the last look back failed, the last claim failed.
     away: (bool, bool),
 }
 
@@ -116,10 +119,10 @@ impl Worker {
         }
     }
 
-    /// Works for ever. When dropped, claims expire; a transaction that has begun runs to its end.
+    /// Runs forever. When dropped, claims expire; a transaction that has begun runs to its end.
     pub(super) async fn work(self) {
         let (in_hand, queue) = (self.in_hand.clone(), self.giver.queue.clone());
-        // Beside it: no answer that the worker waits for shall cost it its claims.
+        // Concurrently, so that no response the worker waits for costs it its claims.
         tokio::join!(in_hand.keep(&queue), self.give_back());
     }
 
@@ -146,7 +149,7 @@ impl Worker {
                     }
                 }
                 Some(over) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
-                    // It catches its panics itself.
+                    // The task catches its panics itself.
                     if let Ok(over) = over {
                         self.note_over(over);
                     }
@@ -162,13 +165,13 @@ impl Worker {
                 self.soon_too.remove(order);
             }
             if !again.is_empty() {
-                // What is not looked at now is due again when its claim is over.
+                // Orders that are not looked up now are due again when their claims expire.
                 let _ = self.settle(again).await;
             }
         }
     }
 
-    /// Claims what is due and has it given back. After what pause the queue is to be asked again.
+    /// Claims due orders and has them expired. Returns the pause before the next claim.
     async fn claim(&mut self) -> Duration {
         let claimed = match self.giver.queue.claim(MOST_CLAIMED).await {
             Ok(claimed) => claimed,
@@ -193,7 +196,7 @@ impl Worker {
         }
     }
 
-    /// Looks back, and says when it does so again. Whether the queue has something for us now.
+    /// Looks back and sets the time of the next look. Returns whether the queue has due orders now.
     async fn look_back_in_time(&mut self) -> bool {
         self.look_back_at = Instant::now() + LOOK_BACK_EVERY;
         match self.look_back().await {
@@ -208,9 +211,9 @@ impl Worker {
         }
     }
 
-    /// Looks in Postgres for what the queue should have given us, and makes it due there: so each
-    /// is given to one worker. What it has no room for, and all of it while Redis is away, is done
-    /// here and now. Whether the queue was told of some.
+    /// Finds overdue orders in Postgres and makes them due in the queue, which delivers each to one
+    /// worker. Orders for which it has no room, or all of them while Redis is unavailable, are
+    /// processed directly. Returns whether the queue was updated.
     async fn look_back(&mut self) -> Result<bool, Error> {
         let look = failures::overdue(&self.giver.shop, OVERDUE, self.looked_at, MOST_OVERDUE);
         let overdue = in_time(look).await?;
@@ -238,8 +241,8 @@ impl Worker {
         Ok(told)
     }
 
-    /// Has the queue, which has probably forgotten some, told of those that are due next; unless
-    /// that is being done, or was just now.
+    /// Queues the orders that are due next, which the queue has probably lost, unless a look ahead
+    /// is running or just ran.
     fn look_ahead(&mut self) {
         while self.ahead.try_join_next().is_some() {}
         if !self.ahead.is_empty() || Instant::now() < self.ahead_at {
@@ -249,7 +252,7 @@ impl Worker {
         self.ahead.spawn_on(look_ahead(self.giver.clone()), &self.giver.shop.runtime);
     }
 
-    /// Does with each of the orders what is to be done now.
+    /// Looks up each order and removes, postpones or expires it.
     async fn settle(&mut self, orders: Vec<OrderId>) -> Result<(), Error> {
         let mut watched = self.conditions(|point| point == Point::Claimed);
         let seen = orders.iter().map(|order| Seen::key(order.to_string()));
@@ -292,7 +295,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins with those whose items nobody is at, as far as there are turns.
+    /// Starts groups whose items are not busy, up to [`AT_ONCE`] in flight.
     fn begin_pending(&mut self) {
         while self.in_flight.len() < AT_ONCE
             && let Some(Group { orders, skus, watched }) = self.pending.next(&self.busy)
@@ -300,7 +303,7 @@ impl Worker {
             self.busy.extend(skus.iter().cloned());
             let ids: Vec<OrderId> = orders.iter().map(|(order, _)| *order).collect();
             let giver = self.giver.clone();
-            // Whatever it panics of, its items must be free again, and its claims must end.
+            // Also after a panic, its items must be free again, and its claims must end.
             let give_back = async move {
                 let conditions = watched.unwrap_or_else(|| giver.usual());
                 let came = giver.give_back(orders.into(), conditions);
@@ -315,7 +318,8 @@ impl Worker {
         self.busy.retain(|sku| !skus.contains(sku));
         self.in_hand.let_go(&orders);
         if came.away {
-            // Perhaps only from here: what waits is anybody's when its claim is over.
+            // Perhaps only this replica is cut off: pending orders are free for others when their
+            // claims expire.
             self.in_hand.let_go(&self.pending.let_go());
         }
         for order in came.taken {
@@ -326,7 +330,7 @@ impl Worker {
         self.begin_pending();
     }
 
-    /// The usual conditions, and what the lab wants, if that is at one of those points.
+    /// Returns the usual options, with the lab's pause if `among` accepts its point.
     fn conditions(&self, among: impl Fn(Point) -> bool) -> RequestOptions {
         let mut conditions = self.giver.usual();
         let Some(Wish::Pause { at, ttl, strategy }) = self.unpaid.take_pause(among) else {
@@ -350,7 +354,7 @@ impl Worker {
         conditions
     }
 
-    /// Says that something is away, and that all is there again: once each.
+    /// Logs once that a server is unavailable, and once that all are available again.
     fn note_away(&mut self, looking: bool, claiming: bool, cause: &dyn std::fmt::Display) {
         let was = self.away.0 || self.away.1;
         self.away = (looking, claiming);

@@ -1,9 +1,8 @@
-//! # Big key
+//! Lesson `big-key`: the same large hash is removed in three ways, in a Redis of the lesson's own,
+//! while a client reads a small key every millisecond.
 //!
-//! A Redis of the lesson's own, with the same large hash three times, one after the other. Each is
-//! removed in another way, while a client reads a small key every millisecond. What it had to wait
-//! at most is what everybody had to wait; what Redis says of its own commands is the same without
-//! the client.
+//! The longest wait of this client is that of every client. Redis's own command statistics are a
+//! second measure, which does not depend on the client.
 
 use std::time::Duration;
 
@@ -46,32 +45,35 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
-/// A million takes three seconds to fill, and that three times; so it is a quarter of one. On two
-/// cores and in a hash that has grown, `DEL` of these takes about 0.1 s, and of a million 0.44 to
-/// 0.6 s: more than four times as much, because less and less of it is in a cache.
+/// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
+/// of a million. On two cores, `DEL` of a hash that has grown to this size takes about 0.1 s, and
+/// of a million fields 0.44 to 0.6 s: more than four times as long, because less of the hash is in
+/// a cache.
 const FIELDS: u64 = 250_000;
-/// Fields per script; nobody is listening then.
+/// Fields per script; Redis serves no client during a script.
 const FILL: u64 = 50_000;
-/// How much longer `DEL` keeps a client waiting, at least. Seen: 20 times and more.
+/// Minimum ratio of the client's wait during `DEL` to its wait during the other ways; measured: 20
+/// and more.
 ///
-/// Batches take seconds, and in some of them a machine of two cores does something else; that is
-/// not what they cost. So their time is cut into stretches as long as `DEL` keeps everybody
-/// waiting, and the middle one counts: in such a stretch, how long did a client wait at most?
+/// Batches take seconds, and during some of them a machine with two cores does other work, which is
+/// not their cost. So their time is cut into windows as long as the wait during `DEL`, and the
+/// median of the windows' longest waits counts.
 const AT_LEAST: f64 = 4.0;
-/// A way that should go unnoticed is tried again if the machine was busy with something else.
+/// Maximum rounds of a way that clients should not notice, in case the machine was busy with other
+/// work.
 const ROUNDS: usize = 3;
 const EVERY: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(20);
 const KEY: &str = "big";
 
-/// What one way of removing it cost others.
+/// Cost of one way of removing the hash, for other clients.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// The longest that a client waited for its answer, in the middle one of the stretches.
+    /// Median over the windows of the client's longest wait; for `DEL`, its longest wait.
     stall: Duration,
-    /// The longest ever, with whatever else the machine did meanwhile.
+    /// Longest wait of all, including delays by other work of the machine.
     longest: Duration,
-    /// How long a command that removes, or looks for what to remove, takes Redis.
+    /// Mean time of a command that removes or scans, as Redis measures it.
     command: Duration,
     took: Duration,
 }
@@ -127,7 +129,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// The quietest of some rounds: other programs of this machine only ever add to a wait.
+/// Returns the round with the shortest wait: other programs on the machine only add to a wait.
 async fn best(
     spare: &Spare,
     redis: &mut MultiplexedConnection,
@@ -147,7 +149,7 @@ async fn best(
     Ok(best)
 }
 
-/// Fills the hash, and removes it in that way; the waits are cut into stretches so long, or not.
+/// Fills the hash and removes it. The waits are cut into windows of `stretch`, if given.
 async fn once(
     spare: &Spare,
     redis: &mut MultiplexedConnection,
@@ -173,7 +175,7 @@ async fn once(
     Ok(Cost { stall, longest, command: command_of(redis, way).await?, took })
 }
 
-/// As `holdfast keys --delete` does it.
+/// Removes the hash as `holdfast keys --delete` does.
 async fn piecewise(url: &str, with: With) -> anyhow::Result<()> {
     let removal = keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
     let removal = removal.context("the hash was not there")?;
@@ -181,8 +183,8 @@ async fn piecewise(url: &str, with: With) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Field by field, as a hash grows. (One that was copied or restored lies in memory in the order
-/// in which it is freed, and goes eight times faster: no hash of a shop's is like that.)
+/// Fills the hash field by field, as it grows in a shop. (A copied or restored hash lies in memory
+/// in the order in which it is freed, and is freed eight times faster.)
 async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
     let script = Script::new(
         "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value:' .. i) end",
@@ -197,7 +199,7 @@ async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the background has given the memory back: a client may feel that, too.
+/// Waits until the background thread has freed the memory, which clients may notice too.
 async fn until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -210,7 +212,7 @@ async fn until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
     }
 }
 
-/// The mean of those commands that way is made of, of the slowest kind.
+/// Returns the mean time of the slowest kind of command that `way` consists of.
 async fn command_of(redis: &mut MultiplexedConnection, way: Way) -> anyhow::Result<Duration> {
     let names: &[&str] = match way {
         Way::Del => &["del"],
@@ -228,14 +230,14 @@ async fn command_of(redis: &mut MultiplexedConnection, way: Way) -> anyhow::Resu
     Ok(Duration::from_secs_f64(slowest / 1e6))
 }
 
-/// When somebody asked, and how long the answer took.
+/// Time of a request, and its latency.
 type Wait = (Instant, Duration);
 
 fn longest(waits: &[Wait]) -> Duration {
     waits.iter().map(|(_, wait)| *wait).max().unwrap_or_default()
 }
 
-/// The longest wait of each stretch, of which the middle one.
+/// Returns the median over all windows of the longest wait in a window.
 fn in_the_middle(waits: &[Wait], stretch: Duration) -> Duration {
     let Some((first, _)) = waits.first() else { return Duration::ZERO };
     let which = |asked: Instant| (asked - *first).as_micros() / stretch.as_micros().max(1);
@@ -245,14 +247,14 @@ fn in_the_middle(waits: &[Wait], stretch: Duration) -> Duration {
     longest[longest.len() / 2]
 }
 
-/// A client that reads every millisecond.
+/// A client that reads a small key every millisecond.
 struct Prober {
     enough: CancellationToken,
     reading: JoinHandle<RedisResult<Vec<Wait>>>,
 }
 
 impl Prober {
-    /// Returns when it has been answered once.
+    /// Starts the client; returns after its first response.
     async fn start(url: &str) -> anyhow::Result<Self> {
         let mut redis = connect(url).await?;
         let enough = CancellationToken::new();
@@ -271,7 +273,7 @@ impl Prober {
         Ok(Self { enough, reading })
     }
 
-    /// How long it waited, each time.
+    /// Stops the client, and returns its waits.
     async fn stop(self) -> anyhow::Result<Vec<Wait>> {
         self.enough.cancel();
         Ok(self.reading.await??)
@@ -284,7 +286,7 @@ async fn read(redis: &mut MultiplexedConnection) -> RedisResult<Duration> {
     Ok(began.elapsed())
 }
 
-/// One on which half a second's silence is what is waited for, and no error.
+/// Connects with a response timeout beyond the stalls of half a second that the lesson causes.
 async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
     let client = Client::open(url)?;

@@ -1,6 +1,5 @@
-//! # Check, then delete
-//!
-//! A checks the owner, sees its own, and is held until its lease has ended and B has the lock.
+//! Lesson `check-then-delete`: A checks that it owns the lock, and is held before the delete until
+//! its lease has expired and B has the lock.
 
 use super::{Lesson, Shown};
 use crate::lab::stage::{Stage, Wish};
@@ -24,7 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
-/// So long that A certainly gets to its look within it, on a busy machine too.
+/// Long enough that A certainly reaches its check within the lease, on a busy machine too.
 const TTL_MS: u64 = 1_500;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {

@@ -1,7 +1,5 @@
-//! # The database alone
-//!
-//! The same crowd under the five ways that need no Redis; and then one of them done wrong: a lock
-//! that is taken in the statement that reads.
+//! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
+//! same load runs under the five strategies that need no Redis.
 
 use std::time::Duration;
 
@@ -74,7 +72,9 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// Reads with a locking statement, and after the lock, while one unit is sold: of 10, then of 9.
+/// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
+/// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
+/// Returns both values.
 async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
     let sku = stage.item(10).await?;
     stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
@@ -95,7 +95,7 @@ async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
     Ok((at_once, in_turn))
 }
 
-/// Locks, and reads the stock: in two statements, or in one.
+/// Acquires the lock and reads the stock: in two statements if `in_turn`, otherwise in one.
 async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::Result<i64> {
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
@@ -113,7 +113,7 @@ async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::
     Ok(stock)
 }
 
-/// Until somebody waits for an advisory lock.
+/// Waits until a session waits for an advisory lock.
 async fn until_waited_for(stage: &Stage) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(3);
     loop {

@@ -1,7 +1,5 @@
-//! # Dead holder
-//!
-//! A replica is killed while it holds a lock without expiry, and once more between the `SETNX` and
-//! the `EXPIRE` of one that was to have one.
+//! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
+//! between the `SETNX` and the `EXPIRE` of a lock.
 
 use super::{Lesson, Shown};
 use crate::lab::looks::Expiry;
@@ -48,7 +46,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// Whether the item stays locked when its holder is killed there; then it is freed by hand.
+/// Kills the holder at the probe point `at`. Returns whether the item then stays locked until its
+/// key is deleted by hand.
 async fn killed(
     stage: &Stage,
     strategy: &'static str,

@@ -1,7 +1,6 @@
-//! # Double submit
-//!
-//! One order, asked for again while it is worked on, after its answer was lost, with another
-//! payload, and after its replica was killed between commit and answer.
+//! Lesson `double-submit`: an order is sent again with the same idempotency key: during its
+//! execution, after its response was lost, with another payload, and after its replica was killed
+//! between commit and response.
 
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
-/// Without a lock on the item: what is shown is the key's doing.
+/// No lock in Redis on the item: the effect shown is that of the idempotency key.
 const STRATEGY: &str = "row-lock";
 
 struct Client<'a> {
@@ -59,7 +58,7 @@ impl Client<'_> {
         self.stage.answer(asking).await
     }
 
-    /// Asks until the request is over that is worked on with that key.
+    /// Repeats the request until the command of that idempotency key is no longer in flight.
     async fn until_told(&self, label: &str, key: Uuid) -> anyhow::Result<Answer> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
@@ -99,7 +98,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// The second click comes while the first is worked on; the third, when it is done.
+/// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &Client<'_>) -> anyhow::Result<bool> {
     let (stage, key) = (client.stage, Uuid::now_v7());
     let held = Wish { pause: Some("read"), ..Wish::under(STRATEGY) };
@@ -114,7 +113,7 @@ async fn double_click(client: &Client<'_>) -> anyhow::Result<bool> {
     Ok(told && first.is_done() && third.is_done() && first.order() == third.order())
 }
 
-/// The client has gone when the answer comes, and asks again.
+/// The client disconnects before the response, and sends the request again.
 async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (stage, key) = (client.stage, Uuid::now_v7());
     let held = Wish { pause: Some("committed"), ..Wish::under(STRATEGY) };
@@ -129,7 +128,7 @@ async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
     Ok((again.is_done() && again.before() == Some(9), key))
 }
 
-/// The replica is killed between commit and answer.
+/// The replica is killed between commit and response.
 async fn crash(client: &Client<'_>) -> anyhow::Result<bool> {
     let (stage, key) = (client.stage, Uuid::now_v7());
     let held = Wish { pause: Some("committed"), ..Wish::under(STRATEGY) };

@@ -1,7 +1,5 @@
-//! # Early release
-//!
-//! A gives its lock back and is held before its commit. B takes the lock in between. The same with
-//! the lock around the transaction.
+//! Lesson `early-release`: A releases its lock and is held before its commit; B acquires the lock
+//! and reads the old value. Then the same with the lock around the transaction.
 
 use super::{Lesson, Shown};
 use crate::lab::stage::{Stage, Wish};

@@ -1,8 +1,6 @@
-//! # Failover
-//!
-//! Two Redis of the lesson's own: a primary and its replica. Once the lock has been copied, it
-//! survives the primary. Then the replica is detached *before* the lock is taken, so that it
-//! certainly lacks it, the primary is killed, and the replica is promoted.
+//! Lesson `failover`: a Redis primary and its replica, both of the lesson's own. A lock that was
+//! replicated exists on the replica. Then the replica is detached *before* the lock is acquired, so
+//! that it certainly lacks the lock; the primary is killed, and the replica takes over.
 
 use std::time::Duration;
 
@@ -42,7 +40,7 @@ pub(super) const LESSON: Lesson = Lesson {
 };
 
 const PREFIX: &str = "holdfast-lab:";
-/// Shorter than a connection waits for an answer.
+/// Timeout of `WAIT`; shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
 const TTL: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -60,7 +58,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let has_it = is_locked(&mut replica_there).await?;
     stage.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
     copied.release().await;
-    // That is copied too, before the link breaks.
+    // The release is replicated too before the link breaks.
     until_copied(&mut primary_there).await?;
 
     stage.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
@@ -73,7 +71,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let by_b = take(&after, Kind::Owner, Wait::Try, &key, TTL).await?;
     let two = !by_b.is_nothing();
     stage.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
-    // Nobody is there to give it back to.
+    // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
     let guards = by_b.lock()?;
     guards.release().await;
@@ -88,7 +86,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// A primary, and a replica that has caught up.
+/// Starts a primary and a replica, and waits until the replica has caught up.
 async fn pair() -> anyhow::Result<(Spare, Spare)> {
     let primary = Spare::start().await?;
     let replica = Spare::start().await?;
@@ -108,15 +106,16 @@ async fn pair() -> anyhow::Result<(Spare, Spare)> {
     }
 }
 
-/// How many replicas have all that was written so far, after waiting a moment for one.
+/// Returns how many replicas have every write so far, after waiting up to [`WAIT_MS`] for one of
+/// them.
 ///
-/// `WAIT` speaks of what its own connection wrote; so that writes something last.
+/// `WAIT` covers the writes of its own connection, so this connection writes last.
 async fn copies_of_all(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
     redis::cmd("SET").arg(format!("{PREFIX}last")).arg(1).exec_async(redis).await?;
     Ok(redis::cmd("WAIT").arg(1).arg(WAIT_MS).query_async(redis).await?)
 }
 
-/// The same, once there is one; a busy machine may take a while.
+/// Waits until there is a replica with every write; a busy machine may need several attempts.
 async fn until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
     for _ in 0..20 {
         match copies_of_all(redis).await? {

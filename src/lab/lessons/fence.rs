@@ -1,7 +1,6 @@
-//! # Fence
-//!
-//! The paused holder of `watchdog` once more, with a lock whose grants are numbered, and a row that
-//! remembers the number. Then Redis forgets its numbers. Last: why the number is not enough.
+//! Lesson `fence`: the paused holder of lesson `watchdog`, now with fences and a row that stores
+//! the highest fence. Then Redis loses its counter. Last, a check of the fence alone loses an
+//! update.
 
 use anyhow::Context as _;
 use sqlx::PgConnection;
@@ -53,7 +52,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// A is stopped after its read, B sells, A comes back.
+/// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
 async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     stage
@@ -76,7 +75,8 @@ async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
     Ok(refused && second == 10 && sound)
 }
 
-/// Redis forgets the lock and its numbers while A holds it.
+/// Redis loses the lock and its counter while A holds the lock. Returns whether the fences still
+/// increased and no update was lost.
 async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     for number in 1..=3 {
@@ -113,26 +113,26 @@ async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
 }
 
-/// The number in a lock's value: `OWNER NUMBER@SINCE`.
+/// Parses the fence in a lock's value: `OWNER NUMBER@SINCE`.
 fn number_in(value: &str) -> Option<i64> {
     value.split_once(' ')?.1.split('@').next()?.parse().ok()
 }
 
-/// The greatest number that the row has seen.
+/// Returns the highest fence that the row has stored.
 async fn number_of(stage: &Stage, sku: &Sku) -> anyhow::Result<i64> {
     let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
     let number = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(number.bind(sku.as_str()).fetch_one(&mut *connection).await?)
 }
 
-/// What came of two writes whose numbers are in order and whose reads are not.
+/// Result of two writes whose fences are in order and whose reads overlap.
 struct Alone {
     sold: i64,
     shelf: i64,
     lost_with_version: i64,
 }
 
-/// Read 1, read 2, write 1, write 2: on a table that only this connection sees.
+/// Executes read 1, read 2, write 1, write 2 on a temporary table of this connection.
 async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
     stage.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
     let mut tx = stage.house.pool.begin().await.map_err(|(_, error)| error)?;
@@ -147,7 +147,8 @@ async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
     Ok(Alone { sold, shelf, lost_with_version: sold_once - (10 - shelf_once) })
 }
 
-/// Both have read 10 at version 1: how many of the two writes pass, and what is left.
+/// Executes two writes whose reads both returned 10 at version 1. Returns how many of them succeed,
+/// and the remaining stock.
 async fn both_write(tx: &mut PgConnection, write: &'static str) -> anyhow::Result<(i64, i64)> {
     sqlx::raw_sql(
         "drop table if exists shelf;

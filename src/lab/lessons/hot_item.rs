@@ -1,6 +1,4 @@
-//! # Hot item
-//!
-//! The same crowd for one item under five strategies, one after the other.
+//! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
 use anyhow::Context as _;
 
@@ -35,7 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
 
 const CROWD: Crowd = Crowd { stock: 1_000, buyers: 32, orders: 160, work_ms: 0, lease: true };
 
-/// What is claimed of `batched` against `owner`.
+/// Claimed throughput of `batched`, as a multiple of `owner`'s.
 const AT_LEAST: f64 = 3.0;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {

@@ -1,7 +1,5 @@
-//! # Let it expire
-//!
-//! A few orders one after the other under a lock that nobody deletes; the same under one that is
-//! given back; and then one whose work is longer than the lease.
+//! Lesson `let-it-expire`: orders one after the other under a lock that is never deleted, and under
+//! a lock that is released. Then an order that takes longer than its lease.
 
 use std::time::Duration;
 
@@ -54,7 +52,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let audit = stage.audit(&sku).await?;
     stage.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    // Between two there lies one TTL, by Redis's clock; it counts whole milliseconds.
+    // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
+    // milliseconds.
     let least = Duration::from_millis((TTL_MS - 1) * u64::from(CHANGES - 1));
     stage.fact("never deleted", format!("{} ms", slow.as_millis()));
     stage.fact("given back", format!("{} ms", quick.as_millis()));
@@ -73,7 +72,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// How long a few orders take.
+/// Executes [`CHANGES`] orders one after the other; returns the total time.
 async fn one_by_one(stage: &Stage, strategy: &'static str) -> anyhow::Result<Duration> {
     let sku = stage.item(100).await?;
     let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under(strategy) };

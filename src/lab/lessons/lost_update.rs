@@ -1,6 +1,5 @@
-//! # Lost update
-//!
-//! First two requests, made to overlap: both read the same stock. Then a crowd, left to itself.
+//! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
+//! load overlaps by itself.
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::{Crowd, nothing_runs_out};

@@ -1,7 +1,6 @@
-//! # Machine gun
-//!
-//! One client's request is held while it has its token, and the same request is fired at both
-//! replicas; meanwhile others buy the same item. Then the client has patience.
+//! Lesson `machine-gun`: a client's request is held while it holds the lock on its idempotency key,
+//! and the same request is sent many times to all replicas while other clients buy the same item.
+//! Then the client sends orders one after the other.
 
 use std::time::Duration;
 

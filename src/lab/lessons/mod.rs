@@ -1,5 +1,7 @@
-//! The lessons: a claim, a run that shows it, and what to take away. One file each, all of one
-//! shape; a test plays each and holds it to its claim.
+//! Lessons: each makes a claim, shows it with a run, and ends with takeaways. One file per lesson,
+//! all of the same shape.
+//!
+//! Tests: `tests/lessons.rs` plays every lesson and fails if its claim is not shown.
 
 mod big_key;
 mod check_then_delete;
@@ -36,18 +38,18 @@ use super::stage::Stage;
 #[derive(Debug)]
 pub struct Lesson {
     pub number: u32,
-    /// As in the address and in `holdfast lesson NAME`.
+    /// Name in the URL and in `holdfast lesson NAME`.
     pub name: &'static str,
-    /// What it shows, in a sentence.
+    /// The claim that the run shows.
     pub claim: &'static str,
     pub question: &'static str,
-    /// What can be guessed, the right one among them.
+    /// Possible answers to the question, including the right one.
     pub guesses: &'static [&'static str],
-    /// Which of them is right.
+    /// Index of the right guess.
     pub right: usize,
-    /// The crowd it ends with, if it does: what can be turned about it.
+    /// Default load, if the lesson ends with one; the visitor may change it.
     pub crowd: Option<Crowd>,
-    /// The strategies and files whose code it shows ([`super::source`]).
+    /// Names of the sources that it shows ([`super::source`]).
     pub shows: &'static [&'static str],
     pub takeaway: [&'static str; 3],
     play: for<'a> fn(&'a Stage) -> BoxFuture<'a, anyhow::Result<Shown>>,
@@ -55,7 +57,7 @@ pub struct Lesson {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Whether the claim was seen; none when nothing was claimed.
+    /// True if the claim was shown; `None` if the run had no claim.
     pub shown: Option<bool>,
     pub verdict: String,
 }
@@ -65,7 +67,8 @@ impl Shown {
         Self { shown: Some(shown), verdict: verdict.into() }
     }
 
-    /// The result of a crowd whose numbers the visitor may have set; a hindrance is the verdict.
+    /// Returns the result of a load that the visitor may have changed. `hindrance` is the reason
+    /// why this load cannot show the claim.
     pub fn by_a_crowd(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
         match hindrance {
             Some(why) => Self::that(false, format!("not shown, because {why}")),
@@ -74,7 +77,7 @@ impl Shown {
     }
 }
 
-/// In teaching order.
+/// All lessons, in teaching order.
 pub static LESSONS: [&Lesson; 26] = [
     &lost_update::LESSON,
     &one_replica::LESSON,

@@ -1,6 +1,5 @@
-//! # No rollback
-//!
-//! Three short conversations with Redis about one key, each looked at afterwards.
+//! Lesson `no-rollback`: three `MULTI` sequences on the same keys, each followed by a read of the
+//! result.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value, cmd};
@@ -100,7 +99,7 @@ fn words((stock, sold): &Values) -> String {
     format!("stock {}, sold {}", number(stock), number(sold))
 }
 
-/// One connection, on which nobody else speaks: MULTI is a state of it.
+/// A connection with no other user: `MULTI` is a state of the connection.
 struct Talk {
     redis: MultiplexedConnection,
     stock: String,
@@ -108,7 +107,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// 10 on the shelf, and nothing sold.
+    /// Resets the keys to a stock of 10 and no sales.
     async fn begin(&mut self) -> RedisResult<()> {
         cmd("DEL").arg(&self.sold).exec_async(&mut self.redis).await?;
         cmd("SET").arg(&self.stock).arg(10).arg("EX").arg(60).exec_async(&mut self.redis).await
@@ -118,7 +117,7 @@ impl Talk {
         command.query_async(&mut self.redis).await
     }
 
-    /// What Redis has against it.
+    /// Returns the error of a command, or the first error among the results of an `EXEC`.
     async fn complaint(&mut self, command: Cmd) -> Option<String> {
         match command.query_async::<Value>(&mut self.redis).await {
             Err(error) => Some(error.to_string()),

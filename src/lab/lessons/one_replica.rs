@@ -1,7 +1,5 @@
-//! # One replica
-//!
-//! A mutex is asked at the replica that has it and at one that has not; then a crowd at one
-//! replica, and the same crowd at two.
+//! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
+//! Then the same load runs on one replica and on all of them.
 
 use anyhow::ensure;
 

@@ -1,7 +1,5 @@
-//! # Outlived
-//!
-//! A reads, and its lease ends before it writes: the lesson waits for that, by Redis's word. B
-//! takes the lock, and both are holders at one time, until both have written.
+//! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
+//! no longer has the lock. B acquires it, and both are holders until both have written.
 
 use super::{Lesson, Shown};
 use crate::lab::stage::{Stage, Wish};

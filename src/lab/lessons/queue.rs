@@ -1,7 +1,6 @@
-//! # Queue
-//!
-//! A house with two places is filled and offered to in four ways; a restock joins a line of buyers;
-//! a replica is killed with a line in its memory; then a crowd at one replica, and at all of them.
+//! Lesson `queue`: a full queue of two places receives offers in four ways; a restock joins a queue
+//! of buyers; a replica is killed with a queue in its memory. Then the same load runs on one
+//! replica and on all of them.
 
 use std::time::Duration;
 
@@ -46,11 +45,11 @@ pub(super) const LESSON: Lesson = Lesson {
 const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
 const PLACES: u16 = 2;
-/// How long one offers for: `offer-for:250`.
+/// Wait of the timed offer, `offer-for:250`.
 const FOR_MS: u64 = 250;
-/// Buyers in line when the restock comes.
+/// Buyers in the queue when the restock arrives.
 const LINE: usize = 3;
-/// A lease that a replica renews as long as it lives.
+/// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
@@ -93,7 +92,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// Whoever has their turn, held in the middle of it, and so many in line behind them.
+/// Returns an order that is held during its turn, and the orders queued behind it, in the order of
+/// the labels in `behind`.
 async fn line_of(
     stage: &Stage,
     sku: &Sku,
@@ -110,7 +110,7 @@ async fn line_of(
     Ok((served, line))
 }
 
-/// Whether each of the four ways ended as it should; and in words.
+/// Returns whether each of the four ways ended as claimed, and a description.
 async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
     let sku = stage.item(10).await?;
     let guest = Wish { places: Some(PLACES), ..Wish::under("queue") };
@@ -157,7 +157,7 @@ async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
     Ok((as_claimed, told))
 }
 
-/// An answer, and after how many milliseconds it came.
+/// Returns the response and its latency in milliseconds.
 async fn timed(
     stage: &Stage,
     label: &str,
@@ -169,7 +169,8 @@ async fn timed(
     Ok((answer, u64::try_from(began.elapsed().as_millis())?))
 }
 
-/// A restock joins a line that is longer than the stock; how many of the line are refused.
+/// Adds a restock to a queue of buyers that is longer than the stock. Returns how many of the
+/// buyers are rejected as sold out.
 async fn sold_out_in_line(stage: &Stage, priority: Option<&'static str>) -> anyhow::Result<usize> {
     let sku = stage.item(1).await?;
     let wish = Wish::under("queue");
@@ -188,15 +189,16 @@ async fn sold_out_in_line(stage: &Stage, priority: Option<&'static str>) -> anyh
     Ok(refused)
 }
 
-/// What is left of a replica's memory.
+/// Findings after a replica was killed with a queue in its memory.
 struct Killed {
-    /// So many waited in line, and were never answered.
+    /// Queued requests that never received a response.
     unanswered: usize,
-    /// Who tried a rendezvous knew that it was not taken, and was served elsewhere, alone.
+    /// True if the rendezvous was rejected as busy and the order, sent to the other replica, is the
+    /// only order placed.
     knew: bool,
-    /// Nobody renewed its lease any more, so it ended.
+    /// True if the lease was renewed until the kill. (It expired afterwards, or the lesson fails.)
     forgot: bool,
-    /// An order's due time is as it was.
+    /// True if the unpaid order kept its due time and is still in the delay queue.
     kept: bool,
 }
 
@@ -206,7 +208,8 @@ impl Killed {
     }
 }
 
-/// Kills a replica with a line in its memory, and a timer, and an order that is to be paid.
+/// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
+/// order.
 async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let (leased, sku) = (stage.item(10).await?, stage.item(10).await?);
     let unpaid = stage.answer(stage.order("unpaid", 0, &leased, &Wish::under("queue"))).await?;
@@ -217,7 +220,7 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let lease = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
     let renewed = stage.order_held("L, under a lease", 0, &leased, &lease).await?;
     let holder = stage.holder(&leased).await?;
-    // Two leases: without its timer, it would have ended.
+    // Two leases: without renewal, the lock would have expired.
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
     let timer_ran = holder.is_some() && stage.holder(&leased).await? == holder;
     stage

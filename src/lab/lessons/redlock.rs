@@ -1,8 +1,8 @@
-//! # Redlock
+//! Lesson `redlock`: five Redis nodes of its own. First the holder is paused for longer than its
+//! lease; then two nodes are killed, and a third.
 //!
-//! Five Redis of the lesson's own, of which two and then three are killed. Before that, a holder
-//! whose process stands still for longer than its lease: a thread with a runtime of its own, which
-//! is blocked, so that no timer of it runs and nothing is renewed.
+//! The paused holder is a blocked thread with its own runtime: none of its timers run, so nothing
+//! renews the lease.
 
 use std::sync::mpsc;
 use std::thread;
@@ -86,18 +86,19 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// A process with a majority of those.
+/// Creates the lock client of a process on a quorum of the nodes at `urls`.
 fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
     let nodes: Result<Vec<Redis>, _> = urls.iter().map(|url| Redis::open(url)).collect();
     Ok(process(&urls[0], PREFIX, name)?.with_quorum(nodes?))
 }
 
-/// What the holder says when it goes on.
+/// The holder's finding after its pause.
 struct Woken {
     still_its_own: bool,
 }
 
-/// A takes the lock and stands still until no node has it; B takes it. Whether both had it.
+/// A acquires the lock and is paused until no node has it; B acquires it. Returns whether B
+/// succeeded and A's release then reported a lost lock.
 async fn paused_holder(
     stage: &Stage,
     urls: &[String],
@@ -108,7 +109,7 @@ async fn paused_holder(
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (woke, woken) = oneshot::channel();
     let (there, name) = (urls.to_vec(), key.clone());
-    // A process that stands still is a thread that does: nothing else runs on its runtime.
+    // A blocked thread stands for a paused process: nothing else runs on its runtime.
     let holder = thread::spawn(move || -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -135,12 +136,12 @@ async fn paused_holder(
     Ok(granted && !a.still_its_own)
 }
 
-/// Waits until no node has a key.
+/// Waits until no node has the key.
 async fn until_forgotten(urls: &[String]) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     for url in urls {
         let mut node = connect(url).await?;
-        // Asking for it by name is what makes a node look at its expiry.
+        // Reading the key makes a node check its expiry.
         while redis::cmd("GET")
             .arg(format!("{PREFIX}lock:{{sku:tea}}"))
             .query_async::<Option<String>>(&mut node)

@@ -1,7 +1,5 @@
-//! # Reentrant
-//!
-//! A caller that holds a lock asks for it once more: under a plain one, under one that counts, and
-//! with the guard handed down.
+//! Lesson `reentrant`: a caller that holds a lock acquires it again: with a plain lock, with the
+//! guard passed down, and with a lock that counts.
 
 use redis::Script;
 use redis::aio::MultiplexedConnection;
@@ -87,13 +85,13 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// A lock that its owner may take again: a hash with the owner's name and how often.
+/// A reentrant lock: a hash of the owner's name and its count.
 struct Counted {
     key: String,
 }
 
 impl Counted {
-    /// How often the owner has it now; 0 when it is somebody else's.
+    /// Acquires the lock. Returns the owner's count, or 0 if another owner holds it.
     async fn lock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
         let script = Script::new(
             "if redis.call('exists', KEYS[1]) == 1
@@ -105,7 +103,7 @@ impl Counted {
         Ok(script.key(&self.key).arg(owner).invoke_async(redis).await?)
     }
 
-    /// How often the owner still has it; it is free at 0.
+    /// Releases the lock once. Returns the owner's remaining count; at 0 the lock is free.
     async fn unlock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
         let script = Script::new(
             "local count = redis.call('hincrby', KEYS[1], ARGV[1], -1)

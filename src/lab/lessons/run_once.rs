@@ -1,8 +1,7 @@
-//! # Run once
-//!
-//! One tick of a scheduled job reaches both replicas: without a lock, under a lock that is given
-//! back when the work is done, and with a row of the job's name and time. Then the replica that
-//! runs it is killed: before its work, and between its work and saying so.
+//! Lesson `run-once`: a tick of a scheduled job reaches both replicas: without a lock, under a lock
+//! that is released after the work, and with a unique row of the job's name and due time. Then the
+//! replica that executes the run is killed: before its work, and between its work and the record of
+//! it.
 
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
-/// A lease ends in three seconds, and a scheduler looks every other second.
+/// Timeout of a takeover: a lease expires after 3 s, and a scheduler polls every 2 s.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -72,7 +71,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// Both replicas' clocks strike, and nobody asks anybody.
+/// Both replicas receive the tick, and nothing coordinates them.
 async fn nothing(stage: &Stage) -> anyhow::Result<usize> {
     let due_at = tick_of_now();
     stage.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
@@ -88,7 +87,7 @@ async fn nothing(stage: &Stage) -> anyhow::Result<usize> {
     counted(stage, due_at).await
 }
 
-/// B's clock is late: its tick comes when A has given the lock back.
+/// B's clock is late: its tick arrives after A has released the lock.
 async fn lock(stage: &Stage) -> anyhow::Result<usize> {
     let due_at = tick_of_now();
     stage.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
@@ -106,7 +105,7 @@ async fn lock(stage: &Stage) -> anyhow::Result<usize> {
     counted(stage, due_at).await
 }
 
-/// The same, and a row that stays.
+/// The same with a row that remains after the release.
 async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
     let due_at = tick_of_now();
     stage.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
@@ -122,8 +121,11 @@ async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
     Ok((counted(stage, due_at).await?, told))
 }
 
-/// A is killed there; somebody follows, without being told to. How many marks there are in the end;
-/// none counts if nobody followed as they should.
+/// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
+/// number of marks.
+///
+/// # Errors
+/// If no replica takes over with attempt 2 and a higher fence.
 async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<usize> {
     let due_at = tick_of_now();
     stage.say(format!("A's replica runs it, and is killed {when}.")).await;
@@ -145,7 +147,7 @@ async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<u
     counted(stage, due_at).await
 }
 
-/// The run, once it is done.
+/// Waits until the run is done, and returns it.
 async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<Run> {
     let end = Instant::now() + FOLLOWED_WITHIN;
     loop {
@@ -157,7 +159,8 @@ async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<Run> 
     }
 }
 
-/// Waits until no run of a lesson that was cut off is open: one is, at a time.
+/// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
+/// parked runs.
 async fn nothing_is_open(stage: &Stage) -> anyhow::Result<()> {
     let end = Instant::now() + FOLLOWED_WITHIN;
     let names = [lab_tick::NAME.to_owned()];
@@ -183,7 +186,7 @@ async fn counted(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<usize>
     Ok(marks.len())
 }
 
-/// Tells a replica that the tick has come.
+/// Sends a tick to a replica.
 fn tick(
     stage: &Stage,
     label: &str,
@@ -202,7 +205,7 @@ fn came(body: &Value) -> &str {
     body.get("came").and_then(Value::as_str).unwrap_or("nothing")
 }
 
-/// Now, to the microsecond, as Postgres keeps it.
+/// Returns the current time in whole microseconds, as Postgres stores it.
 fn tick_of_now() -> OffsetDateTime {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(now.microsecond() * 1_000).unwrap_or(now)

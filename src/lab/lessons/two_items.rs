@@ -1,7 +1,5 @@
-//! # Two items
-//!
-//! Two who want the same two things and take them in opposite order: with locks in Redis, with the
-//! rows of Postgres, and through the shop, which sorts.
+//! Lesson `two-items`: two callers acquire the same two locks in opposite order: with locks in
+//! Redis, with row locks in Postgres, and through the shop, which sorts the keys.
 
 use anyhow::Context as _;
 use futures_util::future::join_all;
@@ -62,7 +60,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// How long both waited, if both did so in vain.
+/// Returns how many milliseconds both callers waited; `None` unless both timed out.
 async fn in_redis(stage: &Stage) -> anyhow::Result<Option<u128>> {
     let prefix = stage.own_key("two-items:");
     let (a, b) = (stage.process(&prefix, "A")?, stage.process(&prefix, "B")?);
@@ -83,7 +81,7 @@ async fn in_redis(stage: &Stage) -> anyhow::Result<Option<u128>> {
     Ok(both.then_some(waited))
 }
 
-/// How many of the two transactions Postgres ended.
+/// Returns how many of the two transactions Postgres aborted as a deadlock.
 async fn in_postgres(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
     let pool = &stage.house.pool;
     let mut a = pool.begin().await.map_err(|(_, error)| error)?;
@@ -110,7 +108,7 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
     row.bind(sku.as_str()).execute(tx).await.map(drop)
 }
 
-/// How many orders were placed that name the two in opposite order.
+/// Returns how many orders were placed; they list the two items in opposite orders.
 async fn through_the_shop(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
     stage.say("Through the shop: orders for both, named in opposite order, at once.").await;
     let body = |first: &Sku, second: &Sku| {
@@ -122,7 +120,7 @@ async fn through_the_shop(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Resu
     let (there, back) = (body(one, other), body(other, one));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
-        // The first one of each has both items and is held; everybody else waits behind it.
+        // The first order of each strategy is held with both items locked; the others wait for it.
         let held = Wish { pause: Some("read"), ..Wish::under(strategy) };
         let first = stage.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
         stage.until_held(&first).await?;

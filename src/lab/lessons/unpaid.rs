@@ -1,7 +1,5 @@
-//! # Unpaid
-//!
-//! Orders that nobody pays for. The worker that gives them back is killed before its commit and
-//! after it; and money arrives in the instant in which the order goes back, on either side of it.
+//! Lesson `unpaid`: order expiry. The worker that returns the stock is killed before its commit and
+//! after it; then a payment and the expiry of the same order overlap, with either of them first.
 
 use std::time::Duration;
 
@@ -36,14 +34,14 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
-/// Under the shop's own lock.
+/// The shop's own strategy.
 const STRATEGY: &str = "batched";
-/// For who is held before a commit: its transaction has locked the order's row by then. (Under the
-/// shop's own strategy nothing is locked while a process is held.)
+/// Strategy of a request that is held before its commit: by then its transaction has locked the
+/// order's row. (Under the shop's own strategy nothing is locked while a process is held.)
 const ROW_LOCK: &str = "row-lock";
-/// What is due is due so soon.
+/// Payment period of an order that is to expire.
 const HOLD_MS: u64 = 200;
-/// Long enough for what is to be set up before.
+/// Payment period of an order that is paid in time; long enough for the setup before its end.
 const LATER_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
@@ -83,7 +81,8 @@ fn times(number: i64) -> String {
     }
 }
 
-/// Kills A's worker there; B's follows. How often the unit came back.
+/// Kills A's worker at `point`; B's worker takes over. Returns how often the unit was returned, or
+/// -1 if the ledger is inconsistent afterwards.
 async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::Result<i64> {
     let sku = stage.item(10).await?;
     stage.rest(1, Duration::from_secs(20)).await?;
@@ -145,7 +144,8 @@ impl Payer {
     }
 }
 
-/// The payment has the order's row when the time is over.
+/// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
+/// and no unit is returned.
 async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     let order = payer.orders(stage, "paid in time", &sku, LATER_MS).await?;
@@ -154,7 +154,7 @@ async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     stage.until_held(&pay).await?;
     stage.say("A payment is about to commit. In this moment the order's time is over.").await;
     until("the time is over", || is_over(stage, order)).await?;
-    // A worker has been there when this one has gone back, which was due after it.
+    // This order is due after the first: once it is cancelled, a worker has passed the first.
     let after = self::order(stage, "another order", 1, &sku, 1).await?;
     until(
         "a worker has been there",
@@ -172,7 +172,8 @@ async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
 }
 
-/// The worker has the order's row when the payment comes.
+/// The worker holds the lock on the order's row when the payment arrives. Returns whether the
+/// payment is rejected and the unit is returned once.
 async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     for replica in [0, 1] {
@@ -234,7 +235,7 @@ async fn is_over(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
     Ok(over.bind(order).fetch_one(&mut *db).await?)
 }
 
-/// How often units of that order came back, by the ledger.
+/// Returns how often units of the order were returned, according to the ledger.
 async fn given_back(stage: &Stage, order: Uuid) -> anyhow::Result<i64> {
     let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
     let back = sqlx::query_scalar(
@@ -243,7 +244,7 @@ async fn given_back(stage: &Stage, order: Uuid) -> anyhow::Result<i64> {
     Ok(back.bind(order).fetch_one(&mut *db).await?)
 }
 
-/// Whether somebody waits for a row of an order, by Postgres's own word.
+/// Returns whether a session of Postgres waits for a lock on an order's row.
 async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
     let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
     let waits = sqlx::query_scalar(

@@ -1,7 +1,5 @@
-//! # Waiting
-//!
-//! The same crowd three times: who finds the lock taken gives up, asks again every so often, or
-//! stands in line and is handed it.
+//! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
+//! queue for a handoff.
 
 use anyhow::ensure;
 
@@ -72,7 +70,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// How much longer the unlucky wait than the usual: what a slow machine changes least.
+/// Returns the 99th percentile of the latency as a multiple of the median: the measure that a slow
+/// machine changes least.
 fn spread(arm: &Arm) -> f64 {
     arm.wait_p99_ms / arm.wait_p50_ms.max(1.0)
 }

@@ -1,7 +1,5 @@
-//! # Watchdog
-//!
-//! Work of twice its lease keeps its lock under renewal. Then the process of such a holder is
-//! stopped with SIGSTOP, its renewals with it, until Redis has no lock any more.
+//! Lesson `watchdog`: renewal keeps the lock for work of two leases. Then the process of a holder
+//! is stopped with SIGSTOP, which stops its renewals, until the lock has expired.
 
 use std::time::Duration;
 
@@ -66,7 +64,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// Work of two leases: the lock is the same all the while, and who asks is told that it is taken.
+/// Executes an order that takes two leases. Returns whether it kept the lock and succeeded, and
+/// another order was rejected as busy.
 async fn long_work(stage: &Stage) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     stage.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;

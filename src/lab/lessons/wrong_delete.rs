@@ -1,7 +1,6 @@
-//! # Wrong delete
-//!
-//! A chain of three: each comes back late and deletes the lock of the next one. After each release
-//! Redis is asked whether there is a lock, while somebody certainly holds one.
+//! Lesson `wrong-delete`: A outlives its lease and deletes B's lock; C acquires the free lock, and
+//! B deletes it. After each release the lesson checks that Redis has no lock although a holder
+//! still works.
 
 use super::{Lesson, Shown};
 use crate::lab::stage::{Stage, Wish};

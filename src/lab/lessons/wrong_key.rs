@@ -1,6 +1,5 @@
-//! # Wrong key
-//!
-//! One account pays two orders at once, with the order locked, then the account. Then a crowd.
+//! Lesson `wrong-key`: one account pays two orders at once, each under a lock on the order. Then
+//! the same load runs under this lock and under a lock on the account.
 
 use anyhow::{Context as _, ensure};
 use uuid::Uuid;
@@ -80,7 +79,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     ))
 }
 
-/// An account for this run only, and its orders.
+/// An account for this run, and two orders to pay.
 struct Purse {
     token: String,
     orders: Vec<Uuid>,

@@ -1,17 +1,18 @@
--- acquire, and poll: asks for the lock, keeps the place in line, and keeps the line moving.
--- Repeating it with the same owner changes nothing but when the owner was last seen.
+-- acquire, and poll: acquires the lock if possible; otherwise queues the owner or keeps its place,
+-- and grants a free lock to the first owner in the queue. Repeating it with the same owner changes
+-- nothing but its last-seen time, or the end of its lease.
 --   ARGV: owner, lease ms, grant ms, horizon ms, channels, '1' to wait or '0' to only try
--- Returns {'held', fence, others waiting} or {'taken', the holder's fence}.
+-- Returns {'held', fence, number of waiters} or {'taken', the holder's fence}.
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, waits = ARGV[5], ARGV[6] == '1'
 
 local held = mine(owner)
 if held then
-    -- Granted since, or asked twice: the answer of the first time was lost.
+    -- Granted since the last poll, or repeated after a lost response.
     redis.call('pexpire', KEYS[1], ttl)
     return {'held', fence_of(held), waiting()}
 end
--- Free, and nobody alive stands in line.
+-- Free, and without live waiters.
 if held == nil and not head(horizon) then
     return {'held', grant(owner, ttl), 0}
 end
@@ -29,7 +30,7 @@ if held == nil then
     end
     return {'taken', hand_on(first, grant_ms, channels)}
 elseif new then
-    -- From now on the holder passes the lock on inside its process only a few times more.
+    -- From now on the holder's process makes only a few more local handoffs.
     tell(channels, owner_of(value) or '', 'waiting')
 end
 return {'taken', fence_of(value) or '0'}

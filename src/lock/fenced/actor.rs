@@ -1,8 +1,8 @@
-//! One key's line in this process, and the one task that speaks of that key to Redis.
+//! The actor of a key: its queue in this process, and the task that runs its protocol with Redis.
 //!
-//! The task lives while somebody here holds the lock or waits for it. It is never dropped half-way:
-//! callers only send it messages and await answers, so a caller that goes away can't interrupt the
-//! protocol. What is granted to somebody who has gone goes to the next one, or back.
+//! The task lives while this process holds the lock or waits for it. It is never cancelled: callers
+//! only send messages and await responses, so a caller that is dropped cannot interrupt the
+//! protocol. A grant whose waiter left goes to the next waiter, or is released.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,28 +22,29 @@ use super::{FencedGuard, Lease, Shared};
 use crate::clock;
 use crate::lock::{Error, Released, inspect};
 
-/// How the lock stands, as far as this process is concerned.
+/// The state of the lock in this process.
 enum Ours {
     Nothing,
-    /// In line in Redis, to ask again at that time whatever is heard until then: who is not seen
-    /// for long is passed over.
+    /// Queued in Redis. Polls at `poll_at` regardless of messages: an owner that does not poll is
+    /// skipped.
     Queued {
         owner: String,
         poll_at: Instant,
-        /// When we last asked, and the fence of whoever had the lock then: a grant with a larger
-        /// one was made after that, and lasts at least until a grant's time later.
+        /// When the last poll was sent; `fence` is the holder's fence at that poll. A grant with a
+        /// larger fence was made after the poll and lasts at least for a grant's time from
+        /// `asked_us`.
         asked_us: u64,
         fence: i64,
     },
-    /// Held; perhaps by nobody in particular at this moment.
+    /// Held. Between two guards no local waiter owns the lease.
     Held(Tenure),
 }
 
-/// One key's line.
+/// The actor of a key.
 pub(super) struct Line {
     shared: Arc<Shared>,
     key: String,
-    /// For the guards, to speak to this line.
+    /// Cloned into guards, which send their messages to this actor.
     sender: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
     waiters: VecDeque<Waiter>,
@@ -62,7 +63,7 @@ impl Line {
         Self { shared, key, sender, inbox, waiters, ours, figures }
     }
 
-    /// Runs until nobody here has to do with the key any more.
+    /// Runs until no caller in this process holds the lock or waits for it.
     pub(super) async fn run(mut self) {
         loop {
             while let Ok(message) = self.inbox.try_recv() {
@@ -93,10 +94,10 @@ impl Line {
         }
     }
 
-    /// Takes the line off the map, unless somebody has just come.
+    /// Removes the actor from the map, unless a message has just arrived. Returns whether it did.
     fn is_over(&mut self) -> bool {
         let mut lines = self.shared.lines.lock();
-        // Messages are sent under this lock, so an empty inbox stays empty while we look.
+        // Waiters join under this lock, so none can join between the check and the removal.
         let over = self.inbox.is_empty();
         if over {
             lines.remove(&self.key);
@@ -158,7 +159,7 @@ impl Line {
         self.waiters.front().map_or(self.shared.times.ttl, |waiter| waiter.ttl)
     }
 
-    /// Asks Redis for the first time.
+    /// Tries to acquire the lock as a new owner.
     async fn ask(&mut self) {
         let owner = self.new_owner();
         let waits = self.waiters.iter().any(|waiter| !waiter.only_try);
@@ -185,8 +186,8 @@ impl Line {
         self.turn_away(tries);
     }
 
-    /// Tells them who holds the lock instead: by a task of its own, for the line has other things
-    /// to do than to look that up.
+    /// Responds with the current holder. The lookup is a task of its own, so that it does not delay
+    /// the actor.
     fn turn_away(&self, waiters: Vec<Waiter>) {
         if waiters.is_empty() {
             return;
@@ -205,8 +206,8 @@ impl Line {
         Ours::Queued { owner, poll_at: Instant::now() + pause, asked_us, fence }
     }
 
-    /// Redis does not answer: everybody here is told. What may have been taken is given back by a
-    /// task of its own, once; after that it ends with its grant or its lease.
+    /// Fails all waiters after an error of Redis. A separate task tries once to release what may
+    /// have been acquired; if it fails, the grant or lease expires.
     fn despair(&mut self, owner: String, error: &Error) {
         let (shared, key) = (self.shared.clone(), self.key.clone());
         self.shared
@@ -249,7 +250,7 @@ impl Line {
         });
     }
 
-    /// In line: until told, or until it is time to ask again.
+    /// Waits for a message until the next poll is due, then polls.
     async fn wait_in_line(&mut self) {
         let Ours::Queued { owner, poll_at, .. } = &self.ours else { return };
         let owner = owner.clone();
@@ -260,9 +261,10 @@ impl Line {
         }
     }
 
-    /// The word that we have the lock. It is as good as the answer to a confirmation if the grant
-    /// was made after we last asked: then it can't end before a grant's time from that call on,
-    /// however long the word took. The confirmation follows as a renewal, if it is needed at all.
+    /// Handles a grant message. If the grant was made after the last poll, it is as good as a
+    /// confirmation: it lasts at least for a grant's time from that poll, however long the message
+    /// took. It is then confirmed by the first renewal, if the lock is still in use. Any other
+    /// grant is confirmed first.
     async fn granted(&mut self, granted: &str, grant: Grant) {
         let Ours::Queued { owner, asked_us, fence, .. } = &self.ours else { return };
         if owner != granted {
@@ -286,7 +288,7 @@ impl Line {
         let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
         match self.shared.talk.confirm(&self.key, &owner, ttl).await {
             Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, "remote"),
-            // A word that came late; the next poll gets in line again.
+            // The grant is gone; the next poll queues again.
             Ok(None) => {}
             Err(error) => self.despair(owner, &error),
         }
@@ -296,12 +298,12 @@ impl Line {
         if let Ours::Queued { owner, .. } = std::mem::replace(&mut self.ours, Ours::Nothing)
             && let Err(error) = self.shared.talk.leave(&self.key, &owner).await
         {
-            // It is passed over as soon as it has not been seen for three polls.
+            // Redis skips the owner once it has not polled for three intervals.
             tracing::debug!(%error, "a place in line could not be given up");
         }
     }
 
-    /// Somebody works under the lock: until it is given back, renewed when it is time.
+    /// Waits for a message while a guard is in use, and renews the lease when it is time.
     async fn watch_over(&mut self) {
         let Ours::Held(tenure) = &self.ours else { return };
         let now = clock::monotonic_us();
@@ -330,12 +332,12 @@ impl Line {
                 }
             }
             Ok(None) => self.lose(),
-            // Unknown: tried again until our own deadline says that it is over.
+            // The outcome is unknown: retries until the local deadline.
             Err(_) => tenure.renew_at_us = clock::monotonic_us() + us(ttl / 20),
         }
     }
 
-    /// The lock is no longer ours. Whoever works under it is told; whoever waits asks anew.
+    /// Handles the loss of the lease: notifies the guard. Local waiters acquire the lock anew.
     fn lose(&mut self) {
         if let Ours::Held(tenure) = std::mem::replace(&mut self.ours, Ours::Nothing) {
             metrics::counter!("holdfast_lock_lost_total").increment(1);
@@ -345,7 +347,7 @@ impl Line {
         }
     }
 
-    /// The lock is ours and nobody here works under it: to the next one here, or back.
+    /// Hands the lock off to the next local waiter, or releases it in Redis.
     async fn pass_or_give_back(&mut self) {
         let Ours::Held(tenure) = &mut self.ours else { return };
         let first = tenure.next_fence_is_first();
@@ -373,7 +375,7 @@ impl Line {
                     answer(tenure.giver.take(), Released::Held);
                     return;
                 }
-                // Gone in this moment. The guard comes back unused.
+                // The waiter has just left, and `send` returned its guard.
                 Err(Ok(Ok(mut guard))) => guard.given_back = true,
                 Err(_) => {}
             }

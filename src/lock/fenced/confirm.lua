@@ -1,6 +1,6 @@
--- confirm, and renew: a holder gives its lease the full time again.
+-- confirm, and renew: sets the holder's lease to its full duration.
 --   ARGV: owner, lease ms
--- Returns {'held', fence, others waiting} or {'lost'}.
+-- Returns {'held', fence, number of waiters} or {'lost'}.
 local held = mine(ARGV[1])
 if held then
     redis.call('pexpire', KEYS[1], ARGV[2])

@@ -1,19 +1,19 @@
-//! How long the lines are, as figures. No label: a key is never one.
+//! Metrics of the queues. They have no labels: a key must never be a label.
 
-/// What one key's line adds to the gauges of its process; taken off again when the line ends.
+/// The contribution of one key to the gauges of its process; removed on drop.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     contended: bool,
 }
 
 impl Figures {
-    /// Somebody comes, behind so many others of this process.
+    /// Records a new waiter, with the number of waiters of this process before it.
     pub(super) fn joins(behind: usize) {
         metrics::histogram!("holdfast_lock_line_requests")
             .record(u32::try_from(behind).map_or(f64::INFINITY, f64::from));
     }
 
-    /// Whether this process holds the key while another one waits for it, as far as is known.
+    /// Sets whether this process holds the key while another process is known to wait for it.
     pub(super) fn contended(&mut self, contended: bool) {
         if self.contended != contended {
             let gauge = metrics::gauge!("holdfast_lock_contended_keys");

@@ -1,19 +1,17 @@
--- The beginning of release.lua: a lock that is held still and has somebody alive at the head of its
--- line goes to them at once. What it does is what the rest of release.lua would do, in fewer calls
--- and without the functions that the scripts share, because somebody waits for each microsecond of
--- it:
---   - a ticket says when its owner asked first, so who is new in line was seen then, and is written
---     down among the last seen when they ask again;
---   - that the first one has left the line is not told to the last seen: they are forgotten with
---     the line, swept every 64th time, when the keys get their time again, and by whoever asks for
---     the lock;
---   - whoever is put in line again counts as waiting without being counted.
+-- The beginning of release.lua: if the lock is still held and the first owner in the queue is
+-- alive, that owner is granted the lock. This does what the rest of release.lua would do, in fewer
+-- calls and without the shared functions, because its duration delays the waiters:
+-- - a ticket is the time when its owner joined, so a new owner counts as seen then, and is added to
+--   KEYS[3] when it polls;
+-- - the owner that leaves the queue stays in KEYS[3] until the queue is empty, until the sweep of
+--   every 64th grant (which also renews the keys' expiry), or until an acquire call prunes it;
+-- - an owner that is queued again counts as waiting, without a ZCARD.
 local value = redis.call('get', KEYS[1])
 if value and string.find(value, ARGV[1] .. ' ', 1, true) == 1 then
     local again, time = ARGV[6], redis.call('time')
     local now_us = time[1] * 1000000 + time[2]
     if again ~= '' then
-        -- Before the first one leaves the line, so that the line keeps its expiry.
+        -- Before the pop, so that the queue is never empty and keeps its expiry.
         redis.call('zadd', KEYS[2], 'nx', now_us, again)
     end
     local popped = redis.call('zpopmin', KEYS[2])
@@ -27,7 +25,7 @@ if value and string.find(value, ARGV[1] .. ' ', 1, true) == 1 then
         or tonumber(redis.call('zscore', KEYS[3], first) or '0') * 1000 >= since_us) then
         local top = redis.call('incrby', KEYS[4], 64)
         if top % 4096 < 64 then
-            -- Whoever has not asked for so long is dead, or has left.
+            -- Owners that have not polled within the horizon are dead, or have left the queue.
             local gone = redis.call('zrangebyscore', KEYS[3], '-inf', since_us / 1000 - 1)
             for _, owner in ipairs(gone) do
                 redis.call('zrem', KEYS[2], owner)
@@ -49,4 +47,5 @@ if value and string.find(value, ARGV[1] .. ' ', 1, true) == 1 then
         return {'held', 'another', fence}
     end
 end
--- Dead, and dropped; or nobody but ourselves; or not held any more.
+-- Continues in release.lua: the first owner was dead or ARGV[6], and is dropped; or the lock is not
+-- held.

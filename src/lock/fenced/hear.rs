@@ -1,7 +1,7 @@
-//! What other processes' scripts tell this one, on its own channel.
+//! Subscription to this process's channel, on which scripts of other processes publish.
 //!
-//! Everything heard is a hint. A word that is lost costs one poll; a connection that is lost is
-//! made again while the polls go on.
+//! Every message is a hint: a lost message costs one poll. A lost connection is re-established
+//! while polling continues.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::Shared;
 use super::message::Message;
 use crate::lock::Redis;
 
-/// Pause before the connection is made again.
+/// Pause before reconnecting.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Listens until nobody uses the locks any more.
+/// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
     while let Some(channel) = channel(&shared) {
         if let Err(error) = listen_once(&redis, &channel, &shared).await {

@@ -1,5 +1,5 @@
--- leave: cancelled, timed out, nobody waits here any more. Granted meanwhile, it is handed on;
--- otherwise the place in line is given up.
+-- leave: removes an owner that has no waiters any more. If it was granted the lock already, the
+-- lock goes to the next owner, or is freed. A lock that is free goes to the next owner too.
 --   ARGV: owner, grant ms, horizon ms, channels
 forget(ARGV[1])
 local held = mine(ARGV[1])

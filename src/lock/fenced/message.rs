@@ -1,4 +1,4 @@
-//! What is said to a key's line: by callers in this process, and by the scripts of other processes.
+//! Messages to a key's actor, from callers in this process and scripts of other processes.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::FencedGuard;
 use super::talk::Grant;
 use crate::lock::{Error, Holder, Released};
 
-/// What a waiter gets: the guard, or who holds the lock instead.
+/// The response to a waiter: the guard, or the holder if the lock was not acquired.
 pub(super) type Answer = Result<Result<FencedGuard, Holder>, Error>;
 
-/// Somebody who wants the lock.
+/// A caller that requests the lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub reply: oneshot::Sender<Answer>,
@@ -20,27 +20,28 @@ pub(super) struct Waiter {
     pub ttl: Duration,
 }
 
-/// What a line is told.
+/// A message to the actor of a key.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Somebody wants the lock.
+    /// A caller requests the lock.
     Join(Waiter),
-    /// A guard was given back.
+    /// A guard was released or dropped.
     Released { owner: String, reply: Option<oneshot::Sender<Released>> },
     /// A guard was left to expire.
     Abandoned { owner: String },
-    /// A guard wants a number above `floor`.
+    /// A guard needs a fence above `floor`.
     Refence { owner: String, floor: i64, reply: oneshot::Sender<Result<Option<i64>, Error>> },
-    /// Redis granted us the lock, they say.
+    /// A script granted the lock to this process.
     Granted { owner: String, grant: Grant },
-    /// Another process waits for the lock that we hold, they say.
+    /// Another process waits for the lock that this process holds.
     Rival,
-    /// Somebody left; look around.
+    /// A waiter may have left.
     Look,
 }
 
 impl Message {
-    /// What `tell` in the scripts says, and of which key: a key may have spaces, and is the rest.
+    /// Parses a message that a script published. Returns its key, which comes last because it may
+    /// contain spaces, and the message.
     pub(super) fn heard(word: &str) -> Option<(&str, Self)> {
         let (word, rest) = word.split_once(' ')?;
         if word == "waiting" {

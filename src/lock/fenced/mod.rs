@@ -1,36 +1,18 @@
-//! `fenced`: the lock of this project.
+//! `fenced`: a lease with a fence, FIFO within a process, with handoff between processes.
 //!
-//! # Guarantee
-//! - **Owner**: 128 random bits per lease. An acquisition is an owner and a fence, never a thread
-//!   and never a process.
-//! - **A fence with every acquisition**, larger than every one given out before for that key while
-//!   Redis remembers, and raised above the row's by [`FencedGuard::refence`] when it has forgotten.
-//! - **Two levels.** In a process one line per key, first come first served, whose head alone talks
-//!   to Redis (`actor`). A lock that is given back goes to the next one in that line without Redis;
-//!   between processes the release itself grants it to the next process, which is told.
-//! - **A guard rests on a call that this process made and that was answered**: its deadline runs
-//!   from before that call was sent. Whoever was granted the lock while it waited needs no second
-//!   call for that: a grant with a fence above the one that its last poll was told was made after
-//!   that poll, and can't end before a grant's time from then on. It is confirmed by the first
-//!   renewal, if the guard is out for so long; when the word comes too late for that, before.
-//! - **A guard that ran out**, by the renewal's or the clock's word, says so:
-//!   [`FencedGuard::lost`], [`FencedGuard::ensure_held`].
-//! - **Nothing is left behind.** Whoever stops waiting is passed over; a guard that is dropped is
-//!   given back; a process that dies is passed over within a second, its lease ends by itself.
+//! Guarantees: each acquisition has a random owner and a fence above all earlier fences of its key,
+//! while Redis keeps its counter; [`FencedGuard::refence`] raises a lost counter above the row's
+//! fence. The deadline of a guard is measured from before the call to Redis that it rests on. A
+//! waiter that leaves or dies is skipped, and a dropped guard is released.
 //!
-//! # Breaks when
-//! It does not keep two holders apart when a holder is paused past its lease: no lock with an
-//! expiry can. It makes that harmless: the fence and the row's version refuse the late write
-//! (`shop::strategy::fenced`). A holder that writes without showing its fence is not protected.
+//! Does not exclude a second holder when the first is paused past its lease, Redis loses data or
+//! its clock jumps ahead. The fence and the row's version then reject the stale write
+//! (`shop::strategy::fenced`); a write without its fence is unprotected. If Redis's clock jumps
+//! back, the lease of a dead holder lasts longer. Client clocks decide nothing.
 //!
-//! A client's time of day decides nothing, Redis's does. Jumps it ahead, leases end early: there
-//! may be two holders until the first one's next renewal, and the fence tells them apart. Jumps it
-//! back, whoever lives goes on, and the lease of somebody dead lasts as much longer.
-//!
-//! # Seen in the wild
-//! Fences: Kleppmann, *How to do distributed locking* (2016). Passing inside a process first: lock
-//! cohorting (Dice, Marathe, Shavit, `PPoPP` 2012). The release that grants: queue locks (MCS,
-//! 1991).
+//! Sources: Kleppmann, *How to do distributed locking* (2016) for fences; lock cohorting (Dice,
+//! Marathe, Shavit, `PPoPP` 2012) for local handoffs; queue locks (MCS, 1991) for handoffs.
+//! Tests: `tests/lock`, `tests/model`.
 
 mod actor;
 mod figures;
@@ -55,18 +37,19 @@ use actor::Line;
 use message::{Message, Waiter};
 use talk::Talk;
 
-/// How a fenced lock keeps time.
+/// Timing of the fenced lock.
 #[derive(Debug, Clone)]
 pub struct Times {
-    /// A lease, while it is not renewed.
+    /// Duration of a lease between renewals.
     pub ttl: Duration,
-    /// How long a process that was granted the lock has to confirm it.
+    /// Time within which a process must confirm a grant, before it expires.
     pub grant: Duration,
-    /// How often a waiting process asks although nobody told it anything. With a round trip it is
-    /// less than half of `grant`; who was not seen for three of them is passed over.
+    /// Interval at which a waiting process polls, in case a message was lost. With a round trip it
+    /// must be less than half of `grant`. A process that does not poll for three intervals is
+    /// skipped.
     pub poll: Duration,
-    /// How long a process still passes the lock on inside when it hears that another one waits;
-    /// at most eight times, and only to those that were in line before.
+    /// Time for which a process continues local handoffs after it learns that another process
+    /// waits: at most eight, and only to waiters that joined before that.
     pub turn: Duration,
 }
 
@@ -81,14 +64,14 @@ impl Default for Times {
     }
 }
 
-/// How one waits for the lock.
+/// Options of an acquisition.
 #[derive(Debug)]
 pub struct Asking {
-    /// Not at all with [`Wait::Try`].
+    /// Does not wait if [`Wait::Try`], otherwise queues.
     pub wait: Wait,
-    /// The lease's time, if not the usual one; passed on inside the process it stays what it was.
+    /// Duration of the lease; defaults to [`Times::ttl`]. A local handoff does not change it.
     pub ttl: Option<Duration>,
-    /// Until when.
+    /// Time at which waiting ends.
     pub until: Instant,
 }
 
@@ -100,15 +83,16 @@ pub struct FencedLocks(Arc<Shared>);
 struct Shared {
     talk: Talk,
     times: Times,
-    /// This process, in owners and as the name of its channel. New with every start.
+    /// Identifies this process in owners and names its channel. New with every start.
     process: String,
-    /// The lines of the keys that somebody holds or waits for.
+    /// Queues of the keys that this process holds or waits for.
     lines: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
 }
 
 impl FencedLocks {
-    /// The locks of that process over that Redis; `prefix` is what every key begins with. Nothing
-    /// is asked of Redis yet but to listen, in the background, until the last clone is gone.
+    /// Creates the fenced locks of `process` on `redis`, where every key begins with `prefix`.
+    /// Subscribes to the process's channel in the background until the last clone is dropped; sends
+    /// nothing else yet.
     #[must_use]
     pub fn new(redis: Redis, prefix: &str, times: Times, process: &Process) -> Self {
         let shared = Arc::new(Shared {
@@ -121,17 +105,17 @@ impl FencedLocks {
         Self(shared)
     }
 
-    /// Takes the lock on `key`; the holder's particulars when it is still taken when the time is up
-    /// (Redis is asked for them, up to 0.8 s more).
+    /// Acquires the lock on `key`. Returns the holder instead if the lock is not acquired in time;
+    /// looking it up in Redis takes up to 0.8 s more.
     ///
-    /// First come, first served among the waiters of this process. Between processes nobody barges,
-    /// but a process passes the lock on inside itself a few times before others have it.
+    /// FIFO among the waiters of this process. Other processes are served in the order of their
+    /// tickets, but the holding process first makes a few local handoffs ([`Times::turn`]).
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer. What may have been taken is given back.
+    /// [`Error::Unavailable`] when Redis does not respond. What may have been acquired is released.
     ///
     /// # Cancel safety
-    /// Safe: whoever stops waiting is passed over, and what was granted to nobody is handed on.
+    /// Safe: a dropped waiter is skipped, and a grant without a waiter is handed off.
     pub async fn acquire(
         &self,
         key: LockKey,
@@ -147,7 +131,7 @@ impl FencedLocks {
             ttl: ttl.unwrap_or(self.0.times.ttl),
         };
         self.0.send(&redis_key, Message::Join(waiter));
-        // Whether it is answered or not: dropping `answer` is what leaves the line.
+        // Dropping the receiver leaves the queue; unless answered, `place` then wakes the actor.
         let mut place = Place { shared: self.0.clone(), redis_key, answered: false };
         let answer = timeout_at(until, answer).await;
         match answer {
@@ -166,7 +150,7 @@ impl FencedLocks {
 }
 
 impl Shared {
-    /// To the line of that key; begins one if there is none.
+    /// Sends a message to the key's actor; starts it if there is none.
     fn send(self: &Arc<Self>, redis_key: &str, message: Message) {
         let mut lines = self.lines.lock();
         let message = match lines.get(redis_key) {
@@ -176,7 +160,7 @@ impl Shared {
             },
             None => message,
         };
-        // A line that ends takes itself off the map under this very lock, so there is one at most.
+        // An actor that ends removes itself from the map under this lock, so there is at most one.
         let (sender, receiver) = mpsc::unbounded_channel();
         let _ = sender.send(message);
         lines.insert(redis_key.to_owned(), sender.clone());
@@ -184,7 +168,7 @@ impl Shared {
         self.talk.redis.runtime().spawn(line.run());
     }
 
-    /// To the line of that key, if there is one.
+    /// Sends a message to the key's actor, if there is one.
     fn tell(&self, redis_key: &str, message: Message) {
         let lines = self.lines.lock();
         if let Some(line) = lines.get(redis_key) {
@@ -193,7 +177,7 @@ impl Shared {
     }
 }
 
-/// Standing in line. Whoever leaves without an answer says so, so that nobody waits for the dead.
+/// A place in the queue. Dropped without a response, it wakes the actor, which skips the waiter.
 struct Place {
     shared: Arc<Shared>,
     redis_key: String,
@@ -208,14 +192,14 @@ impl Drop for Place {
     }
 }
 
-/// One owner's time with the lock, renewed by its line and watched by its guards.
+/// The lease of one owner, renewed by its actor and observed by its guards.
 #[derive(Debug)]
 struct Lease {
     owner: String,
-    /// On the machine's monotonic clock, suspended time counted.
+    /// On the machine's monotonic clock, which counts suspended time.
     deadline_us: AtomicU64,
     lost: watch::Sender<bool>,
-    /// Whether somebody waits for it, here or in another process.
+    /// True if a waiter of this or another process is known, or if the lock was lost.
     wanted: watch::Sender<bool>,
 }
 
@@ -225,7 +209,7 @@ impl Lease {
     }
 }
 
-/// Proof that one holds a fenced lock, or held it.
+/// An acquired fenced lock, whose lease may have expired since.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped at once locks nothing"]
 pub struct FencedGuard {
@@ -236,51 +220,52 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// The number of this acquisition: larger than every one before it for its key, as long as
-    /// Redis forgets nothing. The protected thing must compare it; nothing else does.
+    /// Returns the fence of this acquisition: larger than all earlier ones of its key while Redis
+    /// keeps its data. The protected resource must compare it; nothing else does.
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence
     }
 
-    /// Whether the lease has not run out yet, as far as this machine can know, without asking.
+    /// Returns whether the lease has not expired, as far as this machine knows. Does not call
+    /// Redis.
     ///
-    /// `false` is certain to stay so. `true` may be over before the caller has looked at it, and
-    /// is wrong until the next renewal when Redis has forgotten the lock.
+    /// After `false` the caller must not rely on the lock again. `true` may be outdated when the
+    /// caller reads it, and if Redis lost the lock, it is wrong until the next renewal.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
-    /// Whether somebody else is known to wait for the lock, in this process or in another. A hint,
-    /// for a holder that could go on or let others have their turn.
+    /// Returns whether another waiter is known, in this or another process. A hint for a holder
+    /// that could either continue or release.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self.lease.wanted.borrow()
     }
 
-    /// Returns when [`FencedGuard::is_wanted`], or when a renewal found the lock gone.
+    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost.
     ///
     /// # Cancel safety
-    /// Safe: it only listens.
+    /// Safe: has no side effects.
     pub async fn wanted(&self) {
         let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
-    /// [`FencedGuard::is_held`], for `?`: asked before a step that can't be undone and can't show
-    /// its fence.
+    /// Checks [`FencedGuard::is_held`], for `?` before a step that cannot be undone and has no
+    /// fence.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lease has run out. `Ok` promises no more than `is_held` does.
+    /// [`Error::Lost`] when the lease has expired. `Ok` guarantees no more than `is_held`.
     pub fn ensure_held(&self) -> Result<(), Error> {
         if self.is_held() { Ok(()) } else { Err(Error::Lost) }
     }
 
-    /// Returns when the lock is no longer held: the lease ran out by this machine's clock, or the
-    /// renewal found it gone. Not before, and at the latest with the lease.
+    /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
+    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires.
     ///
     /// # Cancel safety
-    /// Safe: it only listens.
+    /// Safe: has no side effects.
     pub async fn lost(&self) {
         let mut lost = self.lease.lost.subscribe();
         loop {
@@ -289,21 +274,21 @@ impl FencedGuard {
             if *lost.borrow_and_update() || left.is_zero() {
                 return;
             }
-            // The deadline moves with every renewal, so it is looked at again.
+            // Each renewal moves the deadline, so the loop reads it again.
             let _ = tokio::time::timeout(left, lost.changed()).await;
         }
     }
 
-    /// A new number above `floor`, because a row knows a higher one than this guard's: Redis has
-    /// forgotten. `None` when Redis says that the lock is no longer ours.
+    /// Replaces this guard's fence by one above `floor`, after a row had a higher fence than this
+    /// guard because Redis lost its counter. Returns `None` if Redis reports that the lock is lost.
     ///
-    /// Redis's counter is only ever raised, and the lock stays held meanwhile.
+    /// The counter in Redis only increases, and the lock stays held.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; this guard keeps its number.
+    /// [`Error::Unavailable`] when Redis does not respond; this guard keeps its fence.
     ///
     /// # Cancel safety
-    /// Safe: this guard keeps its number, and a new one that nobody takes is skipped.
+    /// Safe: this guard keeps its fence, and the new fence is skipped.
     pub async fn refence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
         let (reply, answer) = oneshot::channel();
         let owner = self.lease.owner.clone();
@@ -317,27 +302,27 @@ impl FencedGuard {
         Ok(fence)
     }
 
-    /// Gives the lock back: to the next in this process's line, or to the next process.
+    /// Hands the lock off to the next waiter of this process, or releases it in Redis, where the
+    /// next process is granted it.
     ///
-    /// `Held` inside the process is by its own clock; between processes Redis has said so. It does
-    /// not fail: [`Released::Unknown`] ends with the lease.
+    /// After a local handoff, `Held` is by this process's clock; otherwise Redis confirmed it. Does
+    /// not fail: after [`Released::Unknown`] the lock ends with its lease.
     ///
     /// # Cancel safety
-    /// Safe, even before the first poll: the lock is given back all the same; only what that found
-    /// out is not learned.
+    /// Safe, even before the first poll: the lock is released, and only the result is lost.
     pub async fn release(mut self) -> Released {
         self.given_back = true;
         let (reply, answer) = oneshot::channel();
         let owner = self.lease.owner.clone();
         match self.line.send(Message::Released { owner, reply: Some(reply) }) {
             Ok(()) => answer.await.unwrap_or(Released::Unknown),
-            // The line has ended: it had nothing to hold any more.
+            // The actor has ended, so the lock is no longer held.
             Err(_) => Released::Lost,
         }
     }
 
-    /// Leaves the lock to its expiry: it is neither renewed nor given back. Others wait for what is
-    /// left of the lease.
+    /// Leaves the lock to expire: it is neither renewed nor released. Other callers wait for the
+    /// rest of the lease.
     pub fn leave_to_expire(mut self) {
         self.given_back = true;
         let owner = self.lease.owner.clone();

@@ -1,20 +1,20 @@
--- What the scripts of the fenced lock share. Each script is this text and its own.
+-- Shared by the scripts of the fenced lock: each consists of this text and its own.
 --
 -- All keys of one lock lie in one slot:
---   KEYS[1]  the lock        "<owner> <fence>@<since, Unix ms>", with the lease as its expiry
---   KEYS[2]  the queue       owners that wait, by ticket (the server's time, in microseconds)
---   KEYS[3]  the last seen   the same owners, by when they last asked, in milliseconds; one who is
---                            not there was last seen when they got their ticket
---   KEYS[4]  the fences      the last number given out
--- An owner is "<process>.<lease>": its process hears on a channel of its own.
+--   KEYS[1]  the lock        "<owner> <fence>@<since, Unix ms>"; its expiry is the lease
+--   KEYS[2]  the queue       waiting owners by ticket (server time of joining, in microseconds)
+--   KEYS[3]  last seen       the same owners by the time of their last poll, in milliseconds; an
+--                            owner that is missing was last seen when it received its ticket
+--   KEYS[4]  fence counter   the last fence issued
+-- An owner is "<process>.<lease>": each process subscribes to a channel of its own.
 --
--- Times are the server's alone. Numbers stay below 2^53, where a double is exact.
+-- All times are the server's. Numbers stay below 2^53, where a double is exact.
 
-local BLOCK = 64           -- fences per grant: local passes use them up one by one
-local FENCES_LIVE = 86400000 -- a day past the last grant; Postgres is the floor below it
-local QUEUE_LIVES = 60000  -- long past the last one who waits
+local BLOCK = 64           -- fences per grant; each local handoff uses one
+local FENCES_LIVE = 86400000 -- ms: a day after the last grant; later, the row's fence is the floor
+local QUEUE_LIVES = 60000  -- ms: far longer than the interval of polls
 
--- What a call costs here is a waiter's wait: each is made once, and only where it is needed.
+-- Each call of Redis delays the waiters, so it is made once, and only where it is needed.
 local value = redis.call('get', KEYS[1])
 
 local micros
@@ -34,8 +34,8 @@ local function now_ms()
     return math.floor(now_us() / 1000)
 end
 
--- The lock's value if it was this owner's when the script began; false if it was somebody else's;
--- nil if nobody's.
+-- Returns the lock's value if this owner held it when the script began, false if another owner did,
+-- nil if it was free.
 local function mine(owner)
     if not value then
         return nil
@@ -56,21 +56,22 @@ local function forget(owner)
     redis.call('zrem', KEYS[3], owner)
 end
 
--- Puts an owner in line, or says that it is still there. Whether it is new.
+-- Queues an owner, or keeps its place. Returns whether it is new.
 local function stand_in_line(owner)
     local new = redis.call('zadd', KEYS[2], 'nx', text(now_us()), owner)
     redis.call('zadd', KEYS[3], text(now_ms()), owner)
     return new == 1
 end
 
--- Whoever waits asks again within a fraction of this; a line that nobody asks about goes away.
+-- Renews the expiry of the queue. Waiters poll within a fraction of it, so that only an abandoned
+-- queue expires.
 local function keep_line()
     redis.call('pexpire', KEYS[2], QUEUE_LIVES)
     redis.call('pexpire', KEYS[3], QUEUE_LIVES)
 end
 
--- Drops those who have not asked again for so long that they must be dead. (Those who never did
--- are dropped when they come first.)
+-- Drops the owners whose last poll is older than the horizon: they count as dead. (head drops those
+-- that never polled.)
 local function prune(horizon_ms)
     local before = text(now_ms() - horizon_ms)
     for _, owner in ipairs(redis.call('zrangebyscore', KEYS[3], '-inf', '(' .. before)) do
@@ -78,7 +79,7 @@ local function prune(horizon_ms)
     end
 end
 
--- The first in line of those who are alive. Who is dead and comes before them is dropped.
+-- Returns the first live owner in the queue. Drops the dead owners before it.
 local function head(horizon_ms)
     local since_us = now_us() - horizon_ms * 1000
     while true do
@@ -92,12 +93,12 @@ local function head(horizon_ms)
     end
 end
 
--- Gives a lock up for which nobody waits. Who was seen last has left the line.
+-- Frees a lock that has no waiters. The owners that are still in KEYS[3] have left the queue.
 local function free()
     redis.call('del', KEYS[1], KEYS[3])
 end
 
--- Makes an owner who is not in line the holder, with a block of fences of its own. Its first fence.
+-- Makes an owner that is not queued the holder, with a block of fences. Returns the first fence.
 local function grant(owner, ttl_ms)
     local top = redis.call('incrby', KEYS[4], BLOCK)
     redis.call('pexpire', KEYS[4], FENCES_LIVE)
@@ -106,7 +107,7 @@ local function grant(owner, ttl_ms)
     return fence
 end
 
--- Tells a process. A hint only: whoever misses it asks again soon.
+-- Publishes a message to an owner's process. A hint: a process that misses it polls soon.
 local function tell(channels, owner, word)
     local process = string.match(owner, '^([^.]+)%.')
     if process then
@@ -118,8 +119,8 @@ local function waiting()
     return redis.call('zcard', KEYS[2])
 end
 
--- Hands a free lock to whoever is first in line, for long enough to confirm it. Nobody barges.
--- Its first fence.
+-- Grants a free lock to the first owner in the queue, for the time in which it must confirm the
+-- grant. No other owner can acquire the lock before it. Returns the first fence.
 local function hand_on(first, grant_ms, channels)
     local fence = grant(first, grant_ms)
     forget(first)

@@ -1,7 +1,7 @@
--- refence: Redis has forgotten its numbers (a flush, a failover), and the row in Postgres knows
--- higher ones. The counter is raised to the row's, never lowered, and the holder gets a new block.
+-- refence: Redis lost its fence counter (a flush, a failover), and the row in Postgres has a higher
+-- fence. Raises the counter to the row's fence, never lowers it, and grants the holder a new block.
 --   ARGV: owner, the row's fence
--- Returns {'held', fence, others waiting} or {'lost'}.
+-- Returns {'held', fence, number of waiters} or {'lost'}.
 local held = mine(ARGV[1])
 if not held then
     return {'lost'}

@@ -1,21 +1,21 @@
--- release: hands the lock to the next in line, or leaves it free. A process with waiters of its own
--- gets in line again in the same breath, behind those who are there.
---   ARGV: owner, lease ms, grant ms, horizon ms, channels, the owner to put in line or ''
--- Returns {'held' | 'expired' | 'lost', whose, fence}: how the lock stood, and who has it now with
--- which fence: 'again', the owner that was put in line; 'another's; or 'nobody', with '0'.
--- Repeated, it changes nothing more but when who was put in line was last seen. (Most of the time
--- handoff.lua has returned before this.)
+-- release: grants the lock to the first owner in the queue, or frees it. The same call queues an
+-- owner for the other waiters of the process, behind those in the queue, or grants it the lock if
+-- there are none. (Usually handoff.lua has returned before this.)
+--   ARGV: owner, lease ms, grant ms, horizon ms, channels, the owner to queue or ''
+-- Returns {'held' | 'expired' | 'lost', holder, fence}: the state of the lock before, and the new
+-- holder with its fence: 'again', the owner that was queued; 'another'; or 'nobody', with '0'.
+-- Repeating it changes nothing but the last-seen time of the queued owner.
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, again = ARGV[5], ARGV[6]
 
 local already = again ~= '' and mine(again)
 if already then
-    -- Asked twice: the answer of the first time was lost.
+    -- Repeated after a lost response.
     return {'held', 'again', fence_of(already)}
 end
 local held = mine(owner)
 if not held then
-    -- Its lease ran out, and it may have asked again since.
+    -- Its lease expired, and it may have queued again since.
     forget(owner)
 end
 if held == false then

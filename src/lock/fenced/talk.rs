@@ -1,4 +1,5 @@
-//! The conversation with Redis: five scripts, each safe to repeat with the same owner.
+//! Calls of the lock's five scripts in Redis. Each is safe to repeat with the same owner.
+//! Tests: `tests/lock/differential.rs`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use redis::{Script, ScriptInvocation};
 use super::Times;
 use crate::lock::{Error, Redis};
 
-/// How many fences a grant brings; the scripts say the same.
+/// Number of fences per grant; the same number is in the scripts.
 pub(super) const BLOCK: i64 = 64;
 
 macro_rules! script {
@@ -26,41 +27,41 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 static LEAVE: LazyLock<Script> = script!("leave.lua");
 static REFENCE: LazyLock<Script> = script!("refence.lua");
 
-/// How to speak of locks to one Redis.
+/// The lock's scripts on one Redis, with their parameters.
 #[derive(Debug)]
 pub(super) struct Talk {
     pub redis: Redis,
-    /// What the name of every process's channel begins with.
+    /// Start of the name of every process's channel.
     pub channels: String,
     grant_ms: u64,
     horizon_ms: u64,
 }
 
-/// A lock that is held now.
+/// A lease that Redis has granted or confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
     /// The first fence of its block.
     pub fence: i64,
-    /// Whether other processes wait for it.
+    /// True if other processes wait for the lock.
     pub rivals: bool,
 }
 
-/// What came of asking for a lock.
+/// The result of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     Granted(Grant),
-    /// Somebody else has it, with a fence of at least so much.
+    /// Another owner holds the lock, with at least this fence.
     Taken {
         fence: i64,
     },
 }
 
-/// What came of giving a lock back.
+/// The result of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GivenBack {
-    /// Whether it was still held.
+    /// True if the lock was still held.
     pub was_held: bool,
-    /// How the owner stands that was put in line.
+    /// The result for the owner that was queued.
     pub again: Asked,
 }
 
@@ -74,7 +75,7 @@ impl Talk {
         }
     }
 
-    /// Asks for the lock; keeps the place in line if `waits`.
+    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its place.
     pub(super) async fn acquire(
         &self,
         key: &str,
@@ -94,7 +95,7 @@ impl Talk {
         })
     }
 
-    /// Confirms a grant, or renews a lease. `None` when it is lost.
+    /// Confirms a grant, or renews a lease. Returns `None` if it is lost.
     pub(super) async fn confirm(
         &self,
         key: &str,
@@ -107,8 +108,8 @@ impl Talk {
         Ok(grant(&answer))
     }
 
-    /// Gives the lock back, and gets in line again as `again`, if that is somebody. With `rivals`
-    /// another process is likely to get it.
+    /// Releases the lock, and queues `again` if there is one. With `rivals`, another process
+    /// probably acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,
@@ -132,7 +133,7 @@ impl Talk {
         Ok(GivenBack { was_held: was == "held", again })
     }
 
-    /// Gives the place in line up, or the lock, if it was granted meanwhile.
+    /// Leaves the queue, or releases the lock if it was granted already.
     pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
         let mut call = prepare(&LEAVE, key, owner);
         call.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
@@ -140,7 +141,8 @@ impl Talk {
         Ok(())
     }
 
-    /// Raises the key's counter to `floor` and takes a new block. `None` when the lock is lost.
+    /// Raises the key's counter to `floor` and takes a new block of fences. Returns `None` if the
+    /// lock is lost.
     pub(super) async fn refence(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! One process's time with a lock: whose it is, until when, and to whom it may be passed on.
+//! The lease that this process holds on a key: its deadline, and the limits of local handoffs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,20 +12,20 @@ use super::talk::BLOCK;
 use crate::clock;
 use crate::lock::Released;
 
-/// How often the lock is passed on in this process while another process waits.
+/// Maximum number of local handoffs while another process waits.
 const PASSES_BEFORE_OTHERS: u32 = 8;
 
-/// The lock, while this process has it; perhaps with nobody in particular at this moment.
+/// A lease of this process. Between two guards it is held, but no local waiter owns it.
 pub(super) struct Tenure {
     pub(super) lease: Arc<Lease>,
     pub(super) ttl: Duration,
     pub(super) next_fence: i64,
     pub(super) fences_left: i64,
-    /// A guard is out there.
+    /// True while a guard exists.
     pub(super) in_use: bool,
-    /// Who gave it back last, and waits to hear how the lock stood.
+    /// Receives the result of the last guard's release.
     pub(super) giver: Option<oneshot::Sender<Released>>,
-    /// How long the lease is that runs now: a grant's time at first, if it was not confirmed yet.
+    /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
     pub(super) span: Duration,
     pub(super) renew_at_us: u64,
     pub(super) passes: u32,
@@ -35,31 +35,31 @@ pub(super) struct Tenure {
 /// Another process that waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rival {
-    /// Since when, by our clock.
+    /// Time from which it is known to wait, on this machine's monotonic clock.
     since_us: u64,
-    /// Until when the lock may still be passed on in this process.
+    /// Time at which local handoffs end.
     turn_ends_us: u64,
 }
 
 impl Rival {
-    /// One we hear of now.
+    /// Creates a rival; its time for local handoffs starts now.
     pub(super) fn since(since_us: u64, turn: Duration) -> Self {
         Self { since_us, turn_ends_us: clock::monotonic_us() + us(turn) }
     }
 }
 
 impl Tenure {
-    /// Nobody has had the lock since it was granted to this process.
+    /// Returns whether no guard has existed since the grant.
     pub(super) fn next_fence_is_first(&self) -> bool {
         self.fences_left == BLOCK
     }
 
-    /// Another process waits, as we hear now.
+    /// Records that another process waits, unless one is recorded already.
     pub(super) fn hear_of_rival(&mut self, since_us: u64, turn: Duration) {
         self.rival.get_or_insert_with(|| Rival::since(since_us, turn));
     }
 
-    /// Whether the next one here may have it before another process that waits.
+    /// Returns whether a local handoff to `next` is within the limits.
     pub(super) fn may_pass_to(&self, next: &Waiter) -> bool {
         self.fences_left > 0
             && self.rival.is_none_or(|rival| {
@@ -69,14 +69,15 @@ impl Tenure {
             })
     }
 
-    /// Whether the lease still has the time that a renewal would leave it.
+    /// Returns whether more than a third of the lease is left.
     pub(super) fn has_enough_left(&self) -> bool {
         let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
         self.lease.is_held() && clock::monotonic_us() + us(self.span / 3) < deadline_us
     }
 }
 
-/// What a lease may be counted on for: less the drift of clocks, one part in a hundred and 2 ms.
+/// Returns the deadline of a lease that was requested at `sent_us`: its TTL, less 1 % and 2 ms for
+/// clock drift.
 pub(super) fn deadline_us(sent_us: u64, ttl: Duration) -> u64 {
     let ttl_us = us(ttl);
     sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)

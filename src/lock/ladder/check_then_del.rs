@@ -1,16 +1,17 @@
-//! `check-then-del`: look whose it is, then delete it.
+//! `check-then-del`: compares the owner, then deletes the key in a second command.
 //!
 //! # Guarantee
-//! As `ttl`, and whoever comes back late mostly sees that the lock is somebody else's by now: the
-//! value is new with every acquisition, and it is compared before the key is deleted.
+//! As `ttl`; in addition, a holder whose lease expired usually sees that another one holds the
+//! lock: the value is unique per acquisition, and the release compares it before it deletes the
+//! key.
 //!
 //! # Breaks when
-//! The lock changes hands between `GET` and `DEL`: the look was true, and is not any more. What is
-//! deleted is the next holder's lock, and it goes on as under `ttl`. The two commands are a round
-//! trip apart; a pause of the process (a collector of garbage, a full disk) makes it seconds.
+//! The lease expires and another holder acquires the lock between `GET` and `DEL`. The `DEL`
+//! removes that holder's lock, with the consequences of `ttl`. The two commands are a round trip
+//! apart; a pause of the process (garbage collection, a full disk) makes it seconds.
 //!
 //! # Seen in the wild
-//! `if redis.get(key) == token: redis.delete(key)`. The cure is to compare and delete in one step,
+//! `if redis.get(key) == token: redis.delete(key)`. The fix is to compare and delete in one script
 //! on the server (`owner`).
 
 use redis::{RedisError, cmd};
@@ -18,20 +19,20 @@ use redis::{RedisError, cmd};
 use super::rung::Lock;
 use crate::probe::Point;
 
-/// Whether we are the one who created the key, which ends by itself.
+/// Creates the key with its expiry. Returns whether this call created it.
 pub(super) async fn take(lock: &Lock) -> Result<bool, RedisError> {
     let mut set = cmd("SET");
     set.arg(&lock.key).arg(&lock.owner).arg("NX").arg("PX").arg(lock.ttl_ms);
     lock.send(&set).await
 }
 
-/// Whether the key was ours when we looked, and there when we deleted it.
+/// Deletes the key if its owner matches. Returns whether it matched and the key still existed.
 pub(super) async fn give_back(lock: &Lock) -> Result<bool, RedisError> {
     let owner: Option<String> = lock.send(cmd("GET").arg(&lock.key)).await?;
     if owner.as_ref() != Some(&lock.owner) {
         return Ok(false);
     }
-    // It may end here, and be somebody else's.
+    // The lease may expire at this point, and the key may get another owner.
     lock.pass(Point::Delete).await;
     lock.send(cmd("DEL").arg(&lock.key)).await
 }

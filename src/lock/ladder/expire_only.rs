@@ -1,30 +1,29 @@
 //! `expire-only`: a key that is never deleted.
 //!
 //! # Guarantee
-//! Nobody deletes somebody else's lock, because nobody deletes any. While all work is shorter than
-//! the TTL, there is one holder at a time.
+//! No holder deletes another holder's lock, because none deletes any. While all work is shorter
+//! than the TTL, there is one holder at a time.
 //!
 //! # Breaks when
-//! The work outlives the TTL: then it breaks as `owner` does. And it is slow when nothing is wrong:
-//! one change per TTL, however short the change. Whoever makes the TTL shorter to sell more breaks
-//! it sooner.
+//! The work outlives the TTL: then it breaks as `owner` does. It is also slow without any failure:
+//! one change per TTL, even if the change is short. A shorter TTL sells more and breaks sooner.
 //!
 //! # Seen in the wild
-//! “Let it expire, it's simpler”: after somebody was bitten by `ttl`. It is right where a thing
-//! shall be done *at most once in a while* (a mail, a scheduled job): a limit of rate, not a lock.
+//! “Let it expire, it's simpler”, often after an incident with `ttl`. It is right where an action
+//! must run *at most once per period* (a mail, a scheduled job): a rate limit, not a lock.
 
 use redis::{RedisError, cmd};
 
 use super::rung::Lock;
 
-/// Whether we are the one who created the key, which ends by itself.
+/// Creates the key with its expiry. Returns whether this call created it.
 pub(super) async fn take(lock: &Lock) -> Result<bool, RedisError> {
     let mut set = cmd("SET");
     set.arg(&lock.key).arg(&lock.owner).arg("NX").arg("PX").arg(lock.ttl_ms);
     lock.send(&set).await
 }
 
-/// Nothing is given back, and nothing is asked.
+/// Does nothing: the lock ends with its expiry.
 pub(super) async fn give_back(_: &Lock) -> Result<bool, RedisError> {
     Ok(true)
 }

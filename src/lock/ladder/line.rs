@@ -1,11 +1,14 @@
-//! The waiters of one key of the [`super::queue`]: inside by priority, and outside for a place.
+//! The waiting requests of one key of the [`super::queue`]: those with a place, by priority, and
+//! those that wait for a place.
 //!
-//! Guarantees: so many inside at most, for each priority; a place is free again the moment its
-//! owner is called, or goes; nobody who arrives is overlooked. A channel (tokio's `mpsc` is a
-//! semaphore and a list, too) would be less to read, but there whoever has gone keeps their place
-//! until the consumer comes by, and nothing inside can be put in order.
+//! Guarantees: the number of places per priority is bounded; a place is free as soon as its request
+//! is served or cancelled; no arrival is missed. A channel (tokio's `mpsc` is a semaphore and a
+//! list, too) would be less code, but a cancelled request would keep its place until the consumer
+//! reaches it, and a channel cannot order by priority.
 //!
-//! Does not guarantee anything about turns: there is to be one consumer, who calls them.
+//! Does not guarantee that one request is served at a time: that takes a single consumer.
+//!
+//! Tests: `tests/lock/queue.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,25 +21,25 @@ use super::priority::{Number, Priority, PriorityQueue};
 use super::queue::{Manner, WhenFull};
 use crate::lock::Error;
 
-/// A waiter, to be told that it is its turn.
+/// Notifies a waiter that it is served.
 pub(super) type Ticket = oneshot::Sender<Done>;
-/// Dropped by whoever has had its turn.
+/// Dropped by the request when it is done.
 pub(super) type Done = oneshot::Sender<()>;
 
-/// Those who wait for one key.
+/// The waiting requests of one key.
 #[derive(Debug)]
 pub(super) struct Line {
     inside: Mutex<PriorityQueue<Waiter>>,
-    /// Places that are free, for each priority.
+    /// Free places, per priority.
     high: Arc<Semaphore>,
     normal: Arc<Semaphore>,
     outside: AtomicUsize,
     arrivals: Notify,
-    /// Since when somebody has their turn.
+    /// Start of the current request's use of the key, in milliseconds of Unix time.
     pub(super) serving: watch::Sender<Option<i64>>,
 }
 
-/// Somebody who waits, and the place they take; it is free again when they are called, or leave.
+/// A request with a place, which is free again when the request is served or cancelled.
 #[derive(Debug)]
 struct Waiter {
     ticket: Ticket,
@@ -56,11 +59,11 @@ impl Line {
         }
     }
 
-    /// Whose turn it is, as soon as somebody is there.
+    /// Removes and returns the next request to serve; waits for one to arrive.
     ///
     /// # Cancel safety
-    /// Safe: who was taken out is returned without another await. There is one consumer, and an
-    /// arrival that it did not wait for is remembered.
+    /// Safe: a removed request is returned without a further await, and [`Notify`] stores the
+    /// permit of an arrival. There must be one consumer only.
     pub(super) async fn next(&self) -> Ticket {
         loop {
             let next = self.inside.lock().pop();
@@ -71,24 +74,24 @@ impl Line {
         }
     }
 
-    /// How many wait for their turn.
+    /// Returns the number of requests with a place.
     pub(super) fn waiting(&self) -> usize {
         self.inside.lock().len()
     }
 
-    /// How many wait for a place.
+    /// Returns the number of requests that wait for a place.
     pub(super) fn outside(&self) -> usize {
         self.outside.load(Ordering::Relaxed)
     }
 
-    /// A place in the house; `None` when the time for it is up.
+    /// Acquires a place in the queue; returns `None` if there is none until `until`. Waiters get
+    /// places in FIFO order.
     ///
     /// # Errors
-    /// [`Error::Full`] for whoever would not wait for one.
+    /// [`Error::Full`] if the options do not allow waiting.
     ///
     /// # Cancel safety
-    /// Safe: who is dropped no longer waits, and a place that was theirs already is free again.
-    /// Those who wait get theirs in the order in which they came.
+    /// Safe: a dropped future stops waiting, and frees a place that it acquired.
     pub(super) async fn a_place(
         &self,
         manner: &Manner,
@@ -109,7 +112,7 @@ impl Line {
         }
     }
 
-    /// Joins the line.
+    /// Joins the queue behind the requests of its priority.
     pub(super) fn join(
         self: &Arc<Self>,
         priority: Priority,
@@ -122,7 +125,7 @@ impl Line {
     }
 }
 
-/// Counts somebody who waits for a place.
+/// Counts a request that waits for a place.
 #[derive(Debug)]
 struct Outside<'a>(&'a AtomicUsize);
 
@@ -139,7 +142,7 @@ impl Drop for Outside<'_> {
     }
 }
 
-/// Standing in line; dropped, one has left it.
+/// Membership in the queue; leaves it on drop.
 #[derive(Debug)]
 pub(super) struct InLine {
     line: Arc<Line>,
@@ -149,7 +152,7 @@ pub(super) struct InLine {
 impl Drop for InLine {
     fn drop(&mut self) {
         let left = self.line.inside.lock().leave(self.number);
-        // Not under the lock: the place wakes whoever waits for it.
+        // After the mutex is unlocked: a freed place wakes a waiter.
         drop(left);
     }
 }

@@ -1,11 +1,11 @@
 //! `local`: a mutex in this process, one per key.
 //!
 //! # Guarantee
-//! Of all requests that *this process* serves, one at a time holds a key; the others are served
-//! first come, first served. Exact with one replica, and as fast as a lock can be.
+//! Of all requests that *this process* serves, one at a time holds a key; the others wait in FIFO
+//! order. Exact with one replica, and as fast as a lock can be.
 //!
 //! # Breaks when
-//! There is a second replica. Each has its own mutex, and both hand out their own.
+//! There is a second replica: each has a mutex of its own.
 //!
 //! # Seen in the wild
 //! `synchronized`, `sync.Mutex`, `asyncio.Lock` around a read-modify-write in a service that was
@@ -23,16 +23,17 @@ use crate::lock::{Guard, LockKey, Wait};
 
 type Map = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;
 
-/// The mutexes of this process. Only keys that somebody holds or waits for take up memory.
+/// The mutexes of this process. Only keys that are held or waited for use memory.
 #[derive(Debug, Clone, Default)]
 pub struct LocalLocks(Arc<Map>);
 
 impl LocalLocks {
-    /// Waits in line until `until`, first come, first served; `None` when it is still taken then,
-    /// or at once with [`Wait::Try`]. It can't fail. Other processes are not kept out.
+    /// Acquires the mutex of `key`, waiting in FIFO order until `until`; returns `None` if it is
+    /// still held then, or at once with [`Wait::Try`]. It cannot fail. It does not exclude other
+    /// processes.
     ///
     /// # Cancel safety
-    /// Safe: a waiter that is dropped leaves the line.
+    /// Safe: a dropped future leaves the queue.
     pub async fn acquire(&self, key: LockKey, wait: Wait, until: Instant) -> Option<Guard> {
         let place = Place { map: self.0.clone(), key: key.clone(), mutex: Some(self.mutex(&key)) };
         let mutex = place.mutex.clone()?;
@@ -54,15 +55,15 @@ impl LocalLocks {
     }
 }
 
-/// One held mutex. Dropping it lets the next in line go. The fields' order matters: the mutex is
-/// given back before the place looks whether it was the last one.
+/// A held mutex, released on drop. The field order matters: the mutex is released before the place
+/// checks whether it was the last one.
 #[derive(Debug)]
 pub struct LocalGuard {
     _held: OwnedMutexGuard<()>,
     _place: Place,
 }
 
-/// Being in line, or at its head; the last one out takes the key off the map.
+/// A reference to the mutex by a holder or waiter; the last one removes the key from the map.
 #[derive(Debug)]
 struct Place {
     map: Arc<Map>,
@@ -115,7 +116,7 @@ mod tests {
                     sender.send(name).unwrap();
                 }
             });
-            // Polled once, it is in line.
+            // The first poll joins the queue.
             assert!(futures_util::poll!(&mut waiting).is_pending());
             tokio::spawn(waiting);
         }

@@ -1,10 +1,14 @@
-//! The ladder: ways to keep two requests apart that people really use, one file each, all of one
-//! shape. What each guarantees and when it breaks is said at its top, and shown by a lesson.
+//! The ladder: locks in common use, in teaching order, one file each, all of one shape. Each header
+//! states the guarantee and when it breaks; a lesson demonstrates both.
 //!
-//! In teaching order: [`local`]; then leases in Redis that are nearly right, of which [`rung`] has
-//! what they share ([`setnx`], [`setnx_expire`], [`ttl`], [`check_then_del`], [`expire_only`]);
-//! [`owner`], [`watchdog`] and [`quorum`]; and the [`queue`], which has no lock at all, with its
-//! [`priority`].
+//! - [`local`]: a mutex in this process.
+//! - Leases in Redis that are almost right, with their common code in [`rung`]: [`setnx`],
+//!   [`setnx_expire`], [`ttl`], [`check_then_del`], [`expire_only`].
+//! - [`owner`], [`watchdog`], [`quorum`]: the textbook leases.
+//! - [`queue`]: a queue with one consumer instead of a lock, with its [`priority`].
+//!
+//! Tests: `tests/lock/rungs.rs`, `tests/lock/quorum.rs`, `tests/lock/queue.rs`,
+//! `tests/it/ladder.rs`, `tests/it/strategies.rs`, `tests/it/bounded.rs`.
 
 pub mod check_then_del;
 pub mod expire_only;

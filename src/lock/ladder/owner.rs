@@ -1,18 +1,18 @@
 //! `owner`: the textbook lease in Redis.
 //!
 //! # Guarantee
-//! `SET key value NX PX ttl` lets one owner in; the value is new with every acquisition, and the
-//! release compares it with the key's and deletes in one script, so nobody deletes somebody else's
-//! lock. A holder that dies blocks the others for one TTL at most. While all work is shorter than
-//! the TTL, and Redis forgets nothing, there is one holder at a time.
+//! `SET key value NX PX ttl` admits one owner. The value is unique per acquisition, and the release
+//! compares and deletes it in one script, so it never deletes another owner's lock. A holder that
+//! dies blocks the others for one TTL at most. While all work is shorter than the TTL, and Redis
+//! loses no data, there is one holder at a time.
 //!
 //! # Breaks when
-//! The work outlives the TTL: the next one is let in while the first still believes it is alone.
-//! It has no fence, so nothing stops the first one's write.
+//! The work outlives the TTL: the next holder is admitted while the first still works. There is no
+//! fence, so nothing rejects the first holder's write.
 //!
 //! # Seen in the wild
-//! Every tutorial, and most home-grown locks; `retry` is their waiting by asking again, which keeps
-//! the lock idle half of the time and the unlucky waiting for seconds.
+//! Every tutorial, and most home-grown locks. Waiters usually poll (`retry`), which leaves the lock
+//! idle half of the time and lets an unlucky waiter wait for seconds.
 
 use std::time::Duration;
 
@@ -22,32 +22,33 @@ use tokio::time::{Instant, sleep_until};
 use crate::lock::process::Process;
 use crate::lock::{Error, Redis, Released, Wait};
 
-/// One lock that is being asked for.
+/// A lock to acquire.
 #[derive(Debug)]
 pub struct Lock<'a> {
-    /// Where.
+    /// Server that stores the lock.
     pub redis: &'a Redis,
-    /// By whom.
+    /// Process that acquires the lock; its name is part of the owner value.
     pub process: &'a Process,
-    /// Under which name.
+    /// Key in Redis.
     pub redis_key: String,
-    /// For how long.
+    /// Lifetime of the lease.
     pub ttl: Duration,
-    /// Pause between two attempts.
+    /// Pause between two attempts; each is jittered by half of it.
     pub retry: Duration,
 }
 
 impl Lock<'_> {
-    /// Takes the lock, trying until `until` when told to; `None` when it is still taken then.
+    /// Acquires the lock. With [`Wait::Try`] it makes one attempt, otherwise it polls until
+    /// `until`. Returns `None` if the lock was held at the last attempt.
     ///
-    /// In no order: whoever asks at the right moment has it. The lease is not renewed.
+    /// Waiters are served in no particular order. The lease is not renewed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis did not answer. The owner that may have got in is being
-    /// let out again.
+    /// [`Error::Unavailable`] if Redis does not respond. The lock may have been acquired; a
+    /// background task releases it.
     ///
     /// # Cancel safety
-    /// Safe: the release of an attempt in flight is handed over.
+    /// Safe: a background task releases what an attempt in flight acquired.
     pub async fn acquire(self, wait: Wait, until: Instant) -> Result<Option<Lease>, Error> {
         loop {
             if let Some(lease) = self.attempt().await? {
@@ -63,8 +64,8 @@ impl Lock<'_> {
 
     async fn attempt(&self) -> Result<Option<Lease>, Error> {
         let owner = self.process.new_owner();
-        // The lease exists before the command is sent: if the answer is lost, or nobody waits for
-        // it any more, dropping the lease gives back what may have been taken.
+        // The lease exists before the command is sent: if the response is lost or the caller is
+        // cancelled, dropping the lease releases what the command may have acquired.
         let lease =
             Lease { redis: self.redis.clone(), key: self.redis_key.clone(), owner, armed: true };
         let command = ::redis::cmd("SET")
@@ -84,7 +85,7 @@ impl Lock<'_> {
     }
 }
 
-/// An owner that is, or may be, in Redis.
+/// A lease that is, or may be, in Redis.
 #[derive(Debug)]
 pub struct Lease {
     redis: Redis,
@@ -94,31 +95,31 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Where it is.
+    /// Returns the server that stores the lease.
     #[must_use]
     pub fn redis(&self) -> &Redis {
         &self.redis
     }
 
-    /// Under which key.
+    /// Returns its key in Redis.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Whose it is.
+    /// Returns its owner value, which is unique per acquisition.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Compares and deletes: somebody else's lease is never touched.
+    /// Releases the lease by compare-and-delete, which never touches another owner's.
     ///
     /// # Cancel safety
-    /// Safe: a release that was not answered is handed over, as by dropping.
+    /// Safe: a background task completes a release without a response, as on drop.
     pub async fn release(mut self) -> Released {
         let outcome = self.redis.delete_if(&self.key, &self.owner).await;
-        // An answer, whichever, means there is nothing left to give back.
+        // Any response means that nothing is left to release.
         self.armed = outcome.is_err();
         match outcome {
             Ok(true) => Released::Held,
@@ -127,7 +128,7 @@ impl Lease {
         }
     }
 
-    /// Forgets the lease without giving it back: it ends by its expiry.
+    /// Leaves the lease to its expiry.
     pub fn disarm(mut self) {
         self.armed = false;
     }
@@ -144,7 +145,7 @@ impl Drop for Lease {
     }
 }
 
-/// Half of the pause, and up to as much again: waiters that began together come apart.
+/// Returns 50 % to 150 % of `pause`, so that waiters that started together spread out.
 pub(super) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.5..1.5))
 }

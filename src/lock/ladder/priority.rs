@@ -1,37 +1,36 @@
-//! A queue in order of priority, for those who wait in one line of the [`super::queue`].
+//! A priority queue for the waiting requests of one key of the [`super::queue`].
 //!
-//! Guarantees: [`Priority::High`] goes before [`Priority::Normal`]; within one priority it is first
-//! come, first served; whoever has gone leaves no hole, wherever in the line they stood; and nobody
-//! starves: while somebody normal waits, at most [`MOST_IN_A_ROW`] of high priority go first.
+//! Guarantees: [`Priority::High`] precedes [`Priority::Normal`]; each priority is FIFO; an entry
+//! can be removed from any position; and there is no starvation: while a normal entry waits, at
+//! most [`MOST_IN_A_ROW`] of high priority precede it in a row.
 //!
-//! Does not guarantee a bound (the room before it does), and keeps nobody apart: it is a plain
-//! value, which its owner puts behind a mutex.
+//! Does not guarantee a bound ([`super::queue`] limits the places) or synchronization: its owner
+//! puts it behind a mutex. If all entries have high priority, it is a plain FIFO queue.
 //!
-//! Breaks when everybody is important: with nothing but high priorities it is a queue again.
-//!
-//! Java calls it `PriorityBlockingQueue`, and both that and `std::collections::BinaryHeap` are
-//! heaps. A heap gives the first one quickly, but it is not stable (two of one priority come out
-//! in any order), and has no way to take one out of the middle but to look at all. A B-tree by
-//! priority and number has both, for the same logarithm.
+//! Java's `PriorityBlockingQueue` and `std::collections::BinaryHeap` are heaps. A heap returns the
+//! first entry quickly, but it is not stable (entries of one priority come out in any order), and
+//! removes an entry from the middle only by a scan. A B-tree by priority and number does both, at
+//! the same logarithmic cost.
 
 use std::collections::BTreeMap;
 
-/// How many of high priority may follow each other while others wait. Restocks are rare, so this
-/// is for the day when they are not: of nine turns one is always somebody's who just came.
+/// Upper bound of consecutive high-priority entries while a normal one waits. Restocks are rare, so
+/// this matters only when they are frequent: one of nine served is then a normal entry.
 pub const MOST_IN_A_ROW: u32 = 8;
 
-/// Who goes first.
+/// The priority of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// What puts something back: done first, it spares those behind it a refusal.
+    /// For changes that return stock or money: served first, they save the requests behind them a
+    /// rejection.
     High,
-    /// Everybody else.
+    /// For all other requests.
     #[default]
     Normal,
 }
 
 impl Priority {
-    /// The priority of that name, as in the header `Holdfast-Priority`.
+    /// Parses the name of a priority, as in the header `Holdfast-Priority`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -42,17 +41,17 @@ impl Priority {
     }
 }
 
-/// One's number in the line: smaller ones first.
+/// Position in the queue; smaller numbers first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(Priority, u64);
 
-/// Those who wait, the first one first.
+/// Waiting entries, the first one first.
 #[derive(Debug)]
 pub struct PriorityQueue<T> {
     waiting: BTreeMap<Number, T>,
-    /// How many have come so far. (At a million a second it lasts for half a million years.)
+    /// Number of entries that ever joined. (At a million per second it lasts half a million years.)
     came: u64,
-    /// How many of high priority went before somebody normal, one after the other.
+    /// Number of consecutive high-priority entries that preceded a waiting normal one.
     in_a_row: u32,
 }
 
@@ -63,7 +62,7 @@ impl<T> Default for PriorityQueue<T> {
 }
 
 impl<T> PriorityQueue<T> {
-    /// Joins at the end of those with this priority. The number is for [`PriorityQueue::leave`].
+    /// Adds an entry behind those of its priority. The number is for [`PriorityQueue::leave`].
     pub fn join(&mut self, priority: Priority, who: T) -> Number {
         let number = Number(priority, self.came);
         self.came += 1;
@@ -71,12 +70,12 @@ impl<T> PriorityQueue<T> {
         number
     }
 
-    /// Leaves, wherever one stands; `None` for somebody who has had their turn, or left before.
+    /// Removes an entry from any position; returns `None` if it is no longer in the queue.
     pub fn leave(&mut self, number: Number) -> Option<T> {
         self.waiting.remove(&number)
     }
 
-    /// Takes out whose turn it is.
+    /// Removes and returns the next entry.
     pub fn pop(&mut self) -> Option<T> {
         let first = *self.waiting.first_key_value()?.0;
         let normal = self.waiting.range(Number(Priority::Normal, 0)..).next().map(|(at, _)| *at);
@@ -89,13 +88,13 @@ impl<T> PriorityQueue<T> {
         self.waiting.remove(&turn)
     }
 
-    /// How many wait.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nobody does.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -142,7 +141,7 @@ mod tests {
             queue.join(Priority::High, who);
         }
         let mut turns = Vec::new();
-        // For everybody important who goes, another one comes.
+        // Each served high-priority entry is followed by a new one.
         for more in 0..3 * MOST_IN_A_ROW {
             turns.extend(queue.pop());
             queue.join(Priority::High, 100 + more);
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(place(1_001), 2 * MOST_IN_A_ROW as usize + 1);
     }
 
-    /// The same, as slowly and plainly as it can be said.
+    /// A reference implementation: slow and simple.
     #[derive(Default)]
     struct Plain {
         waiting: Vec<(Priority, u32)>,

@@ -1,18 +1,18 @@
 //! `queue`: a bounded queue in this process, and one consumer per key.
 //!
 //! # Guarantee
-//! Of all requests that *this process* serves, one at a time has its turn with a key, by priority
-//! ([`super::priority`]), then in the order of arrival. [`PLACES`] wait for a key. [`WhenFull`]
-//! says what happens to one more, as in Java's `BlockingQueue`; [`Wait::Try`] is a rendezvous,
-//! which stores nothing.
+//! Of all requests that *this process* serves, one at a time holds a key; the others are served by
+//! priority ([`super::priority`]), then in FIFO order. Up to [`PLACES`] per priority wait for a
+//! key. [`WhenFull`] decides about further ones, as in Java's `BlockingQueue`; [`Wait::Try`] is a
+//! rendezvous, which stores nothing.
 //!
 //! # Breaks when
 //! There is a second replica: two consumers are two writers. (It would hold if each item were
-//! always sent to the same replica.) What waits in memory dies with the process.
+//! always routed to the same replica.) Waiting requests are lost if the process dies.
 //!
 //! # Seen in the wild
 //! Actors, `GenServer`s, a consumer group of one; right until the deployment says `replicas: 2`, or
-//! keeps the old one alive for a moment during a roll-out.
+//! keeps the old replica running for a moment during a rollout.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -29,39 +29,40 @@ use crate::lock::guard::Held;
 use crate::lock::redis::unix_ms;
 use crate::lock::{Error, Guard, LockKey, Wait};
 
-/// How many of one priority may wait for one key. (What puts something back has places of its own:
-/// a house full of buyers must not keep out what they wait for.)
+/// Default capacity of a queue, per priority. (High priority has places of its own, so that waiting
+/// buyers cannot keep out the restock they wait for.)
 pub const PLACES: usize = 1_024;
 
-/// What becomes of an offer to a house that is full.
+/// The behaviour of a full queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// `add`: it fails, with [`Error::Full`].
+    /// `add`: fails with [`Error::Full`].
     #[default]
     Fail,
-    /// `offer`: it is refused, with a value: [`crate::lock::Outcome::Busy`].
+    /// `offer`: rejects with a value, [`crate::lock::Outcome::Busy`].
     Refuse,
-    /// `put`: it waits for a place, for as long as the caller lives.
+    /// `put`: waits for a place until the request's deadline.
     Wait,
-    /// `offer` with a time: it waits for a place for so long; without a time, for as long as
-    /// anybody waits for any lock ([`crate::lock::Settings::timeout`]).
+    /// `offer` with a timeout: waits for a place this long; without one, as long as a request waits
+    /// for any lock ([`crate::lock::Settings::timeout`]).
     WaitFor(Option<Duration>),
 }
 
-/// How one joins a queue.
+/// The options of a request that joins a queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manner {
-    /// What to do when it is full.
+    /// Behaviour if the queue is full.
     pub when_full: WhenFull,
-    /// Who goes first; [`Priority::Normal`] if not said.
+    /// Defaults to [`Priority::Normal`].
     pub priority: Option<Priority>,
-    /// How many places the house has, if not [`PLACES`]: the word of whoever comes to a key that
-    /// nobody wants; a house that stands is not rebuilt.
+    /// Capacity per priority, [`PLACES`] by default. Applies if the request creates the key's
+    /// queue; an existing queue keeps its capacity.
     pub places: Option<usize>,
 }
 
 impl Manner {
-    /// Until when one waits who may wait for a lock until `until`, and lives until `deadline`.
+    /// Returns the time limits of a request that may wait for a lock until `until` and ends at
+    /// `deadline`.
     #[must_use]
     pub fn limits(&self, deadline: Instant, until: Instant) -> Limits {
         let place = match self.when_full {
@@ -73,32 +74,33 @@ impl Manner {
     }
 }
 
-/// Until when one waits.
+/// The time limits of a request's two waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// For a place.
+    /// Latest time to get a place in the queue.
     pub place: Instant,
-    /// For one's turn.
+    /// Latest time to be served.
     pub turn: Instant,
 }
 
-/// How one line stands, at this moment.
+/// A snapshot of one queue.
 #[derive(Debug, Clone)]
 pub struct Look {
-    /// What they wait for.
+    /// Key of the queue.
     pub key: LockKey,
-    /// Since when somebody has their turn, in milliseconds of Unix time.
+    /// Start of the current request's use of the key, in milliseconds of Unix time; `None` while
+    /// the key is free.
     pub served_since_ms: Option<i64>,
-    /// How many wait for their turn.
+    /// Number of requests in the queue.
     pub inside: usize,
-    /// How many wait for a place.
+    /// Number of requests that wait for a place in the queue.
     pub outside: usize,
 }
 
-/// One after the other, for as long as anybody comes.
+/// Serves one request after the other, until the queue is dropped.
 async fn consumer(line: Arc<Line>, door: flume::Receiver<Ticket>) {
     loop {
-        // At the door first: whoever is there saw that nobody waits.
+        // The rendezvous first: its sender has seen an empty queue.
         let ticket = tokio::select! {
             biased;
             handed = door.recv_async() => match handed {
@@ -109,7 +111,7 @@ async fn consumer(line: Arc<Line>, door: flume::Receiver<Ticket>) {
         };
         line.serving.send_replace(Some(unix_ms()));
         let (done, is_done) = oneshot::channel();
-        // Who has gone meanwhile is passed over.
+        // Skips a request that was cancelled.
         if ticket.send(done).is_ok() {
             let _ = is_done.await;
         }
@@ -117,7 +119,7 @@ async fn consumer(line: Arc<Line>, door: flume::Receiver<Ticket>) {
     }
 }
 
-/// A line, and the door to its consumer, which ends when the last one has gone.
+/// A queue and the rendezvous channel to its consumer, which ends with the channel.
 #[derive(Debug)]
 struct House {
     line: Arc<Line>,
@@ -125,11 +127,12 @@ struct House {
 }
 
 impl House {
-    /// The rendezvous: hands the ticket over to a consumer that has nothing else to do. `false`,
-    /// at once, when somebody is being served or waits to be.
+    /// Offers the ticket to an idle consumer (rendezvous). Returns `false` at once if a request is
+    /// being served or waits.
     ///
     /// # Cancel safety
-    /// Safe: what was not taken is not sent, and whoever took it sees that the waiter has gone.
+    /// Safe: a ticket that was not accepted is not sent, and a consumer that accepted it detects
+    /// that the request was cancelled.
     async fn hand_over(&self, ticket: Ticket, until: Instant) -> bool {
         if self.line.waiting() > 0 {
             return false;
@@ -137,7 +140,7 @@ impl House {
         let mut serving = self.line.serving.subscribe();
         tokio::select! {
             biased;
-            // A consumer that was made just now is on its way to the door.
+            // Waits, because a consumer that was just spawned is not receiving yet.
             taken = timeout_at(until, self.door.send_async(ticket)) => matches!(taken, Ok(Ok(()))),
             _ = serving.wait_for(Option::is_some) => false,
         }
@@ -146,7 +149,7 @@ impl House {
 
 type Map = Mutex<HashMap<LockKey, Weak<House>>>;
 
-/// The queues of this process. Only keys that somebody waits for have one.
+/// The queues of this process, one per key that is held or waited for.
 #[derive(Debug, Clone)]
 pub struct Queues {
     map: Arc<Map>,
@@ -154,20 +157,20 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// No queues yet. Consumers will live on that runtime.
+    /// Creates an empty set. Its consumers run on `runtime`.
     #[must_use]
     pub fn new(runtime: Handle) -> Self {
         Self { map: Arc::default(), runtime }
     }
 
-    /// Waits in line for its turn; `None` when it was somebody else's for too long. With
-    /// [`Wait::Try`] there is no waiting: it is handed over, or not.
+    /// Acquires `key`, waiting in its queue; returns `None` if a time limit passes first. With
+    /// [`Wait::Try`] it does not wait: the request is served now or not at all.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no place, and the caller would not wait for one.
+    /// [`Error::Full`] if there is no place and the options do not allow waiting.
     ///
     /// # Cancel safety
-    /// Safe: a waiter that is dropped leaves the line, and its place is free at once.
+    /// Safe: a dropped future leaves the queue, and its place is free at once.
     pub async fn acquire(
         &self,
         key: LockKey,
@@ -202,14 +205,14 @@ impl Queues {
         }
     }
 
-    /// Since when somebody has their turn with a key, in milliseconds of Unix time.
+    /// Returns the start of the current request's use of `key`, in milliseconds of Unix time.
     #[must_use]
     pub fn served_since_ms(&self, key: &LockKey) -> Option<i64> {
         let map = self.map.lock();
         *map.get(key)?.upgrade()?.line.serving.borrow()
     }
 
-    /// How all lines stand, by key.
+    /// Returns a snapshot of each queue, sorted by key.
     #[must_use]
     pub fn look(&self) -> Vec<Look> {
         let look = |(key, house): (&LockKey, &Weak<House>)| {
@@ -221,20 +224,20 @@ impl Queues {
                 outside: house.line.outside(),
             })
         };
-        // Under the map's lock, so that nobody finds their house in our hands when they go.
+        // Under the lock of the map: a snapshot must not own the last reference to a queue.
         let mut looks: Vec<Look> = self.map.lock().iter().filter_map(look).collect();
         looks.sort_by(|one, other| one.key.cmp(&other.key));
         looks
     }
 
-    /// Whether no key takes memory.
+    /// Returns whether no key uses memory.
     #[doc(hidden)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.lock().is_empty()
     }
 
-    /// The key's house, built if there is none, with a consumer in it.
+    /// Returns a reference to the key's queue; creates the queue and its consumer if there is none.
     fn guest(&self, key: &LockKey, places: usize) -> Guest {
         let mut map = self.map.lock();
         let house = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -248,15 +251,15 @@ impl Queues {
     }
 }
 
-/// One's turn, until it is dropped. The fields' order matters: the turn is over before the guest
-/// looks whether it was the last one.
+/// The exclusive use of a key, until it is dropped. The field order matters: the use ends before
+/// the reference checks whether it was the last one.
 #[derive(Debug)]
 pub struct Turn {
     _done: Done,
     _guest: Guest,
 }
 
-/// Being in the house, or before it; the last one out removes the key and ends the consumer.
+/// A reference to the queue by a request; the last one removes the key and ends the consumer.
 #[derive(Debug)]
 struct Guest {
     map: Arc<Map>,

@@ -1,15 +1,15 @@
-//! `redlock`: the textbook lease on a majority of several independent Redis.
+//! `redlock`: the textbook lease on a majority of several independent Redis servers.
 //!
 //! # Guarantee
-//! The lock is held by whoever got it on more than half of the nodes, so it survives the loss of
-//! the others. Nodes are asked in parallel, each for a short time; what was acquired without a
-//! majority, or is granted late, is released. The lease counts for its time less what asking took,
-//! less the drift of clocks.
+//! A holder has the lock on more than half of the nodes, so it survives the loss of the others.
+//! Nodes are asked in parallel, each with a short timeout; what was acquired without a majority, or
+//! granted late, is released. The lease is valid for its TTL less the time to acquire it and the
+//! clock drift.
 //!
 //! # Breaks when
-//! The process is paused past its lease, or the clocks of nodes drift apart by more than allowed,
-//! or a node restarts without its data. It has **no fence**, and its type says so: the greatest of
-//! a majority's counters does not grow monotonically unless it is written back first.
+//! The process is paused past its lease, the nodes' clocks drift apart by more than allowed, or a
+//! node restarts without its data. There is **no fence**: the greatest of a majority's counters is
+//! not monotonic unless it is written back first.
 //!
 //! # Seen in the wild
 //! antirez, *Distributed locks with Redis*; redsync, rslock. Against it: Kleppmann (2016).
@@ -29,11 +29,11 @@ use crate::clock::monotonic_us;
 use crate::lock::process::Process;
 use crate::lock::{Error, Holder, Redis, Released, Wait, inspect};
 
-/// One node may take this part of the lease to answer, and not more than [`NODE_LIMIT`].
+/// Divisor of the TTL: a node's timeout is this part of it, at most [`NODE_LIMIT`].
 const NODE_PART: u32 = 20;
-/// A node that is there answers in a millisecond.
+/// Upper bound of a node's timeout; a reachable node responds within about 1 ms.
 const NODE_LIMIT: Duration = Duration::from_millis(50);
-/// Nodes that stay slow for so long are as good as away; that must be told within 2 s.
+/// Nodes that stay slow this long count as unavailable, which must be reported within 2 s.
 const SLOW_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// The nodes. Cheap to clone.
@@ -44,27 +44,29 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// A quorum of those nodes. An even number tolerates no more than one less does.
+    /// Creates a quorum of these nodes. An even number tolerates no more failures than one node
+    /// less.
     #[must_use]
     pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
         Self { nodes, process }
     }
 
-    /// How many nodes are more than half.
+    /// Returns the number of nodes that make a majority.
     #[must_use]
     pub fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
-    /// Takes the lock on a majority, trying until `until` when told to; `None` when a majority is
-    /// somebody else's then. In no order. The lease is extended until it is given back.
+    /// Acquires the lock on a majority. With [`Wait::Try`] it makes one attempt, otherwise it polls
+    /// until `until`. Returns `None` if the last attempt did not get a majority. Waiters are served
+    /// in no particular order. The lease is extended until its release.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when so many nodes are away, or stay slow for 1.5 s, that there can
-    /// be no majority.
+    /// [`Error::Unavailable`] if too many nodes for a majority are unavailable or stay slow for 1.5
+    /// s.
     ///
     /// # Cancel safety
-    /// Safe: what was taken, and what may still be taken, is given back.
+    /// Safe: background tasks release what was, and what may still be, acquired.
     pub async fn acquire(
         &self,
         redis_key: &str,
@@ -91,20 +93,21 @@ impl Quorum {
         }
     }
 
-    /// The holder on a majority, as far as the nodes respond within a moment.
+    /// Returns the holder on a majority, according to the nodes that respond within 50 ms.
     pub async fn holder(&self, redis_key: &str) -> Holder {
         let looks = self.nodes.iter().map(|node| inspect::look(node, redis_key));
         let looks = join_all(looks.map(|look| timeout(NODE_LIMIT, look))).await;
         let seen: Vec<_> = looks.into_iter().flatten().flatten().collect();
         let votes = |value: &str| seen.iter().filter(|look| look.value == value).count();
         let most = seen.iter().filter(|look| votes(&look.value) >= self.majority());
-        // Once the shortest of them has ended there may be no majority any more.
+        // The majority may end with its shortest lease.
         most.min_by_key(|look| look.remaining).map(inspect::Look::holder).unwrap_or_default()
     }
 
     async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<Attempt, Error> {
         let sent_us = monotonic_us();
-        // Armed before anything is sent: dropping it gives back whatever was or will be granted.
+        // Armed before the first command is sent: dropping it releases what a node granted or will
+        // grant.
         let held = Held {
             quorum: self.clone(),
             key: redis_key.to_owned(),
@@ -123,7 +126,7 @@ impl Quorum {
             )));
             return Ok(Attempt::Won(QuorumLease { renewal, held, deadline_us }));
         }
-        // Given back on every node by a task of its own: nobody waits for the slow ones.
+        // A task releases it on every node, so the caller does not wait for slow ones.
         drop(held);
         match votes.away {
             Some(error) if votes.no + votes.yes + votes.slow < self.majority() => Err(error),
@@ -132,10 +135,11 @@ impl Quorum {
         }
     }
 
-    /// Asks all nodes at once. Returns when a majority has agreed, or none is left to wait for.
+    /// Asks all nodes in parallel. Returns once a majority has agreed, or all nodes have responded
+    /// or timed out.
     ///
-    /// A node whose answer is not waited for is asked all the same, by a task of its own: a lock on
-    /// a bare majority would be lost with its first node.
+    /// Each request runs in its own task and completes even if its response is no longer awaited: a
+    /// lock on a bare majority would be lost with the first of its nodes.
     async fn poll<F>(&self, ttl: Duration, ask: impl Fn(Redis) -> F) -> Votes
     where
         F: Future<Output = Result<bool, redis::RedisError>> + Send + 'static,
@@ -163,12 +167,12 @@ impl Quorum {
     }
 }
 
-/// What came of asking all nodes once.
+/// The result of asking all nodes once.
 enum Attempt {
     Won(QuorumLease),
-    /// A majority answered, and it is somebody else's.
+    /// A majority responded, but the lock was not acquired.
     Taken,
-    /// So many nodes were slow that nobody knows; they may be faster next time.
+    /// Too few nodes responded to decide; slow ones may respond next time.
     Unanswered(Error),
 }
 
@@ -176,7 +180,7 @@ enum Attempt {
 struct Votes {
     yes: usize,
     no: usize,
-    /// Did not answer in time.
+    /// Nodes that did not respond in time.
     slow: usize,
     away: Option<Error>,
 }
@@ -185,38 +189,40 @@ fn too_slow() -> Error {
     redis::RedisError::from((redis::ErrorKind::Io, "a node did not answer in time")).into()
 }
 
-/// What of a lease counts: less the drift of clocks, one part in a hundred and 2 ms.
+/// Returns the usable part of a lease: the TTL less the clock drift, 1 % plus 2 ms.
 fn usable_us(ttl: Duration) -> u64 {
     let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
     ttl_us.saturating_sub(ttl_us / 100 + 2_000)
 }
 
-/// A lease on a majority, being extended. It has no fence.
+/// A lease on a majority, extended by a task. It has no fence.
 #[derive(Debug)]
 pub struct QuorumLease {
-    /// Before `held`: nothing is extended after it was given back.
+    /// Declared before `held`, so that the extension stops before the release.
     renewal: Renewal,
     held: Held,
     deadline_us: u64,
 }
 
 impl QuorumLease {
-    /// The end of the first lease, on the monotonic clock; extensions move it.
+    /// Returns the end of the initial lease, in µs of the monotonic clock; extensions move the real
+    /// end.
     #[must_use]
     pub fn deadline_us(&self) -> u64 {
         self.deadline_us
     }
 
-    /// Gives it back everywhere; [`Released::Held`] if a majority still had it.
+    /// Releases the lease on all nodes. Returns [`Released::Held`] if a majority still had it.
     ///
     /// # Cancel safety
-    /// Safe: the nodes are asked by tasks of their own. Before the first poll, as by dropping.
+    /// Safe: a task per node completes the release. Dropping the future before its first poll has
+    /// the effect of dropping the lease.
     pub async fn release(self) -> Released {
         drop(self.renewal);
         self.held.give_back().await
     }
 
-    /// Leaves it to its expiry: it is neither extended nor given back.
+    /// Stops the extension and leaves the lease to its expiry.
     pub fn leave_to_expire(mut self) {
         self.held.armed = false;
     }
@@ -231,19 +237,19 @@ impl Drop for Renewal {
     }
 }
 
-/// An owner that is, or may be, on some of the nodes.
+/// An owner value that is, or may be, on some of the nodes.
 #[derive(Debug)]
 struct Held {
     quorum: Quorum,
     key: String,
     owner: String,
-    /// It was given back: whoever is granted it after all lets go.
+    /// Set on release: a node that grants the lock afterwards is released again.
     over: Arc<AtomicBool>,
     armed: bool,
 }
 
 impl Held {
-    /// The same owner, for those who must not give it back.
+    /// Returns the same owner value, without releasing it on drop.
     fn watcher(&self) -> Held {
         Held {
             quorum: self.quorum.clone(),
@@ -254,8 +260,8 @@ impl Held {
         }
     }
 
-    /// Compares and deletes on every node; held if a majority still had it. A node that has not
-    /// granted it yet lets go when it does.
+    /// Releases the lock on every node by compare-and-delete. Returns [`Released::Held`] if a
+    /// majority still had it. A node that grants it afterwards is released then.
     async fn give_back(mut self) -> Released {
         self.armed = false;
         self.over.store(true, Ordering::SeqCst);
@@ -298,7 +304,7 @@ impl Drop for Held {
     }
 }
 
-/// Asks one node for the lock, and lets go of it again if it was given back meanwhile.
+/// Acquires the lock on one node, and deletes it again if it was released by then.
 fn take_node(
     node: Redis,
     held: &Held,
@@ -317,12 +323,12 @@ fn take_node(
     }
 }
 
-/// Extends the lease on a majority after every third of it. A failed extension unlocks nothing: it
-/// is tried again until the lease is over.
+/// Extends the lease on a majority every third of its TTL. A failed extension does not release it,
+/// and is retried until the lease ends.
 ///
-/// Nodes that do not have the lock (they were away, or have forgotten) are asked for it again, but
-/// only after a majority has been extended without them: whoever has lost the majority for a moment
-/// can't know who had it meanwhile.
+/// Nodes without the lock (they were unavailable, or lost their data) are asked for it again only
+/// after a majority was extended without them: a holder that lost its majority cannot exclude that
+/// another one held the lock since.
 async fn renew(held: Held, ttl: Duration, mut deadline_us: u64) {
     let mut pause = ttl / 3;
     loop {

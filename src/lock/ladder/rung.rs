@@ -1,10 +1,11 @@
-//! What the leases that are nearly right have in common: asking again while it is taken, and a
-//! lease that is given back in the way of its rung.
+//! Polling and release, common to the leases that are almost right.
 //!
-//! Each rung is two functions in a file of its own, `take` and `give_back`: those are the whole
-//! difference. They break as their files say; beyond that they have manners. An attempt that nobody
-//! waits for any more, and a lease that is dropped, is taken out of Redis by its owner's name,
-//! which harms nobody: only who *releases* does it the rung's way.
+//! A rung is two functions in a file of its own, `take` and `give_back`; its file states when it
+//! breaks. Only an explicit release runs `give_back`. A cancelled attempt or a dropped lease is
+//! released by compare-and-delete instead, which never touches another owner's lock; under
+//! [`Rung::ExpireOnly`] nothing is deleted.
+//!
+//! Tests: `tests/lock/rungs.rs`.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::lock::process::Process;
 use crate::lock::{Error, LockKey, Redis, Released, Wait};
 use crate::probe::{Point, Probe, Seen};
 
-/// Which of them.
+/// A lease that is almost right, by its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rung {
     /// `SETNX`, `DEL`.
@@ -32,39 +33,40 @@ pub enum Rung {
     ExpireOnly,
 }
 
-/// One lock that is being asked for.
+/// A lock to acquire.
 #[derive(Debug)]
 pub struct Asking<'a> {
-    /// In which way.
+    /// Rung whose commands are sent.
     pub rung: Rung,
-    /// Where.
+    /// Server that stores the lock.
     pub redis: &'a Redis,
-    /// By whom.
+    /// Process that acquires the lock; its name is part of the owner value.
     pub process: &'a Process,
-    /// Under which name in Redis.
+    /// Key in Redis.
     pub redis_key: &'a str,
-    /// Under which name in a trace.
+    /// Name in a trace.
     pub name: &'a LockKey,
-    /// For how long; [`Rung::Setnx`] does not care.
+    /// Lifetime of the lease; ignored by [`Rung::Setnx`].
     pub ttl: Duration,
-    /// Pause between two attempts.
+    /// Pause between two attempts; each is jittered by half of it.
     pub retry: Duration,
-    /// Who watches.
+    /// Probe whose points the rung passes between its commands.
     pub probe: &'a Probe,
 }
 
 impl Asking<'_> {
-    /// Takes the lock, trying until `until` when told to; `None` when it is still taken then.
+    /// Acquires the lock. With [`Wait::Try`] it makes one attempt, otherwise it polls until
+    /// `until`. Returns `None` if the lock was held at the last attempt.
     ///
-    /// In no order: whoever asks at the right moment has it. The lease is not renewed.
+    /// Waiters are served in no particular order. The lease is not renewed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis did not answer. The owner that may have got in is being
-    /// let out again.
+    /// [`Error::Unavailable`] if Redis does not respond. The lock may have been acquired; a
+    /// background task releases it.
     ///
     /// # Cancel safety
-    /// Safe: the release of an attempt in flight is handed over. (Under [`Rung::ExpireOnly`] what
-    /// was taken ends with its expiry.)
+    /// Safe: a background task releases what an attempt in flight acquired. (Under
+    /// [`Rung::ExpireOnly`] it ends with its expiry.)
     pub async fn acquire(&self, wait: Wait, until: Instant) -> Result<Option<Lease>, Error> {
         loop {
             if let Some(lease) = self.attempt().await? {
@@ -87,7 +89,8 @@ impl Asking<'_> {
             name: self.name.clone(),
             probe: self.probe.clone(),
         };
-        // It is there before anything is sent, and given back when nobody waits for the answer.
+        // The lease exists before a command is sent: dropping it releases what may have been
+        // acquired.
         let mut lease = Lease { rung: self.rung, lock, armed: true };
         if self.rung.take(&lease.lock).await? {
             return Ok(Some(lease));
@@ -119,14 +122,14 @@ impl Rung {
     }
 }
 
-/// What a rung's commands speak of.
+/// The parameters of a rung's commands.
 #[derive(Debug)]
 pub struct Lock {
-    /// The key in Redis.
+    /// Key in Redis.
     pub key: String,
-    /// Its value while we have it: new with every attempt.
+    /// Value of the key, unique per attempt.
     pub owner: String,
-    /// How long the key lives, where the rung says so.
+    /// Lifetime of the key, for rungs with an expiry.
     pub ttl_ms: u64,
     redis: Redis,
     name: LockKey,
@@ -134,7 +137,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// One command, one round trip.
+    /// Sends one command, in one round trip.
     pub(super) async fn send<T>(&self, command: &Cmd) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -142,13 +145,13 @@ impl Lock {
         self.redis.query(command.clone()).await
     }
 
-    /// A moment between two commands, which the lab can make longer.
+    /// Passes a probe point between two commands, where the lab can pause the request.
     pub(super) async fn pass(&self, point: Point) {
         self.probe.at(point, [Seen::key(self.name.as_str())]).await;
     }
 }
 
-/// A key that is, or may be, in Redis.
+/// A lease that is, or may be, in Redis.
 #[derive(Debug)]
 pub struct Lease {
     rung: Rung,
@@ -157,10 +160,11 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Releases in the way of its rung, and says what it saw: most delete without a look.
+    /// Releases the lease by the commands of its rung and returns what they report: most rungs
+    /// delete without comparing the owner.
     ///
     /// # Cancel safety
-    /// Safe: a release that was not answered is handed over, as by dropping.
+    /// Safe: a background task releases a lease without a response, as on drop.
     pub async fn release(mut self) -> Released {
         let outcome = self.rung.give_back(&self.lock).await;
         self.armed = outcome.is_err();

@@ -1,28 +1,28 @@
-//! `setnx`: a key that is there or not.
+//! `setnx`: a lock is held while its key exists.
 //!
 //! # Guarantee
-//! `SETNX` creates the key if nobody has, so one holder at a time gets in; `DEL` lets the next one
-//! go. There is no time after which a lock ends, so no work outlives it: while nobody dies, it is
-//! exact.
+//! `SETNX` creates the key only if it does not exist, so one holder at a time is admitted; `DEL`
+//! releases the lock. It has no expiry, so no work outlives it: it is exact as long as no holder
+//! dies.
 //!
 //! # Breaks when
-//! The holder dies before its `DEL`. The key stays, and whatever it is the lock of is locked for
-//! ever: nobody knows any more whose it was, and somebody has to delete it by hand.
+//! The holder dies before its `DEL`. The key stays and the lock is held for ever, until an operator
+//! deletes the key by hand.
 //!
 //! # Seen in the wild
-//! `if redis.setnx(key, 1)`: the first answer that a search turns up, from before Redis 2.6.12
-//! (2013), when `SET` learned `NX` and `PX`.
+//! `if redis.setnx(key, 1)`: the first result of many searches, from before Redis 2.6.12 (2013),
+//! which added `NX` and `PX` to `SET`.
 
 use redis::{RedisError, cmd};
 
 use super::rung::Lock;
 
-/// Whether we are the one who created the key.
+/// Creates the key. Returns whether this call created it.
 pub(super) async fn take(lock: &Lock) -> Result<bool, RedisError> {
     lock.send(cmd("SETNX").arg(&lock.key).arg(&lock.owner)).await
 }
 
-/// Whether there was a key to delete.
+/// Deletes the key, without comparing its owner. Returns whether it existed.
 pub(super) async fn give_back(lock: &Lock) -> Result<bool, RedisError> {
     lock.send(cmd("DEL").arg(&lock.key)).await
 }

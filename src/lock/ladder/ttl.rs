@@ -1,31 +1,30 @@
-//! `ttl`: a key with its expiry, created in one command and deleted by whoever is done.
+//! `ttl`: a key created with its expiry in one command, and deleted without comparing its owner.
 //!
 //! # Guarantee
-//! `SET key value NX PX ttl` lets one holder in, and no key is ever without an expiry: a holder
-//! that dies blocks the others for one TTL at most. While all work is shorter than the TTL, there
-//! is one holder at a time.
+//! `SET key value NX PX ttl` admits one holder, and no key is ever without an expiry: a holder that
+//! dies blocks the others for one TTL at most. While all work is shorter than the TTL, there is one
+//! holder at a time.
 //!
 //! # Breaks when
-//! The work outlives the TTL. The next one is let in; then the first is done and deletes the key,
-//! which is the *second* one's by now, and the third is let in beside the second. Who then deletes
-//! the third one's … : one slow request is enough, and it goes on as long as requests keep coming.
+//! The work outlives the TTL. The second holder is admitted; then the first finishes and deletes
+//! the key, which is the *second* holder's by now, and a third is admitted beside the second. One
+//! slow request starts this, and it continues as long as requests keep arriving.
 //!
 //! # Seen in the wild
-//! `SET NX EX`, then `DEL` in a `finally`. Looks right, and passes every test on a machine that is
-//! not busy.
+//! `SET NX EX`, then `DEL` in a `finally`. Passes every test on a machine that is not busy.
 
 use redis::{RedisError, cmd};
 
 use super::rung::Lock;
 
-/// Whether we are the one who created the key, which ends by itself.
+/// Creates the key with its expiry. Returns whether this call created it.
 pub(super) async fn take(lock: &Lock) -> Result<bool, RedisError> {
     let mut set = cmd("SET");
     set.arg(&lock.key).arg(&lock.owner).arg("NX").arg("PX").arg(lock.ttl_ms);
     lock.send(&set).await
 }
 
-/// Whether there was a key to delete; whose, nobody asks.
+/// Deletes the key, without comparing its owner. Returns whether it existed.
 pub(super) async fn give_back(lock: &Lock) -> Result<bool, RedisError> {
     lock.send(cmd("DEL").arg(&lock.key)).await
 }

@@ -1,14 +1,14 @@
 //! `watchdog`: the textbook lease, renewed while the work runs.
 //!
 //! # Guarantee
-//! Everything that `owner` guarantees, and long work keeps its lock: a task renews the lease after
-//! every third of it. A process that dies renews nothing, so others wait one lease at most. It is
+//! Everything that `owner` guarantees, and long work keeps its lock: a task renews the lease every
+//! third of its TTL. A process that dies renews nothing, so others wait for one TTL at most. It is
 //! not reentrant: a nested call takes the guard ([`crate::lock::Guard::nested`]), or waits for
 //! itself.
 //!
 //! # Breaks when
-//! The process is paused (its renewals with it) or Redis forgets: the next one is let in, and
-//! nothing stops the first one's write when it comes back. It has no fence.
+//! The process is paused (its renewals with it) or Redis loses its data: the next holder is
+//! admitted. There is no fence, so nothing rejects the first holder's write when it resumes.
 //!
 //! # Seen in the wild
 //! Redisson's `RLock` without a lease time; `SET NX PX` with a background thread.
@@ -20,14 +20,14 @@ use tokio::task::JoinHandle;
 use super::owner::Lease;
 use crate::lock::Released;
 
-/// A lease that is being renewed.
+/// A lease with its renewal task.
 #[derive(Debug)]
 pub struct Renewed {
     renewal: Renewal,
     lease: Lease,
 }
 
-/// Ends with the value, before the lease is given back: nothing is renewed after it.
+/// The renewal task, aborted on drop.
 #[derive(Debug)]
 struct Renewal(JoinHandle<()>);
 
@@ -38,8 +38,8 @@ impl Drop for Renewal {
 }
 
 impl Renewed {
-    /// Renews the lease from now on, until it is given back, dropped or lost. Nobody is told when
-    /// it is lost: only the release finds out.
+    /// Starts a task that renews the lease until it is released, dropped or lost. The loss is not
+    /// reported before the release.
     #[must_use]
     pub fn new(lease: Lease, ttl: Duration) -> Self {
         let renewal = lease.redis().runtime().spawn(renew(
@@ -51,23 +51,23 @@ impl Renewed {
         Self { renewal: Renewal(renewal), lease }
     }
 
-    /// Stops renewing, then compares and deletes.
+    /// Stops the renewal, then releases the lease by compare-and-delete.
     ///
     /// # Cancel safety
-    /// Safe, as [`Lease::release`]: what is dropped is handed over.
+    /// Safe, as for [`Lease::release`].
     pub async fn release(self) -> Released {
         drop(self.renewal);
         self.lease.release().await
     }
 
-    /// Stops renewing and leaves the lease to its expiry.
+    /// Stops the renewal and leaves the lease to its expiry.
     pub fn leave_to_expire(self) {
         drop(self.renewal);
         self.lease.disarm();
     }
 }
 
-/// Ends when the lock is somebody else's. A Redis that does not answer is asked again, sooner.
+/// Renews the lease until its key has another owner or none. Retries sooner after an error.
 async fn renew(redis: crate::lock::Redis, key: String, owner: String, ttl: Duration) {
     let mut pause = ttl / 3;
     loop {

@@ -1,27 +1,28 @@
-//! Where Redis is: one server, a Cluster, or a primary that sentinels know.
+//! The address of Redis: one server, a Cluster, or a primary behind sentinels.
 //!
-//! Guarantees: what can't be read is refused with the shapes there are, and without the password.
+//! Guarantees: an invalid address is rejected with the list of valid forms and without its
+//! password.
 
 use redis::{ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
 
 use super::tcp_settings;
 
-/// The addresses that can be read, for people.
+/// The valid forms of an address, for messages.
 pub const SHAPES: &str = "redis://HOST:PORT, redis+unix:///PATH, \
     redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME";
 
-/// What an address says.
+/// A parsed address.
 pub(super) enum Address {
     /// One server.
     One(ConnectionInfo),
-    /// Some nodes of a Cluster; they know the others.
+    /// Seed nodes of a Cluster; they know the other nodes.
     Cluster(Vec<ConnectionInfo>),
-    /// The sentinels, the primary's name there, and how to speak to the primary.
+    /// The sentinels, the name of the primary there, and the connection settings of the primary.
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, primary: ConnectionInfo },
 }
 
 impl Address {
-    /// Parses an address. A user and a password in it are the servers', not the sentinels'.
+    /// Parses an address. Its user and password are for the data servers, not for the sentinels.
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
         let address = match url.split_once("://") {
             Some(("redis-cluster", rest)) => cluster(rest),
@@ -48,7 +49,7 @@ fn sentinel(rest: &str) -> Result<Address, RedisError> {
         return Err(refuse("the name of the master is missing behind the sentinels"));
     }
     let sentinels = hosts.split(',').map(|host| {
-        // What follows an IPv6 address begins behind its bracket.
+        // The port of an IPv6 address follows its bracket.
         let behind = host.rsplit_once(']').map_or(host, |(_, port)| port);
         let port = if behind.contains(':') { "" } else { ":26379" };
         node(&format!("redis://{host}{port}"))
@@ -60,7 +61,7 @@ fn sentinel(rest: &str) -> Result<Address, RedisError> {
     })
 }
 
-/// The user with its `@`, the hosts, and what follows their `/`.
+/// Splits into the user with its `@`, the hosts, and the part after the first `/`.
 fn parts(rest: &str) -> (&str, &str, &str) {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let hosts = authority.rfind('@').map_or(0, |at| at + 1);

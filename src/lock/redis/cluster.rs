@@ -1,13 +1,15 @@
-//! A Redis Cluster: every command to the node that has its key.
+//! A Redis Cluster: sends each command to the node that owns its key.
 //!
-//! Guarantees: a command is sent once. It is sent again only when the node that got it said that it
-//! did not carry it out (`MOVED`, `ASK`, `TRYAGAIN`). redis-rs's own Cluster client sends a command
-//! again when its connection broke; a `SET NX` that is carried out twice tells its holder that
-//! somebody else has the lock. And a node that is silent delays nobody but its own keys.
+//! Guarantees: a command is sent once. It is sent again only if the node replied that it did not
+//! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
+//! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
+//! taken. A silent node delays only the commands for its own keys.
 //!
-//! Does not guarantee: that what a primary acknowledged outlives it; replication is asynchronous.
-//! And while a slot moves from node to node, neither carries out a script with a key that is not
-//! there (`TRYAGAIN`): its locks are unavailable until it has arrived.
+//! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
+//! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
+//! the locks of the slot are unavailable until the migration ends.
+//!
+//! Tests: `tests/lock/shapes.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,29 +28,30 @@ use super::connection::{NOT_AGAIN_FOR, Words, timed_out};
 use super::slots::{self, Map, Node};
 use super::{RESPONSE_TIMEOUT, manager};
 
-/// So many nodes may point elsewhere before a command is given up.
+/// Upper bound of attempts to send a command, redirected ones included.
 const HOPS: usize = 6;
-/// Pause before a command is sent again whose keys are on the way to another node.
+/// Pause before a command is sent again after `TRYAGAIN`: its keys are being migrated.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 pub(super) struct Cluster {
-    /// The nodes of the address; the first one also says how to speak to all others.
+    /// Nodes of the address; the first one also has the connection settings of all others.
     seeds: Vec<ConnectionInfo>,
     nodes: Mutex<HashMap<Node, ConnectionManager>>,
     map: Mutex<Arc<Map>>,
-    /// One asks for the map at a time; the last one who was told nothing, and what.
+    /// Held while the slot map is fetched; stores the time and error of the last fetch if it
+    /// failed.
     turn: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
     looking: AtomicBool,
 }
 
-/// The Cluster, and the node that heard the last words.
+/// The Cluster, and the node of the last command.
 #[derive(Clone)]
 pub(super) struct Routed {
     cluster: Arc<Cluster>,
     last: Option<Node>,
 }
 
-/// What a node said instead of an answer.
+/// The reply of a node that did not execute a command.
 enum Elsewhere {
     Moved(Node),
     Ask(Node),
@@ -67,7 +70,8 @@ impl Routed {
         Self { cluster, last: None }
     }
 
-    /// Says it to the node that has the keys; without keys, to the one that heard the last words.
+    /// Sends to the node that owns the keys; without keys, to the node of the last command, so that
+    /// a script is loaded where it was missing.
     pub(super) async fn send(&mut self, words: Words<'_>) -> Result<Vec<Value>, RedisError> {
         let cluster = self.cluster.clone();
         let answer = timeout(RESPONSE_TIMEOUT, self.route(words));
@@ -107,13 +111,13 @@ impl Routed {
         Err((ErrorKind::Io, "the nodes of the Cluster point to each other").into())
     }
 
-    /// The connections to all primaries.
+    /// Returns the connections to all primaries.
     pub(super) async fn each_primary(&self) -> Result<Vec<ConnectionManager>, RedisError> {
         let nodes = self.cluster.primaries().await?;
         nodes.iter().map(|node| self.cluster.node(node)).collect()
     }
 
-    /// How to reach each node that is known.
+    /// Returns the connection settings of each known node.
     pub(super) async fn places(&self) -> Vec<ConnectionInfo> {
         let nodes = self.cluster.primaries().await.unwrap_or_default();
         let known = nodes.iter().map(|node| self.cluster.place(node));
@@ -157,7 +161,8 @@ impl Cluster {
         if known.is_empty() { Ok(self.find_out(|_| true).await?.primaries()) } else { Ok(known) }
     }
 
-    /// The map as the nodes tell it, unless somebody else has just brought one that `will_do`.
+    /// Fetches the slot map, unless a concurrent call has just fetched one that satisfies
+    /// `will_do`.
     async fn find_out(&self, will_do: impl Fn(&Map) -> bool) -> Result<Arc<Map>, RedisError> {
         let before = self.map();
         let mut failed = self.turn.lock().await;
@@ -181,8 +186,8 @@ impl Cluster {
         }
     }
 
-    /// Asks every node that is known; the first that knows of slots is believed. If it is behind
-    /// the times, `MOVED` will say so.
+    /// Asks every known node; uses the first map with slots. If it is outdated, `MOVED` corrects
+    /// it.
     async fn ask_all(&self) -> Result<Arc<Map>, RedisError> {
         let mut nodes = self.map().primaries();
         for seed in &self.seeds {
@@ -220,7 +225,7 @@ impl Cluster {
         Ok(map)
     }
 
-    /// In the background, once at a time.
+    /// Fetches the slot map in the background, once at a time.
     fn look_again(self: &Arc<Self>) {
         if self.looking.swap(true, Ordering::AcqRel) {
             return;
@@ -235,7 +240,7 @@ impl Cluster {
     }
 }
 
-/// Every command needs the word of its own that it may be carried out by the node to be.
+/// Sends `ASKING` before each command, because it applies to the next command only.
 async fn say_asking(
     words: Words<'_>,
     connection: &mut ConnectionManager,
@@ -260,7 +265,7 @@ fn kind(value: &Value) -> Option<ServerErrorKind> {
     }
 }
 
-/// Where to say it again, if the node `at` carried out none of it.
+/// Returns the target of the next attempt if node `at` executed none of the commands.
 fn elsewhere(values: &[Value], at: &Node) -> Option<Elsewhere> {
     use ServerErrorKind::{Ask, Moved, TryAgain};
 
@@ -274,7 +279,7 @@ fn elsewhere(values: &[Value], at: &Node) -> Option<Elsewhere> {
     let Value::ServerError(error) = values.first()? else { return None };
     let error = RedisError::from(error.clone());
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    // Without a name it is the same host.
+    // An empty host stands for the node that replied.
     let host = if host.is_empty() { at.0.as_str() } else { host };
     let node = (host.to_owned(), port.parse().ok()?);
     Some(if first == Moved { Elsewhere::Moved(node) } else { Elsewhere::Ask(node) })

@@ -1,4 +1,4 @@
-//! What commands are said to: one server, a Cluster, or whoever is the primary now.
+//! Sends commands to one server, a Cluster, or the current primary behind sentinels.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value};
 use super::cluster::Routed;
 use super::sentinel::Sentinel;
 
-/// For so long everybody who asks is told what the last one was told who found nobody.
+/// Time for which other callers get the same error after a failed search for a primary or slot map.
 pub(super) const NOT_AGAIN_FOR: Duration = Duration::from_millis(50);
 
-/// A connection of any shape. Cheap to clone; a clone is for one call.
+/// A connection to any kind of deployment. Cheap to clone; each call uses a clone of its own.
 #[derive(Clone)]
 pub(super) enum Connection {
     One(ConnectionManager),
@@ -25,7 +25,7 @@ pub(super) enum Connection {
 #[derive(Clone, Copy)]
 pub(super) enum Words<'a> {
     Command(&'a Cmd),
-    /// The commands, how many answers are left out at the beginning, how many are wanted.
+    /// The commands, the number of leading replies to skip, and the number of replies to return.
     Pipe(&'a Pipeline, usize, usize),
 }
 

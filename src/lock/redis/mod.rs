@@ -1,10 +1,12 @@
-//! The one way to Redis that all locks of a process share: to one server, to a Cluster, or to
-//! whoever is the primary now.
+//! The connection to Redis that all locks of a process share: to one server, a Cluster, or the
+//! current primary behind sentinels.
 //!
-//! Guarantees: a command is answered or fails within 0.8 s; a connection that broke
-//! is made again in the background. A command that timed out *may have been carried out*: whoever
-//! sends one that takes something must be ready to give it back. A command is sent once, unless the
-//! server that got it said that it did not carry it out.
+//! Guarantees: a command succeeds or fails within 0.8 s; a broken connection is re-established in
+//! the background. A command is sent once, unless the server replied that it did not execute it. A
+//! command that timed out *may have been executed*: a caller that acquires something must be
+//! prepared to release it.
+//!
+//! Tests: `tests/lock/shapes.rs`, `tests/lock/faults.rs`.
 
 mod address;
 mod cluster;
@@ -31,14 +33,14 @@ pub use address::SHAPES;
 use connection::Connection;
 pub(in crate::lock) use slots::hash_tag;
 
-/// `unavailable` must be told within 2 s, so one command gets less than one of them.
+/// Timeout of a command. `unavailable` must be reported within 2 s, so it is less than 1 s.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
-/// A connection to a Redis that is there takes a millisecond.
+/// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Keys looked at per `SCAN` step.
+/// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
 
-/// Unanswered bytes on a connection for so long end it.
+/// Time after which unacknowledged bytes end a connection.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -50,13 +52,14 @@ fn keepalive() -> socket2::TcpKeepalive {
 
 fn tcp_settings() -> TcpSettings {
     let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
-    // A peer that vanished is noticed by the answers it owes us, not after TCP's quarter hour.
+    // Detects a vanished peer by missing acknowledgements, not after TCP's default of 15 minutes.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let tcp = tcp.set_user_timeout(USER_TIMEOUT);
     tcp
 }
 
-/// A connection to one server, made with the first command and again when it breaks.
+/// Creates a connection to one server, established with the first command and again after it
+/// breaks.
 fn manager(place: ConnectionInfo) -> Result<ConnectionManager, RedisError> {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -72,11 +75,11 @@ static DELETE_IF: LazyLock<Script> =
 static RENEW_IF: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../compare_and_renew.lua")));
 
-/// A shared connection, and the runtime on which late releases run. Cheap to clone.
+/// A shared connection, and the runtime for background releases. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
     connection: Connection,
-    /// The one server, if it is one.
+    /// Connection settings, if it is one server.
     place: Arc<Option<ConnectionInfo>>,
     runtime: Handle,
 }
@@ -88,10 +91,11 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    /// A connection that is made with the first command. Must be called on the main runtime.
+    /// Creates a connection that is established with the first command. Must be called on the main
+    /// runtime.
     ///
-    /// The address is one of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for the servers
-    /// that keep the data, not for the sentinels; `/DB` may follow one host or a master's name.
+    /// The address has one of the forms of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for
+    /// the data servers, not for the sentinels; `/DB` may follow one host or a master's name.
     pub fn open(url: &str) -> Result<Self, RedisError> {
         let (connection, place) = match Address::read(url)? {
             Address::One(place) => (Connection::One(manager(place.clone())?), Some(place)),
@@ -104,19 +108,20 @@ impl Redis {
         Ok(Self { connection, place: Arc::new(place), runtime: Handle::current() })
     }
 
-    /// Where what outlives a request runs.
+    /// Returns the runtime for tasks that outlive a request.
     #[must_use]
     pub fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Whether keys lie on several servers, so that a script can't have any two of them.
+    /// Returns whether keys are spread over several servers, so that a script is limited to one
+    /// slot.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
         matches!(self.connection, Connection::Cluster(_))
     }
 
-    /// One command.
+    /// Sends one command.
     ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
@@ -128,10 +133,10 @@ impl Redis {
         self.at_home(async move { command.query_async(&mut connection).await }).await
     }
 
-    /// Several commands in one round trip.
+    /// Sends several commands in one round trip.
     ///
     /// # Errors
-    /// As [`Redis::query`], and as safe to drop.
+    /// As [`Redis::query`]; the same holds for cancel safety.
     pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -140,10 +145,11 @@ impl Redis {
         self.at_home(async move { commands.query_async(&mut connection).await }).await
     }
 
-    /// One script.
+    /// Executes a script.
     ///
     /// # Errors
-    /// As [`Redis::query`], and as safe to drop: a script is carried out whole or not at all.
+    /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
+    /// at all.
     pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,
@@ -152,16 +158,17 @@ impl Redis {
         self.at_home(async move { call.invoke_async(&mut connection).await }).await
     }
 
-    /// One script that publishes: whoever hears it is served before this caller gets the answer,
-    /// where there is one server, or one node of a Cluster, between them.
+    /// Executes a script that publishes. Subscribers on the same server, or on the same node of a
+    /// Cluster, receive the message before this caller receives the response.
     ///
-    /// Redis serves those whom it owes something last come, first served (`clients_pending_write`
-    /// in its `networking.c`). A caller is owed the answer when the script has ended, so it would
-    /// come before those to whom the script published, and keep them waiting for all that it does
-    /// with the answer where processes share a core. It is owed the answer to a `PING` first.
+    /// Redis writes pending replies in LIFO order of their clients (`clients_pending_write` in its
+    /// `networking.c`). The caller of a script joins that list at the end of the script, so it
+    /// would come before the subscribers and, where processes share a core, delay them by its work
+    /// on the response. A preceding `PING` lets it join earlier, so it is served last.
     ///
     /// # Errors
-    /// As [`Redis::query`], and as safe to drop: a script is carried out whole or not at all.
+    /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
+    /// at all.
     pub async fn invoke_hearers_first<T>(
         &self,
         call: ScriptInvocation<'static>,
@@ -178,8 +185,8 @@ impl Redis {
         }
     }
 
-    /// A connection that breaks is made again on the runtime of whoever noticed it. That must be
-    /// the main one: an HTTP worker's ends with the worker.
+    /// Runs `work` on the main runtime: a broken connection is re-established on the runtime of the
+    /// caller that noticed it, and the runtime of an HTTP worker ends with the worker.
     async fn at_home<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
@@ -191,10 +198,11 @@ impl Redis {
         self.runtime.spawn(work).await.map_err(ended)?
     }
 
-    /// Each server that keeps keys: the one, the sentinels' primary, or all primaries of a Cluster.
+    /// Returns each server that stores keys: the one server, the sentinels' primary, or all
+    /// primaries of a Cluster.
     ///
-    /// What is said to one of a Cluster's primaries stays with it: for a key that is elsewhere, or
-    /// has moved meanwhile, it answers with `MOVED` or `ASK`, and that is an error here.
+    /// A command to one primary of a Cluster is not redirected: for a key that another node owns it
+    /// returns `MOVED` or `ASK` as an error.
     pub async fn each(&self) -> Result<Vec<Self>, RedisError> {
         let Connection::Cluster(routed) = self.connection.clone() else {
             return Ok(vec![self.clone()]);
@@ -204,14 +212,15 @@ impl Redis {
         Ok(primaries.into_iter().map(only).collect())
     }
 
-    /// Whether Redis answers; of a Cluster, one primary is enough.
+    /// Checks that Redis responds; in a Cluster, that one primary does.
     pub async fn ping(&self) -> Result<(), RedisError> {
         let servers = self.each().await?;
         let pings = servers.iter().map(|server| Box::pin(server.query(redis::cmd("PING"))));
         select_ok(pings).await.map(|(answer, _)| answer)
     }
 
-    /// The eviction policy, if the server reports it; of a Cluster, the worst of all primaries'.
+    /// Returns the eviction policy, if the server reports it; in a Cluster, the worst of all
+    /// primaries'.
     pub async fn eviction_policy(&self) -> Result<Option<String>, RedisError> {
         let servers = self.each().await?;
         let policies = try_join_all(servers.iter().map(Self::its_eviction_policy)).await?;
@@ -230,7 +239,7 @@ impl Redis {
         }
     }
 
-    /// The keys like `pattern` that are `wanted`, on every server; about `most` of them at most.
+    /// Returns the keys that match `pattern` and `wanted`, of all servers; stops at about `most`.
     pub async fn scan(
         &self,
         pattern: &str,
@@ -254,12 +263,13 @@ impl Redis {
         Ok(keys)
     }
 
-    /// Deletes `key` if its value is `value`; returns whether it did. Repeating it is harmless.
+    /// Deletes `key` if its value is `value`; returns whether it did. Safe to repeat.
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, RedisError> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }
 
-    /// Deletes the keys (of one slot) that have these values, in one script; returns how many.
+    /// Deletes the keys (of one slot) that have the given values, in one script; returns their
+    /// number.
     pub async fn delete_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -281,8 +291,8 @@ impl Redis {
         Ok(self.renew_all_if(&[(key, value)], ttl).await? > 0)
     }
 
-    /// Sets the expiry of the keys that have the given values, in one script; returns how many. In
-    /// a Cluster they must share a slot.
+    /// Sets the expiry of the keys that have the given values, in one script; returns their number.
+    /// In a Cluster they must share a slot.
     pub async fn renew_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -297,14 +307,15 @@ impl Redis {
     }
 }
 
-/// Whether it was not carried out, and will be: with the script, by another server, or later.
+/// Returns whether the command was not executed and is worth repeating: with the script, to another
+/// server, or later.
 fn is_to_be_said_again(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
 
     matches!(error.kind(), ErrorKind::Server(NoScript | Moved | Ask | TryAgain))
 }
 
-/// The time of day, for people to read in a lock's value. Nothing is decided by it.
+/// Returns the wall-clock time, for display in a lock's value. No decision depends on it.
 #[must_use]
 pub(super) fn unix_ms() -> i64 {
     let now = time::OffsetDateTime::now_utc();

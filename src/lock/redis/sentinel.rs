@@ -1,12 +1,14 @@
-//! A primary that may be another one tomorrow; the sentinels know which.
+//! A primary that can change; the sentinels name the current one.
 //!
-//! Guarantees: after a failover a command goes to the new primary, or fails; nothing is sent twice.
-//! The sentinels are asked whenever a connection breaks, an answer does not come, or a server says
-//! that it is a replica, and whoever they name must say itself that it is the primary.
+//! Guarantees: after a failover a command goes to the new primary, or fails; no command is sent
+//! twice. The sentinels are asked when a connection breaks, a response is missing, or a server
+//! reports that it is a replica; the server that they name must confirm that it is the primary.
 //!
-//! Does not guarantee: that what a primary acknowledged outlives it. Replication is asynchronous,
-//! and a primary that is cut off from its sentinels goes on answering for a while. Either way a
-//! lock may be held twice, and the stale fence is refused where the work is written down.
+//! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous,
+//! and a primary that is cut off from its sentinels keeps responding for a while. In both cases a
+//! lock may have two holders; the database rejects the write with the stale fence.
+//!
+//! Tests: `tests/lock/shapes.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +28,13 @@ use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 pub(super) struct Sentinel {
     sentinels: Vec<ConnectionInfo>,
     name: String,
-    /// How to speak to the primary, wherever it is.
+    /// Connection settings of the primary, except its address.
     how: ConnectionInfo,
     primary: Mutex<Option<Arc<Primary>>>,
-    /// One asks the sentinels at a time; the last one who was told nothing, and what.
+    /// Held while the sentinels are asked; stores the time and error of the last search if it
+    /// failed.
     turn: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
-    /// Where the primary is; the address, once known, changes with every failover.
+    /// Address of the primary, once known; changes with every failover.
     place: watch::Sender<Option<ConnectionAddr>>,
 }
 
@@ -77,7 +80,7 @@ impl Sentinel {
         answer
     }
 
-    /// Where the primary is, and how one hears that it is elsewhere.
+    /// Returns the primary's connection settings, and a receiver that signals a change of address.
     pub(super) async fn whereabouts(
         &self,
     ) -> Result<(ConnectionInfo, watch::Receiver<Option<ConnectionAddr>>), RedisError> {
@@ -94,7 +97,7 @@ impl Sentinel {
         self.primary.lock().clone()
     }
 
-    /// Nobody else shall use a connection that is broken.
+    /// Forgets a broken connection, so that no other call uses it.
     fn forget(&self, broken: &Arc<Primary>) {
         let mut primary = self.primary.lock();
         if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
@@ -102,7 +105,7 @@ impl Sentinel {
         }
     }
 
-    /// The primary; not `doubtful`, unless the sentinels and it itself say that it is.
+    /// Returns the primary; asks the sentinels if it is unknown or `doubtful`.
     async fn primary(&self, doubtful: Option<&Arc<Primary>>) -> Result<Arc<Primary>, RedisError> {
         let known = || {
             self.current()
@@ -139,7 +142,7 @@ impl Sentinel {
         }
     }
 
-    /// Asks all sentinels; the first whose primary says that it is one is believed.
+    /// Asks all sentinels; uses the first primary that confirms its role.
     async fn ask_all(&self) -> Result<Primary, RedisError> {
         let mut asked: FuturesUnordered<_> =
             self.sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
@@ -172,7 +175,8 @@ impl Sentinel {
         Ok(Primary { place, connection })
     }
 
-    /// In the background; not if somebody has found another one since.
+    /// Searches for the primary in the background, unless another call has replaced `doubtful`
+    /// already.
     fn look_again(self: &Arc<Self>, doubtful: Arc<Primary>) {
         let sentinel = self.clone();
         tokio::spawn(async move {
@@ -193,7 +197,8 @@ async fn connect(
     Client::open(place.clone())?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Whether that server says that it is a replica. An old one says so inside a script's error.
+/// Returns whether the server reports that it is a replica. Old versions report it in a script's
+/// error.
 fn is_no_primary(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
     matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))

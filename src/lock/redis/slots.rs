@@ -1,4 +1,4 @@
-//! Which part of a Cluster a command belongs to, and who has which part.
+//! The slot of a command in a Cluster, and the node that owns it.
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
 
@@ -9,12 +9,12 @@ pub(super) type Node = (String, u16);
 
 const SLOTS: u16 = 16_384;
 
-/// Who has which slots.
+/// The slot map: the owner of each range of slots.
 #[derive(Debug, Default)]
 pub(super) struct Map(Vec<(u16, u16, Node)>);
 
 impl Map {
-    /// Reads the answer to `CLUSTER SLOTS` of the node `told_by`.
+    /// Parses the response of the node `told_by` to `CLUSTER SLOTS`.
     pub(super) fn read(answer: Value, told_by: &Node) -> Result<Self, RedisError> {
         let ranges: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
         let mut map = Vec::with_capacity(ranges.len());
@@ -28,7 +28,7 @@ impl Map {
             let host: Option<String> =
                 redis::from_redis_value(primary.next().unwrap_or(Value::Nil))?;
             let port = redis::from_redis_value(primary.next().unwrap_or(Value::Nil))?;
-            // A node that does not know its own name is where it was asked.
+            // A node that does not know its own host name has that of `told_by`.
             let host = host.filter(|host| !matches!(host.as_str(), "" | "?"));
             map.push((first, last, (host.unwrap_or_else(|| told_by.0.clone()), port)));
         }
@@ -42,7 +42,7 @@ impl Map {
             .map(|found| &found.2)
     }
 
-    /// Every node that has a slot, once.
+    /// Returns every node that owns a slot, once.
     pub(super) fn primaries(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> = self.0.iter().map(|(_, _, node)| node.clone()).collect();
         nodes.sort();
@@ -51,10 +51,10 @@ impl Map {
     }
 }
 
-/// The slot of all those commands; `None` when they have no key.
+/// Returns the slot of the commands; `None` if they have no key.
 ///
 /// # Errors
-/// When they belong to several slots: no node could carry them all out.
+/// If they belong to several slots, because no node could execute them all.
 pub(super) fn of(words: Words<'_>) -> Result<Option<u16>, RedisError> {
     let Words::Pipe(pipe, _, _) = words else {
         let Words::Command(command) = words else { return Ok(None) };
@@ -69,7 +69,7 @@ pub(super) fn of(words: Words<'_>) -> Result<Option<u16>, RedisError> {
     Ok(first)
 }
 
-/// The key that says where a command belongs. The commands of this crate, not all of Redis's.
+/// Returns the key that determines the slot of a command. Covers this crate's commands only.
 fn key_of(command: &Cmd) -> Option<&[u8]> {
     let at = match word(command, 0)?.to_ascii_uppercase().as_slice() {
         b"PING" | b"CONFIG" | b"SCAN" | b"SCRIPT" | b"DBSIZE" => return None,
@@ -93,7 +93,7 @@ fn of_key(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) % SLOTS
 }
 
-/// What stands between the first `{` and the first `}` after it, if that is anything.
+/// Returns the hash tag: the bytes between the first `{` and the first `}` after it, if any.
 pub(in crate::lock) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let open = key.iter().position(|byte| *byte == b'{')?;
     let rest = &key[open + 1..];
@@ -125,7 +125,7 @@ mod tests {
         for same in ["{foo}", "holdfast:lock:{foo}:queue", "a{foo}{bar}"] {
             assert_eq!(of_key(same.as_bytes()), 12_182, "{same}");
         }
-        // An empty tag is none.
+        // An empty hash tag does not count.
         assert_eq!(of_key(b"foo{}{bar}"), crc16(b"foo{}{bar}") % super::SLOTS);
     }
 

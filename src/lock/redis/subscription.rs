@@ -1,4 +1,4 @@
-//! A channel of Redis, heard in every shape.
+//! A subscription to a Redis channel, for one server, a Cluster and sentinels.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::connection::{Connection, timed_out};
 use super::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, Redis};
 
-/// A connection on which nothing was heard for so long is asked whether it is still there.
+/// Interval of the `PING`s that check the connection.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What is said on a channel, for as long as its connection lives.
+/// The messages of a channel, until its connection ends.
 ///
-/// Does not guarantee that every word is heard: what is said while there is no connection is lost.
+/// Does not guarantee delivery: messages published while there is no connection are lost.
 pub(in crate::lock) struct Subscription {
     sink: PubSubSink,
     stream: PubSubStream,
-    /// Changes when another server is the primary.
+    /// Changes when another server becomes the primary.
     moved: Option<watch::Receiver<Option<ConnectionAddr>>>,
     asked_last: Instant,
 }
 
 impl Redis {
-    /// Listens to `channel`. In a Cluster any node hears what is said on any other.
+    /// Subscribes to `channel`. In a Cluster, each node delivers messages published on any other.
     pub(in crate::lock) async fn subscribe(
         &self,
         channel: &str,
@@ -66,7 +66,7 @@ async fn connect(place: ConnectionInfo, channel: &str) -> Result<PubSub, RedisEr
 }
 
 impl Subscription {
-    /// The next word; `None` when the connection has ended, or belongs to yesterday's primary.
+    /// Returns the next message; `None` if the connection ended or the primary changed.
     pub(in crate::lock) async fn next(&mut self) -> Result<Option<String>, RedisError> {
         loop {
             let moved = async {

@@ -1,7 +1,7 @@
-//! Every check of the shop's books, one statement each.
+//! All checks of the shop's books, one statement each.
 //!
-//! A check is a query for culprits: it holds when the query finds none. Each stands for a way the
-//! books could be forged, and `tests/it/audit.rs` forges them all.
+//! A check is a query for violations, and holds if there are none. Each corresponds to one way to
+//! forge the books; `tests/it/audit.rs` forges all of them.
 //!
 //! A ledger is ordered by `(sku, version, seq)`, or `(user_id, version, seq)`. `seq` alone is not
 //! an order: a statement may take its number before another one that commits first. It only orders
@@ -13,21 +13,21 @@ use utoipa::ToSchema;
 
 use super::super::Error;
 
-/// One check and what it found.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Check {
-    /// Its name.
+    /// Name of the check.
     pub name: String,
-    /// Whether it holds.
+    /// True if the check holds.
     pub ok: bool,
-    /// The figures when it holds, the first culprits when not.
+    /// The rule if it holds, otherwise the first violations.
     pub detail: String,
 }
 
 const NAMED: usize = 5;
 
-/// A check: its name, what it says when it holds, and the query that finds what breaks it. The
-/// query returns one text column, a culprit a row.
+/// A check: its name, its rule in words, and the query for violations. The query returns one text
+/// column, with one violation per row.
 struct Rule {
     name: &'static str,
     holds: &'static str,
@@ -126,8 +126,8 @@ const RULES: [Rule; 20] = [
                    case when o.status in ('pending', 'paid') then o.user_id end
              order by 1",
     },
-    // The ledger remembers in which order things were taken and came back, so each line is held
-    // against what its buyer had when it was sold, and against the limit of that moment.
+    // The ledger contains the order of sales and returns, so each line is checked against what its
+    // buyer had, and against the limit, at the time of its sale.
     Rule {
         name: "customer-limits",
         holds: "nobody had more of an item than the limit under which it was sold",
@@ -326,7 +326,7 @@ const RULES: [Rule; 20] = [
     },
 ];
 
-/// Compares key records with the orders placed with them. Old responses are purged, not records.
+/// Compares key records with their orders. Old responses are purged, the records of orders are not.
 const KEY_RECORDS: Rule = Rule {
     name: "answers",
     holds: "every order has its key record, and every stored response its order",
@@ -363,8 +363,8 @@ pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
     Ok(checks)
 }
 
-/// With a minus sign where a number is below zero: a hyphen before a digit that follows a space.
-/// Inside names and ids it stays one.
+/// Replaces the hyphen of a negative number (after a space, before a digit) with a minus sign.
+/// Hyphens inside names and ids remain.
 fn with_minus(culprit: String) -> String {
     let mut text = String::with_capacity(culprit.len());
     let mut before = None;

@@ -1,19 +1,19 @@
-//! The one line that must be true at every moment: what came is what was sold and what is left.
+//! Conservation of stock: opening and restocked units equal sold units and stock, at any moment.
 //!
-//! Counted as [`super::item`] counts it, over all items of the shop in one statement, so the
-//! figures belong to one moment. Items are held against themselves: one that has too much does not
-//! make up for one that has too little.
+//! Counts like [`super::item`], over all items of the shop in one statement, so the figures are of
+//! one moment. A surplus of one item does not balance a shortage of another.
 //!
-//! Cost: an index for what came by hand, and one pass over the lines of pending or paid orders.
+//! Cost: an index scan for entries without an order, and a pass over lines of pending or paid
+//! orders.
 
 use crate::shop::{Error, Shop, Sku};
 
-/// The books of the whole shop, in units.
+/// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conservation {
-    /// What all items were opened with.
+    /// Opening stock of all items.
     pub opening: i64,
-    /// What was put on the shelves by hand since (less what was taken off them).
+    /// Units restocked since, less units removed.
     pub restocked: i64,
     /// Units in orders that are pending or paid.
     pub sold: i64,
@@ -25,7 +25,7 @@ pub struct Conservation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
     pub sku: Sku,
-    /// Units that came and are neither sold nor on the shelf; negative when there are too many.
+    /// Units missing from sales and stock; negative for a surplus.
     pub unaccounted: i64,
 }
 
@@ -34,7 +34,7 @@ impl Conservation {
         self.apart.is_empty()
     }
 
-    /// By how many units the shop is off, all items taken together.
+    /// Returns the sum of all deviations, in units.
     pub fn off_by(&self) -> u64 {
         self.apart.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
     }

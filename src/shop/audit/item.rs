@@ -1,4 +1,4 @@
-//! What the ledger says about one item.
+//! Audit of one item.
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -13,38 +13,37 @@ pub struct Fork {
     pub version: i64,
     /// The value they read.
     pub before: i64,
-    /// Their places in the ledger.
+    /// Their numbers in the ledger.
     pub entries: Vec<i64>,
 }
 
-/// An item's ledger, held against its shelf and its orders.
+/// An item's ledger, compared with its stock and its orders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ItemAudit {
-    /// Which item.
+    /// The item.
     pub sku: Sku,
-    /// What it was opened with.
+    /// Opening stock.
     pub opening: i64,
-    /// What was put on the shelf by hand since (less what was taken off it).
+    /// Units restocked since, less units removed.
     pub restocked: i64,
     /// Units in orders that are pending or paid.
     pub sold: i64,
-    /// What is on the shelf.
+    /// Units in stock.
     pub stock: i64,
-    /// Stock less what the ledger adds up to: units that came or went without a sale.
+    /// Stock minus the sum of the ledger: units changed without an entry.
     pub drift: i64,
-    /// Units promised that never existed: how far the ledger's sum fell below zero, at its worst.
+    /// Units sold that never existed: the deepest fall of the ledger's running sum below zero.
     pub oversold: i64,
-    /// Entries whose `before` is not the `after` of the entry before.
+    /// Entries whose `before` is not the previous entry's `after`, or that do not add up.
     pub breaks: i64,
     /// Entries computed from the same version.
     pub forks: Vec<Fork>,
-    /// No drift and no break.
+    /// True if there is no drift and no break.
     pub ok: bool,
 }
 
 impl ItemAudit {
-    /// Units that are neither sold nor on the shelf though they should be one of the two; below
-    /// zero when there are more than ever came.
+    /// Returns the units missing from sales and stock; negative for a surplus.
     pub fn unaccounted(&self) -> i64 {
         self.opening + self.restocked - self.sold - self.stock
     }

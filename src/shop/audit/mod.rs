@@ -1,10 +1,11 @@
-//! The proof: ledgers, orders, accounts and Redis held against each other.
+//! Audit: compares ledgers, orders and accounts with each other, and reports on Redis.
 //!
-//! Everything is read in one repeatable-read snapshot, so the audit of a shop under load is exact
-//! for one moment. What is counted and how is defined in [`item`] (stock) and [`checks`] (all).
-//! Whether the books agree with what clients were answered, and when, is asked in [`history`].
+//! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
+//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`history`] compares the
+//! books with the responses of clients and their times.
 //!
-//! Does not guarantee anything about lab items and lab accounts: they are counted apart.
+//! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
+//! `tests/it/audit.rs`.
 
 pub mod checks;
 pub mod conservation;
@@ -23,14 +24,14 @@ pub use checks::Check;
 pub use conservation::{Conservation, conservation};
 pub use item::{Fork, ItemAudit};
 
-/// Every check.
+/// Result of all checks.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Audit {
-    /// Whether all hold.
+    /// True if all checks hold.
     pub ok: bool,
-    /// One by one.
+    /// The checks.
     pub checks: Vec<Check>,
-    /// What is worth knowing and makes nothing fail: lab items, Redis.
+    /// Notes that do not affect `ok`: lab items, Redis.
     pub notes: Vec<String>,
 }
 
@@ -48,7 +49,7 @@ pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Err
     Ok(Audit { ok: checks.iter().all(|check| check.ok), checks, notes })
 }
 
-/// Checks one item; `None` when there is none of that sku.
+/// Audits one item; `None` if it does not exist.
 pub async fn of_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
@@ -58,7 +59,7 @@ pub async fn of_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error>
     Ok(audit)
 }
 
-/// One moment for all statements that follow, and time enough for a long ledger.
+/// Makes the transaction a read-only snapshot, with a timeout for long ledgers.
 async fn snapshot(tx: &mut PgConnection) -> Result<(), Error> {
     sqlx::raw_sql("set transaction isolation level repeatable read, read only")
         .execute(&mut *tx)
@@ -67,7 +68,7 @@ async fn snapshot(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Redis never makes the audit fail: nothing that matters lives there.
+/// Returns a note on Redis, which never fails the audit: it stores nothing that matters.
 async fn redis_note(locks: &Locks) -> String {
     match locks.held().await {
         Ok(held) => {

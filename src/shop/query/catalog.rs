@@ -1,4 +1,4 @@
-//! Reading the catalogue.
+//! Queries of the catalogue.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::shop::model::Item;
 use crate::shop::store::read::count_purchases;
 use crate::shop::{Shop, Sku, UserId};
 
-/// An item as the database has it.
+/// A row of `items`.
 struct ItemRow {
     sku: String,
     name: String,
@@ -25,7 +25,7 @@ impl TryFrom<ItemRow> for Item {
     }
 }
 
-/// The shop's items by sku, after `after`; lab items are not shown.
+/// Returns the shop's items by sku, after `after`, without lab items.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let rows = sqlx::query_as!(
         ItemRow,
@@ -39,12 +39,12 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
     rows.into_iter().map(Item::try_from).collect()
 }
 
-/// One item, of the shop or of the lab.
+/// Returns one item, of the shop or of the lab.
 pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
     Ok(items_of(shop, std::slice::from_ref(sku)).await?.pop())
 }
 
-/// Those of `skus` that exist, of the shop or of the lab, by sku.
+/// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
 pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query_as!(
@@ -58,7 +58,7 @@ pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     rows.into_iter().map(Item::try_from).collect()
 }
 
-/// Returns the first of `skus` that is the shop's own, and no lab item.
+/// Returns the first of `skus`, by sku, that is an item of the shop and not of the lab.
 pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let sku = sqlx::query_scalar!(
@@ -70,7 +70,7 @@ pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>,
     sku.map(Sku::stored).transpose()
 }
 
-/// Counts what a customer has of each limited item among `items`, as it is now.
+/// Counts the units of each limited item among `items` that a customer has now.
 pub async fn purchased_by(
     shop: &Shop,
     user: UserId,

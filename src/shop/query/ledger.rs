@@ -1,5 +1,5 @@
-//! Reading the ledgers. Entries are written by [`crate::shop::store`], with the change itself; they
-//! are never changed and never deleted.
+//! Queries of the ledgers. [`crate::shop::store`] writes an entry together with its change; entries
+//! are never changed or deleted.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::shop::failure::Error;
 use crate::shop::model::Entry;
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
-/// A row of either ledger as an [`Entry`].
+/// Converts a row of either ledger to an [`Entry`].
 macro_rules! entry {
     ($row:expr) => {{
         let row = $row;
@@ -26,7 +26,7 @@ macro_rules! entry {
     }};
 }
 
-/// An item's entries after `after`, oldest first.
+/// Returns an item's entries after `after`, oldest first.
 pub async fn stock_entries(
     shop: &Shop,
     sku: &Sku,
@@ -45,7 +45,7 @@ pub async fn stock_entries(
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
-/// A user's entries after `after`, oldest first.
+/// Returns a user's entries after `after`, oldest first.
 pub async fn balance_entries(
     shop: &Shop,
     user: UserId,
@@ -64,7 +64,7 @@ pub async fn balance_entries(
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
-/// An item's latest entries before `before`, newest first.
+/// Returns an item's latest entries before `before`, newest first.
 pub async fn latest_stock_entries(
     shop: &Shop,
     sku: &Sku,
@@ -83,7 +83,7 @@ pub async fn latest_stock_entries(
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
-/// A user's latest entries before `before`, newest first.
+/// Returns a user's latest entries before `before`, newest first.
 pub async fn latest_balance_entries(
     shop: &Shop,
     user: UserId,
@@ -102,7 +102,7 @@ pub async fn latest_balance_entries(
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
-/// What was ever put on the shelves of these items by hand, their opening included, by sku.
+/// Returns the net units added to each item without an order (opening and restocks), by sku.
 pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query!(
@@ -115,7 +115,7 @@ pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, 
     Ok(rows.into_iter().map(|row| (row.sku, row.units)).collect())
 }
 
-/// The entries that one order left in the stock ledger, each with its item, oldest first.
+/// Returns an order's entries in the stock ledger, each with its item, oldest first.
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,
@@ -142,7 +142,7 @@ pub async fn stock_entries_of_order(
         .collect()
 }
 
-/// The entries that one order left on its buyer's account, oldest first.
+/// Returns an order's entries in the balance ledger, oldest first.
 pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec<Entry>, Error> {
     let rows = sqlx::query!(
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
@@ -154,7 +154,7 @@ pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec
     Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
-/// A user's balance; `None` when there is no such account.
+/// Returns a user's balance; `None` if there is no account.
 pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
     Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
         .fetch_optional(&mut *shop.connection().await?)

@@ -1,4 +1,4 @@
-//! Reads for the API and the pages.
+//! Queries for the API and the pages.
 
 pub mod catalog;
 pub mod ledger;

@@ -1,4 +1,4 @@
-//! Reading orders.
+//! Queries of orders.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::shop::model::{Change, Line, Order};
 use crate::shop::store::key_records;
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
-/// The rejection of an order that is not there, or not the caller's: the two look the same.
+/// Returns the rejection of an order that does not exist or is not the caller's: they look alike.
 pub fn no_such_order(order: OrderId) -> Rejection {
     Rejection::NotFound(format!("you have no order {order}"))
 }
@@ -20,8 +20,8 @@ pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Orde
     Ok(select(&mut *shop.connection().await?, user, Some(id), None, Lab::With, 1).await?.pop())
 }
 
-/// How long each of those orders can still be paid, by Postgres's clock, which is the one that
-/// decides it; an order whose time is over is not among them.
+/// Returns the time left to pay each order, by Postgres's clock, which decides about payments.
+/// Orders whose time is over are absent.
 pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, Duration>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let rows = sqlx::query!(
@@ -35,16 +35,16 @@ pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, 
     Ok(left.map(|row| (OrderId(row.id), Duration::from_secs_f64(row.left_s))).collect())
 }
 
-/// Whether orders of nothing but the lab's throw-away items are listed too.
+/// Filter for orders that contain only lab items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lab {
-    /// They are.
+    /// Lists them too.
     With,
-    /// Only orders that have an item of the shop.
+    /// Lists only orders that contain an item of the shop.
     Without,
 }
 
-/// The user's orders, newest first, older than `after`.
+/// Returns the user's orders, newest first, older than `after`.
 pub async fn orders(
     shop: &Shop,
     user: UserId,
@@ -55,7 +55,7 @@ pub async fn orders(
     select(&mut *shop.connection().await?, user, None, after, lab, limit).await
 }
 
-/// How many of the user's orders are the lab's alone.
+/// Counts the user's orders that contain only lab items.
 pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from orders o
@@ -70,7 +70,7 @@ pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
     Ok(count)
 }
 
-/// Those of `ids` that are the lab's alone.
+/// Returns the orders among `ids` that contain only lab items.
 pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let lab = sqlx::query_scalar!(
@@ -86,7 +86,7 @@ pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Err
     Ok(lab.into_iter().map(OrderId).collect())
 }
 
-/// The order that the user placed with that key, however long ago.
+/// Returns the order that the user placed with a key, however long ago.
 pub async fn placed_with(
     shop: &Shop,
     user: UserId,
@@ -95,7 +95,7 @@ pub async fn placed_with(
     key_records::order_placed_with(&mut *shop.connection().await?, user, key).await
 }
 
-/// Those of `ids` that are the user's own.
+/// Returns the orders among `ids` that belong to the user.
 pub async fn own(shop: &Shop, user: UserId, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let own = sqlx::query_scalar!(

@@ -1,23 +1,18 @@
 //! `advisory`: a lock on a number, held by Postgres until the transaction ends.
 //!
 //! # Guarantee
-//! `pg_advisory_xact_lock` admits one transaction per key, across all replicas, and the next one
-//! when it commits, rolls back or loses its connection: there is no expiry to outlive. Several keys
-//! are locked in sorted order. The key is 64 bits of a hash; two keys with the same number wait for
-//! each other, which is slow and not wrong.
-//!
-//! The lock is a **statement of its own, before the read**. A statement sees what was committed
-//! when it began: one that locks and reads at once has waited for the lock with an old snapshot,
-//! and reads the value from before it waited.
+//! `pg_advisory_xact_lock` admits one transaction per key, across all replicas, until it commits,
+//! rolls back or loses its connection; there is no expiry. Keys are locked in sorted order. A key
+//! is a 64-bit hash; keys with the same hash wait for each other, which is slow but correct. The
+//! lock is a **statement of its own, before the read**: a statement sees what was committed when it
+//! began, so a combined one would read the value from before its wait.
 //!
 //! # Breaks when
-//! Another program changes the row without asking for the lock: it protects a number, not the row.
-//! So it holds among its own kind only. A paused holder blocks all others, until its session is
-//! terminated.
+//! Another program changes the row without this lock, which protects a number and not the row. A
+//! paused holder blocks all others until its session is terminated.
 //!
 //! # Seen in the wild
-//! Migrations (Rails, Flyway, sqlx itself), scheduled jobs, `with_advisory_lock`: wherever there is
-//! a Postgres already and no Redis yet.
+//! Migrations (Rails, Flyway, sqlx), scheduled jobs, `with_advisory_lock`: no Redis is needed.
 
 use sqlx::PgConnection;
 
@@ -36,7 +31,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     ..none::STRATEGY
 };
 
-/// Waits for all keys, which are sorted, until each was free.
+/// Acquires the locks of all keys, which must be sorted, waiting for each.
 pub(in crate::shop) async fn lock(tx: &mut PgConnection, keys: &[LockKey]) -> Result<(), Error> {
     let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
     sqlx::query!(

@@ -1,138 +1,140 @@
-//! What a strategy consists of.
+//! The definition of a strategy.
 
 use crate::lock::{Kind, Wait};
 
-/// Everything that keeps two changes of one value apart.
+/// A strategy: everything that isolates concurrent changes of one value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Strategy {
-    /// Its name, as in `--lock` and `Holdfast-Lock`.
+    /// Name, as in `--lock` and `Holdfast-Lock`.
     pub name: &'static str,
-    /// The lock that is held from before the read to after the write.
+    /// Lock that is held from before the read until after the write.
     pub lock: Option<Kind>,
-    /// What that lock is on.
+    /// Object of the lock.
     pub target: LockTarget,
-    /// When it is released.
+    /// Time of its release.
     pub release: Release,
-    /// The transaction around read and write.
+    /// Transaction around the read and the write.
     pub transaction: Isolation,
-    /// How the value is read.
+    /// Statement that reads the value.
     pub read: Read,
-    /// What the write demands of the row.
+    /// Condition of the write on the row.
     pub guard: Guard,
-    /// How often a command is tried that lost against another one.
+    /// Maximum number of attempts of a command that conflicts with another one.
     pub attempts: u32,
-    /// Whether commands for one value are executed in batches.
+    /// True if commands for one value are executed in batches.
     pub batches: bool,
-    /// While what it holds.
+    /// Condition under which the strategy is correct.
     pub guarantee: Guarantee,
-    /// One line for people.
+    /// One-line description for users.
     pub about: &'static str,
-    /// The file that describes it, from the repository's root.
+    /// Path of the file that describes the strategy, from the root of the repository.
     pub source: &'static str,
-    /// The text of that file, as this program was built from it.
+    /// Text of that file at build time.
     pub code: &'static str,
 }
 
-/// What a lock is on.
+/// The object of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockTarget {
-    /// What is changed: each item, the account.
+    /// The values that are changed: each item, the account.
     Value,
-    /// The order, where there is one: see [`super::wrong_key`].
+    /// The order, if the command has one; see [`super::wrong_key`].
     Order,
 }
 
-/// When locks are released. (`expire-only` never does, by its lock.)
+/// The time at which locks are released. (Under `expire-only` they expire.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// When the write is done.
+    /// After the write is committed.
     AfterCommit,
-    /// Between the write and the commit: see [`super::early_release`].
+    /// Between the write and the commit; see [`super::early_release`].
     BeforeCommit,
 }
 
-/// The transaction around read and write.
+/// The transaction around the read and the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
-    /// None: the write is one statement that commits itself, and no row is locked meanwhile.
+    /// None: the write is one statement that commits itself, and no row is locked between the read
+    /// and it.
     Autocommit,
     /// One transaction; each statement sees what was committed when it began.
     ReadCommitted,
-    /// One transaction, as if it ran alone: see [`super::serializable`].
+    /// One transaction, as if it ran alone; see [`super::serializable`].
     Serializable,
 }
 
-/// How a value is read.
+/// The statement that reads a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// `select`; no row is locked.
+    /// `select`, which locks no row.
     Plain,
-    /// `select … for no key update`: the row is locked until the commit.
+    /// `select … for no key update`, which locks the row until the commit.
     RowLock,
-    /// `select`, behind an advisory lock on the key.
+    /// `select`, after acquiring an advisory lock on the key.
     Advisory,
-    /// A conditional update that changes the row and returns what it was: see [`super::atomic`].
+    /// A conditional update that returns the row as it was before; see [`super::atomic`].
     Reserve,
 }
 
-/// What a write demands of the row.
+/// The condition of a write on the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing: it replaces what is there.
+    /// None: the write replaces the current value.
     None,
-    /// The version that was read.
+    /// The version is the one that was read.
     Version,
-    /// That, and that no holder with a higher fence has written.
+    /// [`Guard::Version`], and no holder with a higher fence has written.
     VersionAndFence,
 }
 
-/// How far a strategy can be trusted.
+/// The condition under which a strategy is correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
-    /// Two requests that overlap are enough to break it.
+    /// Never: two overlapping requests break it.
     Never,
-    /// Exact with one replica, broken with two.
+    /// With one replica; a second one breaks it.
     OneReplica,
-    /// Exact, until a holder dies: from then on the item stays locked.
+    /// Until a holder dies; from then on the item stays locked.
     UntilAHolderDies,
     /// While no work outlives its lease.
     WhileLeased,
-    /// Postgres keeps its changes apart from each other, but not from those of other strategies.
+    /// Among its own changes, which Postgres isolates from each other but not from other
+    /// strategies.
     Among,
-    /// Postgres keeps its changes apart from all others.
+    /// Always: Postgres isolates its changes from all others.
     Always,
 }
 
 impl Strategy {
-    /// Whether a shop under it can oversell although nothing fails.
+    /// Returns whether the shop can oversell under this strategy without any failure.
     pub fn is_broken(&self) -> bool {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
     }
 
-    /// Whether it holds beside `other` on one value: the same one, or two of which Postgres keeps
-    /// each apart from all others.
+    /// Returns whether this strategy and `other` may change one value: they are the same, or
+    /// Postgres isolates the changes of each from all others.
     pub fn holds_beside(&self, other: &Strategy) -> bool {
         let always = |strategy: &Strategy| strategy.guarantee == Guarantee::Always;
         self.name == other.name || always(self) && always(other)
     }
 
-    /// The ways to wait for its lock; the first is the default.
+    /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
         self.lock.map_or(&[], Kind::waits)
     }
 
-    /// Whether it can't work without Redis.
+    /// Returns whether it requires Redis.
     pub fn needs_redis(&self) -> bool {
         self.lock.is_some_and(Kind::needs_redis)
     }
 
-    /// Whether the count of what a customer has is exact when it is read together with the row: any
-    /// other order in between raises the version that the write demands.
+    /// Returns whether a customer's purchases that are read together with the row are exact: any
+    /// other order in between raises the version that the write requires.
     pub fn counts_with_read(&self) -> bool {
         self.guard != Guard::None
     }
 
-    /// Whether the row is locked when it has been read.
+    /// Returns whether the read locks the row, or its key by an advisory lock, until the commit.
     pub fn locks_row_at_read(&self) -> bool {
         matches!(self.read, Read::RowLock | Read::Advisory | Read::Reserve)
     }

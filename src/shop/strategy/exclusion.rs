@@ -1,27 +1,27 @@
-//! Proof of what keeps a write apart from others: a write that names none does not compile.
+//! Proof of a write's protection: a write that does not name its protection does not compile.
 
 use super::{Guard, Isolation, LockTarget, Read, Release, Strategy};
 use crate::lock::{Guards, LockKey};
 use crate::shop::failure::Error;
 
-/// What keeps one change apart from others. Only [`Strategy::exclusion`] can claim that the
-/// database does, or that nothing does.
+/// The protection of one change. Only [`Strategy::exclusion`] can state that the database protects
+/// it, or that nothing does.
 #[derive(Debug)]
 pub enum Exclusion<'g> {
-    /// These locks. A write checks that they cover its keys.
+    /// The acquired locks. A write checks that they cover its keys.
     Locked(&'g Guards),
-    /// A row lock, a conditional write, or Postgres, which ends one of two transactions.
+    /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
     InDatabase(Sealed),
-    /// Nothing, and why.
+    /// None, with the reason.
     Unprotected(&'static str, Sealed),
 }
 
-/// Can be made in this module only.
+/// Can be constructed in this module only.
 #[derive(Debug)]
 pub struct Sealed(());
 
 impl Exclusion<'_> {
-    /// The fence of the lock on `key`, if there is one and it has a fence.
+    /// Returns the fence of the lock on `key`, if it has one.
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
         match self {
             Exclusion::Locked(locks) => locks.fence(key),
@@ -29,7 +29,7 @@ impl Exclusion<'_> {
         }
     }
 
-    /// Rejects a write to a value whose lock is not held: a mistake in this program.
+    /// Rejects a write to a value whose lock was not acquired: a mistake in this program.
     ///
     /// # Errors
     /// [`Error::Bug`].
@@ -43,7 +43,7 @@ impl Exclusion<'_> {
     }
 }
 
-/// What protects a change under `strategy`, given the acquired locks.
+/// Returns the protection of a change under `strategy`, given the acquired locks.
 pub(super) fn of<'g>(strategy: &Strategy, locks: &'g Guards) -> Exclusion<'g> {
     match strategy {
         Strategy { target: LockTarget::Order, .. } => {

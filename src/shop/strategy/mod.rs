@@ -1,8 +1,11 @@
-//! What keeps two changes of one value apart: a [`Strategy`] is a value that the engine reads.
+//! Isolation of concurrent changes to one value: a [`Strategy`] is a value that the engine
+//! interprets.
 //!
-//! It says which lock is acquired, on what, and when it is released; how the value is read; what
-//! the write demands of the row; and which transaction is around both. Each strategy has a file
-//! that states its guarantee and when it breaks; [`table`] lists them.
+//! It states which lock is acquired, on which keys, and when it is released; how the value is read;
+//! which condition the write checks; and the transaction around both. Each strategy has a file that
+//! states its guarantee and when it breaks; [`table`] lists them.
+//!
+//! Tests: `tests/it/strategies.rs`, `tests/it/ladder.rs`.
 
 pub mod advisory;
 pub mod atomic;
@@ -25,17 +28,17 @@ use exclusion::Exclusion;
 pub use table::STRATEGIES;
 
 impl Strategy {
-    /// The strategy of that name.
+    /// Finds a strategy by its name.
     pub fn named(name: &str) -> Option<&'static Self> {
         STRATEGIES.iter().find(|strategy| strategy.name == name)
     }
 
-    /// All names, for an error message.
+    /// Returns all names, for an error message.
     pub fn names() -> String {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// What is locked for a command that changes the values of `keys`.
+    /// Returns the lock keys of a command that changes the values of `keys`.
     pub fn lock_keys(&self, keys: Vec<LockKey>, order: Option<OrderId>) -> Vec<LockKey> {
         match (self.target, order) {
             (LockTarget::Order, Some(order)) => wrong_key::keys(order),
@@ -43,7 +46,7 @@ impl Strategy {
         }
     }
 
-    /// What keeps a change under this strategy apart from others, given the acquired locks.
+    /// Returns the protection of a change under this strategy, given the acquired locks.
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
         exclusion::of(self, locks)
     }

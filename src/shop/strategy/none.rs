@@ -1,25 +1,27 @@
 //! `none`: read, compute, write back: the way most shops change a number.
 //!
 //! # Guarantee
-//! Correct while no other request changes the value between the read and the commit. Nothing here
-//! makes that so: a lock around it must, and most strategies are this one with a lock around it.
+//! Correct while no other request changes the value between the read and the commit. Nothing in
+//! this strategy ensures that; a lock around it can, and most strategies are this one with a lock
+//! around it.
 //!
 //! # Breaks when
-//! Two requests read the same value. Both write what they computed, the second write replaces the
-//! first, and one sale leaves no trace in the stock. No constraint is violated. The ledger shows
-//! it: both entries carry the same `before` and `version`.
+//! Two requests read the same value. Both write the result they computed, the second write replaces
+//! the first, and one sale leaves no trace in the stock: a lost update. No constraint is violated.
+//! The ledger shows it: both entries carry the same `before` and `version`.
 //!
 //! # Seen in the wild
 //! Any `order.stock = order.stock - 1; save()` of an object mapper.
 
 use super::{Guarantee, Guard, Isolation, LockTarget, Read, Release, Strategy};
 
-/// Attempts at a command whose transaction Postgres ended in favour of another one.
+/// Maximum number of attempts at a command whose transaction Postgres aborted because of another
+/// one.
 const ATTEMPTS: u32 = 6;
-/// The same where losing is how two changes are kept apart.
+/// The same under strategies that isolate changes by such conflicts.
 pub(super) const MANY_ATTEMPTS: u32 = 16;
 
-/// The other strategies say what they do differently.
+/// The base of the other strategies, which override its fields.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
     lock: None,

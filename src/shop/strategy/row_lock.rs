@@ -2,18 +2,16 @@
 //!
 //! # Guarantee
 //! From the read to the commit no other transaction reads the row this way or writes it. Rows are
-//! locked in sorted order, so two orders with the same items never wait for each other in a circle.
-//!
-//! `for no key update`, not `for update`: the stronger one would also block every insert that
-//! refers to the row, and buys nothing.
+//! locked in sorted order, so two orders with the same items do not deadlock. `for update` would
+//! also block every insert that refers to the row, without a benefit.
 //!
 //! # Breaks when
 //! It does not break; it blocks. A process that is paused in its transaction holds the row, and all
-//! others wait until its session is terminated for idling.
+//! others wait until Postgres terminates its idle session.
 //!
 //! # Seen in the wild
-//! The usual cure for a lost update, and a good one, until an item becomes hot: one transaction at
-//! a time, each with its round trips.
+//! The usual fix of a lost update, and a good one, until an item becomes hot: one transaction at a
+//! time, each with its round trips.
 
 use super::{Guarantee, Read, Strategy, none};
 

@@ -1,22 +1,18 @@
-//! `serializable`: let Postgres find out whether two transactions got in each other's way.
+//! `serializable`: Postgres detects transactions that conflict.
 //!
 //! # Guarantee
-//! The code is the plain read-then-update, and the outcome is as if all serializable transactions
-//! had run one after the other: of two that read the same row and write it, one is ended with error
-//! 40001, and its whole transaction begins again. It is the only strategy here that would also
-//! protect a decision made from rows that are read and *not* written.
-//!
-//! Idempotency keys are looked up before the transaction begins: to read an absent key inside it
-//! would take predicate locks on pages of the index, and end transactions that share no row.
+//! The code is plain read-then-update; the outcome is as if all serializable transactions had run
+//! one after the other. Of two that read and write one row, one is aborted with error 40001 and
+//! retried from its start. It is the only strategy that also protects a decision based on rows that
+//! are *not* written. Idempotency keys are looked up before the transaction: reading an absent key
+//! in it would take predicate locks on index pages.
 //!
 //! # Breaks when
-//! One of the two is not serializable: the promise holds among their own kind. And in a crowd it
-//! gives up, as `version` does, and for more reasons: what Postgres remembers of who read what is
-//! coarse, and some are ended that harmed no other.
+//! One of the two is not serializable. Under contention it gives up, as `version` does, and more
+//! often: Postgres tracks reads coarsely, and also aborts transactions that share no row.
 //!
 //! # Seen in the wild
-//! “Just set the isolation level”: in one line of configuration, and without the retry, which every
-//! manual asks for.
+//! “Just set the isolation level”: one line of configuration, without the retry that it requires.
 
 use super::{Guarantee, Isolation, Strategy, none};
 

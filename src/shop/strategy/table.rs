@@ -7,7 +7,7 @@ use super::{
 use crate::lock::Kind;
 use crate::lock::ladder::rung::Rung;
 
-/// A plain read-then-update under a teaching lock, which has its text with the lock.
+/// A plain read-then-update under a teaching lock, which is described in the file of the lock.
 macro_rules! locked {
     ($name:literal, $kind:expr, $guarantee:ident, $file:literal, $about:literal) => {
         Strategy {

@@ -1,17 +1,17 @@
-//! `wrong-key`: a good lock on the wrong thing.
+//! `wrong-key`: a correct lock on the wrong key.
 //!
 //! # Guarantee
-//! One *order* is changed by one request at a time. That is no use here: what two orders share is
-//! the item that they sell and the account that they are paid from.
+//! One *order* is changed by one request at a time. That does not help: two orders share the item
+//! that they sell and the account that pays for them.
 //!
 //! # Breaks when
-//! Two orders want the same item, or one person pays for two orders at once. Each acquires its own
-//! lock, gets it at once, and reads the same value. Everything about the lock is right (`owner`),
-//! and every test of the lock is green.
+//! Two orders are for the same item, or one customer pays for two orders at once. Each request
+//! locks its own order without waiting and reads the same value. The lock itself works (`owner`),
+//! and every test of the lock passes.
 //!
 //! # Seen in the wild
-//! `lock(order.id)`, `lock(request.id)`, `lock(cart.id)`: the key is the thing at hand and not the
-//! thing that is changed. Or a key with a typo, with the tenant in it, or in another case.
+//! `lock(order.id)`, `lock(request.id)`, `lock(cart.id)`: the key names the request, not the value
+//! that changes. Or the key contains a typo, the tenant, or another letter case.
 
 use super::{LockTarget, Strategy, none};
 use crate::lock::{Kind, LockKey};
@@ -28,7 +28,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     ..none::STRATEGY
 };
 
-/// What is locked: the order.
+/// Returns the key to lock: that of the order.
 pub(super) fn keys(order: OrderId) -> Vec<LockKey> {
     vec![order.lock_key()]
 }

@@ -1,4 +1,4 @@
-//! The admin's view: every check, and every lock.
+//! Admin endpoints: the audit, and the locks that are held.
 
 use actix_web::{HttpResponse, web};
 
@@ -9,14 +9,14 @@ use crate::web::auth::Admin;
 use crate::web::openapi::Refusals;
 use crate::web::{HttpResult, Site};
 
-/// Holds ledgers, orders, accounts and Redis against each other (admin).
+/// Checks ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
     responses((status = 200, body = Audit), Refusals))]
 pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?))
 }
 
-/// Who holds what since when (admin).
+/// Lists the locks that are held, with holder and start (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof", security(("session" = [])),
     responses((status = 200, body = [HeldLock]), Refusals))]
 pub async fn locks(site: web::Data<Site>, _: Admin) -> HttpResult {

@@ -1,9 +1,11 @@
-//! What machines ask: alive, ready, figures.
+//! Liveness, readiness and metrics.
 //!
-//! No limit counts it, so it may cost next to nothing: [`Readiness`] makes one look at Postgres and
-//! Redis at a time, which takes one connection and one ping however many ask. An answer is from a
-//! look that ended [`KEPT`] ago at most; so what is away is told within two seconds of being asked
-//! then, and what is back is found by the next look.
+//! These endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check of
+//! Postgres and Redis at a time, with one connection and one ping, however many probes wait for it.
+//! A response is from a check that ended at most [`KEPT`] ago, and takes at most [`PATIENCE`]: a
+//! component that is unavailable is reported within two seconds, and its recovery by the next
+//! check.
+//! Tests: `tests/it/ready.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +18,12 @@ use tokio::time::{Instant, timeout};
 use crate::shop::{Error, Shop};
 use crate::web::Site;
 
-/// A probe that waits longer than this has its answer.
+/// Timeout of a check; a component that has not responded by then is unavailable.
 const PATIENCE: Duration = Duration::from_millis(1_800);
-/// For so long what a look has shown is everybody's: a probe asks once a second at most.
+/// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.
 const KEPT: Duration = Duration::from_millis(250);
 
-/// What the last look has shown. Cheap to clone.
+/// Result of the last check. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Option<Seen>>>);
 
@@ -33,15 +35,15 @@ struct Seen {
 }
 
 impl Readiness {
-    /// What a look has shown just now: the last one's, or the one's that is under way, or else one
-    /// of our own. It may be under way for as long as [`PATIENCE`].
+    /// Returns a recent result: of the last check, of the check in progress, or of a new one. Takes
+    /// at most [`PATIENCE`].
     ///
     /// # Cancel safety
-    /// Safe: the look goes on for those who wait for it.
+    /// Safe: the check continues for the other callers.
     async fn seen(&self, shop: &Shop) -> Seen {
         let (kept, there) = (self.0.clone(), shop.clone());
-        // By a task of its own. Whoever hangs up would else leave those behind with a look half
-        // done, and let the next one begin again.
+        // A task of its own: a cancelled caller must not abort the check for those that wait for
+        // it.
         let looking = shop.runtime.spawn(async move {
             let mut kept = kept.lock().await;
             match *kept {
@@ -54,7 +56,7 @@ impl Readiness {
 }
 
 async fn look(shop: &Shop) -> Seen {
-    // A pool that is merely busy is not a Postgres that is away.
+    // An exhausted pool does not mean that Postgres is unavailable.
     let postgres = async { matches!(shop.connection().await, Ok(_) | Err(Error::Overloaded(_))) };
     let redis = async { shop.locks.redis().ping().await.is_ok() };
     let (postgres, redis) =
@@ -63,13 +65,13 @@ async fn look(shop: &Shop) -> Seen {
     Seen { at: Instant::now(), postgres, redis }
 }
 
-/// The process is alive.
+/// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "machines", responses((status = 200)))]
 pub async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({ "ok": true }))
 }
 
-/// Postgres and Redis answer; 503 and which does not, otherwise.
+/// Reports whether Postgres and Redis respond; 503 if one does not, and the body says which.
 #[utoipa::path(get, path = "/readyz", tag = "machines",
     responses((status = 200), (status = 503, description = "says which of the two is away")))]
 pub async fn ready(site: web::Data<Site>) -> HttpResponse {
@@ -88,7 +90,7 @@ pub async fn ready(site: web::Data<Site>) -> HttpResponse {
     }
 }
 
-/// Figures for Prometheus.
+/// Returns the metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "machines", responses((status = 200)))]
 pub async fn metrics(site: web::Data<Site>) -> HttpResponse {
     HttpResponse::Ok()

@@ -17,7 +17,7 @@ use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site, answer, created};
 
-/// The items of the shop, by sku.
+/// Lists the items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items",
     params(("after" = Option<String>, Query, description = "go on behind this sku"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
@@ -29,7 +29,7 @@ pub async fn list(site: web::Data<Site>, page: web::Query<Page<String>>) -> Http
     Ok(HttpResponse::Ok().json(catalog::items(&site.shop, after.as_ref(), limit).await?))
 }
 
-/// One item.
+/// Returns one item.
 #[utoipa::path(get, path = "/api/items/{sku}", tag = "items", params(("sku" = String, Path)),
     responses((status = 200, body = Item), Refusals))]
 pub async fn read(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {
@@ -40,7 +40,7 @@ pub async fn read(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {
     }
 }
 
-/// Puts a new item on the shelf (admin). Its opening stock is a ledger entry.
+/// Creates an item (admin). Its opening stock is a ledger entry.
 #[utoipa::path(post, path = "/api/items", tag = "items", request_body = NewItem,
     security(("session" = [])), responses((status = 201, body = Item), Refusals))]
 pub async fn create(
@@ -59,7 +59,7 @@ pub async fn create(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewItem {
-    /// 1 to 64 of `a-z0-9-`.
+    /// 1 to 64 characters of `a-z0-9-`.
     sku: Sku,
     /// 1 to 200 characters.
     name: String,
@@ -67,13 +67,13 @@ pub struct NewItem {
     price_cents: i64,
     /// 0 to 10⁹.
     stock: i64,
-    /// How many of it one customer may have, 1 to 1,000; no limit if not said.
+    /// The most units one customer may have, 1 to 1,000; no limit if absent.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1000)]
     limit_per_user: Option<i64>,
 }
 
-/// Changes an item's stock by hand (admin), once per key; returns the ledger entry.
+/// Adds or removes stock (admin), once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items",
     params(("sku" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)),
@@ -96,8 +96,8 @@ pub async fn restock(
     traced(restocked, &conditions.probe)
 }
 
-/// Says how many of an item one customer may have (admin). What is in their orders by now counts,
-/// and nothing is taken away from anybody.
+/// Sets or removes an item's limit per customer (admin). Units in pending and paid orders count
+/// towards the limit; the orders are not changed.
 #[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items", params(("sku" = String, Path)),
     request_body = NewLimit, security(("session" = [])),
     responses((status = 200, body = Item), Refusals))]
@@ -114,18 +114,18 @@ pub async fn limit(
     Ok(answer(engine::set_limit(&site.shop, &conditions, admin, sku, limit, None).await?))
 }
 
-/// How many of an item one customer may have.
+/// A limit per customer.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewLimit {
-    /// 1 to 1,000; null: as many as there are. It has to be said: a limit is not lifted by a word
-    /// that was forgotten.
+    /// The most units one customer may have, 1 to 1,000; null removes the limit. Required, so that
+    /// a forgotten field does not remove it.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required, minimum = 1, maximum = 1000)]
     limit_per_user: Option<i64>,
 }
 
-/// An item's ledger, oldest first.
+/// Lists an item's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items",
     params(("sku" = String, Path),
            ("after" = Option<i64>, Query, description = "go on behind this seq"),
@@ -145,7 +145,7 @@ pub async fn ledger(
     Ok(HttpResponse::Ok().json(entries))
 }
 
-/// What the ledger proves about an item.
+/// Checks an item's ledger against its stock and its orders.
 #[utoipa::path(get, path = "/api/items/{sku}/audit", tag = "items", params(("sku" = String, Path)),
     responses((status = 200, body = ItemAudit), Refusals))]
 pub async fn audit(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {

@@ -1,5 +1,4 @@
-//! What the shop does when nobody is asking: how it stands, a parked run that is to be tried again,
-//! and a tick that the lab gives.
+//! Scheduled jobs and order expiry: their state, retries, and the lab's tick.
 
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
@@ -19,15 +18,15 @@ use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site};
 
-/// How all scheduled jobs stand, and their latest runs: who, when, for how long, with which fence,
-/// and what came of it (admin).
+/// Returns the state of all scheduled jobs and their latest runs, with replica, times, fence and
+/// result (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof", security(("session" = [])),
     responses((status = 200, body = Standing), Refusals))]
 pub async fn standing(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(view::standing(&site.shop, &site.jobs, &site.unpaid).await?))
 }
 
-/// Tries a parked run again at once, with all its attempts before it (admin).
+/// Retries a parked run now; it has all its attempts again (admin).
 #[utoipa::path(post, path = "/api/jobs/runs/{id}/try-again", tag = "proof",
     security(("session" = [])), params(("id" = String, Path)),
     responses((status = 204), Refusals))]
@@ -43,8 +42,7 @@ pub async fn try_again(site: web::Data<Site>, _: Admin, id: web::Path<String>) -
     }
 }
 
-/// Lets an unpaid order that could not be given back be tried again now, as if for the first time
-/// (admin).
+/// Retries the failed expiry of an unpaid order now, with a new count of attempts (admin).
 #[utoipa::path(post, path = "/api/jobs/unpaid/{id}/try-again", tag = "proof",
     security(("session" = [])), params(("id" = String, Path)),
     responses((status = 204), Refusals))]
@@ -60,46 +58,48 @@ pub async fn try_unpaid_again(
     }
 }
 
-/// What keeps a tick of the lab's from being run twice.
+/// The mechanism that prevents a second run of a tick of the lab's job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keeper {
-    /// Nothing.
+    /// None: each replica that receives the tick runs it.
     Nothing,
-    /// A lock that is given back at the end.
+    /// A lock that is released at the end of the run.
     Lock,
-    /// The lock, and a row of the job's name and time: what the shop's own jobs have.
+    /// The lock, and a row with the job's name and time, as the shop's own jobs have.
     LockAndRow,
 }
 
-/// A tick.
+/// A tick of the lab's job.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tick {
-    /// For which time.
+    /// The time of the tick.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
-    /// What keeps it from being run twice.
+    /// The mechanism that prevents a second run.
     pub once: Keeper,
 }
 
-/// What a replica did about it.
+/// The result of a tick at a replica.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Ticked {
-    /// `done`, `busy` (somebody else is at it), `already` (it was done before), `not-yet`, `late`
-    /// (somebody else had followed by the time it ended), `failed`, `parked` or `stopped`.
+    /// `done`, `busy` (another process holds the lock), `already` (the tick was done before),
+    /// `not-yet` (its run waits for a retry, or another tick's run is open), `late` (a later holder
+    /// took over before the end was recorded), `failed`, `parked` (failed too often) or `stopped`
+    /// (the replica shuts down).
     pub came: &'static str,
-    /// What the job says, or why it failed.
+    /// The job's result, or the reason of a failure.
     pub detail: Value,
-    /// Who has the lock, where that is why.
+    /// The process that holds the lock, if `busy`.
     pub holder: Option<String>,
-    /// What was passed on the way, if it was asked for.
+    /// The probe points that were passed, if a trace was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub trace: Option<Vec<crate::probe::Event>>,
 }
 
-/// Tells this replica that a tick of the lab's own job has come; the job leaves a mark (admin).
+/// Runs a tick of the lab's own job at this replica; the job records a mark (admin).
 #[utoipa::path(post, path = "/api/lab/ticks", tag = "lab", security(("session" = [])),
     request_body = Tick, responses((status = 200, body = Ticked), Refusals))]
 pub async fn tick(

@@ -1,4 +1,4 @@
-//! The lab: throw-away items, and an order that is not placed.
+//! The lab: throw-away items, orders that are not placed, held requests, and queues.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -23,25 +23,25 @@ use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site, answer, created};
 
-/// What a throw-away item costs when nobody says.
+/// Default price of a throw-away item.
 const USUAL_PRICE_CENTS: i64 = 100;
 
 /// A throw-away item.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewLabItem {
-    /// How many there are: 0 to 10⁹.
+    /// Units in stock: 0 to 10⁹.
     pub stock: i64,
-    /// What one costs, in cents; 100 if not said.
+    /// The price of one unit, in cents; 100 if absent.
     #[serde(default)]
     pub price_cents: Option<i64>,
-    /// How many of it one customer may have, 1 to 1,000; no limit if not said.
+    /// The most units one customer may have, 1 to 1,000; no limit if absent.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1000)]
     pub limit_per_user: Option<i64>,
 }
 
-/// Makes a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
+/// Creates a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
 #[utoipa::path(post, path = "/api/lab/items", tag = "lab", security(("session" = [])),
     request_body = NewLabItem, responses((status = 201, body = Item), Refusals))]
 pub async fn create_item(
@@ -65,7 +65,7 @@ pub async fn create_item(
     Ok(created(items::create(&site.shop, item, ItemKind::Lab, id).await?))
 }
 
-/// Takes, checks and answers an order without placing it: what the path costs without the work.
+/// Checks an order and responds without placing it: measures the cost of the request path.
 #[utoipa::path(post, path = "/api/lab/noop", tag = "lab", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header), ("token" = Option<String>, Query)),
     request_body = Wanted, responses((status = 201, body = Order), Refusals))]
@@ -84,18 +84,18 @@ pub async fn noop(
     Ok(answer(with_trace(checked, &conditions.probe)?))
 }
 
-/// A request that is held at a point.
+/// A request that is held at a probe point.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HeldRequest {
-    /// Which; its `X-Request-Id`.
+    /// Its `X-Request-Id`.
     pub request_id: Uuid,
-    /// The point's name.
+    /// The name of the probe point.
     pub point: &'static str,
-    /// Since when, on the machine's monotonic clock, in microseconds.
+    /// When the hold began, on the machine's monotonic clock, in microseconds.
     pub since_us: u64,
 }
 
-/// Who is held at this replica (`Holdfast-Pause`), and where (admin).
+/// Lists the requests held at this replica (`Holdfast-Pause`) and their probe points (admin).
 #[utoipa::path(get, path = "/api/lab/holds", tag = "lab", security(("session" = [])),
     responses((status = 200, body = [HeldRequest]), Refusals))]
 pub async fn holds(site: web::Data<Site>, _: Admin) -> HttpResult {
@@ -108,31 +108,31 @@ pub async fn holds(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(held.collect::<Vec<_>>()))
 }
 
-/// What the lab wants of a replica's worker for unpaid orders: one of the two, or nothing.
+/// An instruction to a replica's order expiry worker: `rest_ms`, `pause`, or neither.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerWish {
-    /// To do nothing for so many milliseconds: 0 to 30,000.
+    /// Time in which the worker does nothing, in milliseconds: 0 to 30,000.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 30_000)]
     pub rest_ms: Option<u64>,
-    /// To be held at this point the next time it has something to do.
+    /// The probe point at which the worker is held the next time it has work.
     #[serde(default)]
     #[schema(example = "commit")]
     pub pause: Option<String>,
-    /// Then under a lease of so many milliseconds: 10 to 60,000.
+    /// With `pause`: the lease of the held work, in milliseconds, 10 to 60,000.
     #[serde(default)]
     #[schema(minimum = 10, maximum = 60_000)]
     pub ttl_ms: Option<u64>,
-    /// Then under this strategy, which must hold beside the server's own.
+    /// With `pause`: the strategy of the held work, which must be safe beside the server's own.
     #[serde(default)]
     #[schema(example = "row-lock")]
     pub lock: Option<String>,
 }
 
-/// Tells this replica's worker for unpaid orders to rest, or where to be held once (admin).
+/// Instructs this replica's order expiry worker to rest, or to be held once (admin).
 ///
-/// What it was told before is forgotten; what it is told is, after half a minute.
+/// Replaces the previous instruction, and expires after at most 30 seconds.
 #[utoipa::path(post, path = "/api/lab/worker", tag = "lab", security(("session" = [])),
     request_body = WorkerWish, responses((status = 204), Refusals))]
 pub async fn worker(site: web::Data<Site>, _: Admin, wish: Json<WorkerWish>) -> HttpResult {
@@ -174,22 +174,22 @@ fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<Wish>, Problem> {
     }
 }
 
-/// A line of those who wait under the strategy `queue`.
+/// A queue of the strategy `queue`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct QueueThere {
-    /// What they wait for.
+    /// The lock key of the queue.
     #[schema(example = "{sku:lamp}")]
     pub key: String,
-    /// Since when somebody has their turn; null between two turns.
+    /// When the current turn began; null between two turns.
     #[serde(with = "time::serde::rfc3339::option")]
     pub served_since: Option<OffsetDateTime>,
-    /// How many wait for their turn.
+    /// Number of requests that wait for their turn.
     pub inside: usize,
-    /// How many wait for a place.
+    /// Number of requests that wait for a place in the queue.
     pub outside: usize,
 }
 
-/// The queues of this replica (`Holdfast-Lock: queue`), and how many stand in them (admin).
+/// Lists the queues of this replica (`Holdfast-Lock: queue`) and their lengths (admin).
 #[utoipa::path(get, path = "/api/lab/queues", tag = "lab", security(("session" = [])),
     responses((status = 200, body = [QueueThere]), Refusals))]
 pub async fn queues(site: web::Data<Site>, _: Admin) -> HttpResult {
@@ -204,7 +204,7 @@ pub async fn queues(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(queues.collect::<Vec<_>>()))
 }
 
-/// Lets a held request go on (admin).
+/// Releases a held request (admin).
 #[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 204), Refusals))]
 pub async fn let_go(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {

@@ -1,4 +1,4 @@
-//! Runs of the lab: asked for, read, followed.
+//! Runs of the lab: requests them, reads them, streams them.
 
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site};
 
-/// Ten frames a second at most, whatever the load.
+/// Interval of frames: at most ten per second.
 const FRAME: Duration = Duration::from_millis(100);
-/// A shop that has just started opens its lab last.
+/// Time to wait for a runner: a shop that has just started starts its runner last.
 const OPENS_WITHIN: Duration = Duration::from_millis(1_500);
-/// A comment is sent at least so often, so that a connection that broke is found out.
+/// Polls without a new frame after which a comment is sent, to detect a broken connection.
 const SIGN_OF_LIFE: u32 = 50;
-/// How many runs a list has.
+/// Length of a list of runs.
 const LISTED: i64 = 50;
 
-/// A run that was asked for.
+/// The id of a requested run.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunId {
-    /// Its id.
+    /// The run's id.
     pub id: Uuid,
 }
 
-/// Asks for a lesson or for a load (admin). One at a time: while another one goes on it is refused,
-/// and says which.
+/// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
+/// run is in progress, the request is rejected with its id.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
     request_body = Wanted, responses((status = 202, body = RunId), Refusals))]
 pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpResult {
@@ -54,10 +54,10 @@ pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpR
     }
 }
 
-/// Checks a wish and queues it; the run that goes on if there is one.
+/// Validates and queues a run. Returns its id, or as the inner error the id of the run in progress.
 ///
 /// # Errors
-/// What is wrong with it; or that nobody is there to run it.
+/// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
 pub async fn queue(
     site: &Site,
     wanted: &Wanted,
@@ -84,7 +84,7 @@ pub async fn queue(
     }
 }
 
-/// The newest runs (admin).
+/// Lists the newest runs (admin).
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
     responses((status = 200, body = [Head]), Refusals))]
 pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
@@ -92,7 +92,7 @@ pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(store::newest(&site.shop.pool, LISTED).await?))
 }
 
-/// A run, with all that came of it (admin).
+/// Returns a run with its results (admin).
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 200, body = Run), Refusals))]
 pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
@@ -100,18 +100,18 @@ pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> Htt
     Ok(HttpResponse::Ok().json(find(&site, &id).await?))
 }
 
-/// The run of that id.
+/// Returns the run with that id.
 ///
 /// # Errors
-/// There is none.
+/// `not-found`.
 pub async fn find(site: &Site, id: &str) -> Result<Run, Problem> {
     let nowhere = || Problem::new(Kind::NotFound, format!("there is no run {id}"));
     let parsed = Uuid::parse_str(id).map_err(|_| nowhere())?;
     store::find(&site.shop.pool, parsed).await?.ok_or_else(nowhere)
 }
 
-/// A run while it goes on, as server-sent events: `run` with the whole of it, at most ten times a
-/// second; the last one when it is over (admin).
+/// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
+/// second; the last event is sent when the run is over.
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)),
     responses((status = 200, content_type = "text/event-stream"), Refusals))]
@@ -134,7 +134,7 @@ struct Following {
 }
 
 impl Following {
-    /// The next frame; `None` when the last was sent.
+    /// Returns the next frame; `None` after the last one, and when the replica shuts down.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
         if self.over || self.site.stop.is_cancelled() {
             return None;
@@ -160,7 +160,7 @@ impl Following {
                     return Some((Ok(Bytes::from(text)), self));
                 }
                 Ok(None) => return None,
-                // Postgres may be away for a moment: the browser is told that we are here.
+                // No new frame, or Postgres is unavailable for a moment: the stream stays open.
                 Ok(Some(_)) | Err(_) => sleep(FRAME).await,
             }
         }

@@ -13,24 +13,24 @@ use crate::web::conditions::{Usual, idempotency_key};
 use crate::web::openapi::Refusals;
 use crate::web::{HttpResult, Site, answer};
 
-/// Who asks, and what is on the account.
+/// The caller's name and balance.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Me {
-    /// The name.
+    /// The user name.
     pub user: String,
     /// The balance, in cents.
     pub balance_cents: i64,
 }
 
-/// An amount of money to put in.
+/// The amount of a top-up.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
-    /// 1 to 10⁹.
+    /// In cents: 1 to 10⁹.
     pub amount_cents: i64,
 }
 
-/// Who asks, and what is on the account.
+/// Returns the caller's name and balance.
 #[utoipa::path(get, path = "/api/me", tag = "account", security(("session" = [])),
     responses((status = 200, body = Me), Refusals))]
 pub async fn read(site: web::Data<Site>, who: SignedIn) -> HttpResult {
@@ -38,7 +38,7 @@ pub async fn read(site: web::Data<Site>, who: SignedIn) -> HttpResult {
     Ok(HttpResponse::Ok().json(Me { user: who.caller.name.clone(), balance_cents }))
 }
 
-/// The account's ledger, oldest first.
+/// Lists the account's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/me/ledger", tag = "account", security(("session" = [])),
     params(("after" = Option<i64>, Query, description = "go on behind this seq"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
@@ -54,7 +54,7 @@ pub async fn ledger(
     Ok(HttpResponse::Ok().json(entries))
 }
 
-/// Puts money on the account, once per key; answers the ledger entry.
+/// Tops up the account, once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/me/top-ups", tag = "account", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header)), request_body = Amount,
     responses((status = 201, body = Entry), Refusals))]

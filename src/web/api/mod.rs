@@ -1,5 +1,4 @@
-//! The JSON API. One file per area; each handler is described where it stands, and
-//! `/api/openapi.json` is made from those descriptions.
+//! The JSON API, one file per area. `/api/openapi.json` is generated from the docs of the handlers.
 
 pub mod audit;
 pub mod health;
@@ -15,7 +14,7 @@ use actix_web::web::{self, ServiceConfig, get, post};
 
 use super::{get_post, resource};
 
-/// All addresses of the API. The router tries them in this order, those with a parameter by
+/// Registers all routes of the API. The router tries them in this order, those with a parameter by
 /// regular expression, so the busiest come first.
 pub fn configure(config: &mut ServiceConfig) {
     config

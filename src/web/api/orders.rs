@@ -20,25 +20,25 @@ use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site, answer};
 
-/// What somebody wants to order.
+/// An order request.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// 1 to 50 lines; the same item twice is summed.
+    /// 1 to 50 lines; quantities of the same item are added up.
     pub lines: Vec<WantedLine>,
 }
 
-/// A token for one order.
+/// An idempotency key for one order.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct OrderToken {
-    /// To be sent as `Idempotency-Key`.
+    /// The value of the header `Idempotency-Key`.
     pub token: String,
-    /// Until when its answer is kept, counted from now.
+    /// The end of the time for which the response is stored, if the token is used now.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
 }
 
-/// A fresh token. A client may as well mint its own UUID.
+/// Creates an idempotency key for one order. A client may also use a UUID of its own.
 #[utoipa::path(post, path = "/api/order-tokens", tag = "orders", security(("session" = [])),
     responses((status = 201, body = OrderToken), Refusals))]
 pub async fn mint_token(_: SignedIn) -> HttpResult {
@@ -48,7 +48,7 @@ pub async fn mint_token(_: SignedIn) -> HttpResult {
     }))
 }
 
-/// Places an order, once per key.
+/// Places an order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "16 to 255 characters"),
            ("token" = Option<String>, Query, description = "the same, for tools that can't vary a header")),
@@ -68,7 +68,7 @@ pub async fn place(
     traced(placed, &conditions.probe)
 }
 
-/// The caller's orders, newest first.
+/// Lists the caller's orders, newest first.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("after" = Option<String>, Query, description = "older than this order"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
@@ -84,7 +84,7 @@ pub async fn list(
     ))
 }
 
-/// One of the caller's orders.
+/// Returns an order of the caller.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 200, body = Order), Refusals))]
 pub async fn read(site: web::Data<Site>, who: SignedIn, id: web::Path<String>) -> HttpResult {
@@ -95,7 +95,7 @@ pub async fn read(site: web::Data<Site>, who: SignedIn, id: web::Path<String>) -
     }
 }
 
-/// Pays a pending order, once per key.
+/// Pays a pending order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = Paid), Refusals))]
@@ -113,7 +113,7 @@ pub async fn pay(
     traced(paid, &conditions.probe)
 }
 
-/// Cancels a pending order: its units return to stock. With a key, once per key.
+/// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
@@ -121,8 +121,8 @@ pub async fn cancel(sent: Sent) -> HttpResult {
     returned(sent, engine::cancel_order).await
 }
 
-/// Refunds a paid order: the money returns to the account, and the units to stock. With a key, once
-/// per key.
+/// Refunds a paid order: the money returns to the account, and the units to stock. With an
+/// idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
@@ -130,7 +130,7 @@ pub async fn refund(sent: Sent) -> HttpResult {
     returned(sent, engine::refund_order).await
 }
 
-/// What a request to undo an order consists of.
+/// The extracted parts of a request to cancel or refund an order.
 type Sent = (web::Data<Site>, HttpRequest, SignedIn, Usual, web::Path<String>);
 
 async fn returned(
@@ -148,7 +148,7 @@ async fn returned(
     Ok(answer(undo(&site.shop, &conditions, who.caller.id, id, key).await?))
 }
 
-/// Returns the response with its trace, where one was asked for; a problem carries one too.
+/// Returns the response or the problem, with the trace if one was requested.
 pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpResult {
     let executed = result.map_err(Problem::from).and_then(|executed| with_trace(executed, probe));
     executed.map(answer).map_err(|problem| match probe.trace() {
@@ -157,8 +157,8 @@ pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpRe
     })
 }
 
-/// Adds the trace to the response of a command that was executed now. It is not stored, so a replay
-/// has none.
+/// Adds the trace to the response of a command that was executed now. The trace is not stored, so a
+/// replay has none.
 pub(super) fn with_trace(executed: Executed, probe: &Probe) -> Result<Executed, Problem> {
     match probe.trace() {
         Some(trace) if !executed.replayed => {

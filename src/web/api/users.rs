@@ -9,7 +9,7 @@ use crate::web::openapi::Refusals;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site, created};
 
-/// Makes a user with an empty account.
+/// Creates a user with an empty account.
 #[utoipa::path(post, path = "/api/users", tag = "people", request_body = Credentials,
     responses((status = 201, body = Created), Refusals))]
 pub async fn create(
@@ -22,7 +22,7 @@ pub async fn create(
     Ok(created(users::create(&site.shop.pool, credentials, false).await?))
 }
 
-/// Signs in.
+/// Signs in and returns a session token.
 #[utoipa::path(post, path = "/api/sessions", tag = "people", request_body = Credentials,
     responses((status = 201, body = SessionToken), Refusals))]
 pub async fn sign_in(
@@ -42,7 +42,7 @@ pub async fn sign_in(
     }
 }
 
-/// Signs out: the session of this request ends.
+/// Signs out: ends the session of this request.
 #[utoipa::path(delete, path = "/api/sessions", tag = "people", security(("session" = [])),
     responses((status = 204), Refusals))]
 pub async fn sign_out(site: web::Data<Site>, who: SignedIn) -> HttpResult {

@@ -1,4 +1,4 @@
-//! The account: what is on it, how it came there, and putting more on it.
+//! The account: its balance, its ledger, and top-ups.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -30,7 +30,7 @@ struct AccountPage {
     wrong: Option<String>,
 }
 
-/// Which entries.
+/// The query: entries older than `before`.
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     before: Option<i64>,
@@ -44,13 +44,13 @@ pub struct TopUpForm {
     amount: String,
 }
 
-/// The page.
+/// Shows the account.
 pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, listing.before, Trouble::default()).await
 }
 
-/// Puts money on the account, once per form.
+/// Tops up the account, once per form.
 pub async fn top_up(
     site: web::Data<Site>,
     request: HttpRequest,

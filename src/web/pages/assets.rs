@@ -1,7 +1,7 @@
-//! Style sheets, scripts and the icon: in the binary, under `/static/`.
+//! Style sheets, scripts and the icon: compiled into the binary, served under `/static/`.
 //!
-//! A page names them with a hash of their content, so a browser may keep them for ever and still
-//! never shows a new page in old clothes. Asked for without the hash they are checked by `ETag`.
+//! Pages link to them with a hash of their content, so a browser may cache them for a year and
+//! never combines a new page with an old asset. Without the hash they are revalidated by `ETag`.
 
 use std::sync::LazyLock;
 
@@ -53,12 +53,12 @@ fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset 
     Asset { name, kind, bytes, hash, address }
 }
 
-/// The address of an asset; empty when there is none of that name.
+/// Returns an asset's address with its hash; empty if the name is unknown.
 pub fn address(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
 }
 
-/// An asset.
+/// Serves an asset.
 ///
 /// # Errors
 /// `not-found`.

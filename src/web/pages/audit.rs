@@ -1,4 +1,4 @@
-//! The audit: every check with what it found. The admin's.
+//! The audit page, for admins: every check with its result.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -17,7 +17,7 @@ struct AuditPage {
     failed: usize,
 }
 
-/// The page.
+/// Shows the audit.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let audit = audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?;

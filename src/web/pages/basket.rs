@@ -1,4 +1,4 @@
-//! The basket: what is about to be ordered, and what that would do to the account.
+//! The basket: its lines, the total, and the balance after paying.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,9 +31,9 @@ struct BasketPage {
     lines: Vec<BasketLine>,
     total: Cents,
     can_be_had: bool,
-    /// What is on the account, and what would be there after paying.
+    /// The balance now, and after paying.
     balance: Option<(Cents, Cents)>,
-    /// How long the units are held until they are paid.
+    /// The time for which the units are held until they are paid.
     hold: String,
 }
 
@@ -42,7 +42,7 @@ impl BasketPage {
         self.lines.iter().filter(|line| line.is_short()).collect()
     }
 
-    /// The lines of which it would be too many for one customer, and how many would not be.
+    /// Returns the lines above the limit per customer, with the quantity that is still allowed.
     fn beyond_limit(&self) -> Vec<(&BasketLine, i64)> {
         let lines = self.lines.iter();
         lines.filter_map(|line| Some((line, line.beyond_limit()?))).collect()
@@ -54,14 +54,14 @@ struct BasketLine {
     sku: Sku,
     name: String,
     quantity: i64,
-    /// What the field says: the quantity, or what was typed and is wrong.
+    /// The value of the quantity field: the quantity, or the input that is wrong.
     typed: String,
     price: Cents,
     sum: Cents,
-    /// How many are on the shelf; `None` when the shop has no such item.
+    /// Units in stock; `None` if the shop has no such item.
     stock: Option<i64>,
     limit: Option<i64>,
-    /// How many of those this one has already, in orders; none, where nobody has signed in.
+    /// Units that the customer has in orders already; 0 without a session.
     held: i64,
     wrong: Option<String>,
 }
@@ -71,13 +71,13 @@ impl BasketLine {
         self.stock.is_none_or(|stock| stock < self.quantity)
     }
 
-    /// How many this customer may order, if fewer than in the basket and in stock.
+    /// Returns the quantity that the customer may still order, if a line in stock exceeds it.
     fn beyond_limit(&self) -> Option<i64> {
         let left = (self.limit? - self.held).max(0);
         (!self.is_short() && self.quantity > left).then_some(left)
     }
 
-    /// The most that its field takes.
+    /// Returns the upper bound of the quantity field.
     fn most(&self) -> i64 {
         self.limit.unwrap_or(MAX_QUANTITY)
     }
@@ -97,16 +97,16 @@ pub struct LineForm {
     sku: String,
     #[serde(default)]
     quantity: String,
-    /// The button that takes the line out.
+    /// Set by the button that removes the line.
     remove: Option<String>,
 }
 
-/// The page.
+/// Shows the basket.
 pub async fn show(request: HttpRequest) -> HttpResult {
     page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
 }
 
-/// Puts an item in.
+/// Adds an item to the basket.
 pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;
@@ -125,7 +125,7 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult 
     }
 }
 
-/// Changes how many of an item are in it.
+/// Changes the quantity of a line.
 pub async fn change(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
     door::posted_by_anyone(&request, &form.csrf).await?;
     let sku = body::sku(form.sku.clone())?;
@@ -151,7 +151,7 @@ fn changed(basket: &Basket) -> HttpResult {
     Ok(answer)
 }
 
-/// The page, perhaps with a refusal above it, or beside the quantity of one line.
+/// Renders the page, optionally with a notice above it, or an error beside one quantity.
 pub(super) async fn page(
     request: &HttpRequest,
     status: StatusCode,
@@ -204,7 +204,7 @@ fn lines(
             quantity: *quantity,
             typed: wrong.map_or_else(|| quantity.to_string(), |wrong| wrong.typed.clone()),
             price: Cents(price_cents),
-            // A price of at most 10⁹, at most 1,000 units, at most 50 lines: far from 2⁶³.
+            // At most 10⁹ cents, 1,000 units and 50 lines: far below 2⁶³.
             sum: Cents(price_cents * quantity),
             limit: item.as_ref().and_then(|item| item.limit_per_user),
             held: held.get(sku).copied().unwrap_or(0),

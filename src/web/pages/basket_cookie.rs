@@ -1,8 +1,8 @@
 //! The basket, in a cookie: a token, and sku and quantity of every line.
 //!
-//! Every change mints a new token, so a token stands for one version of one basket, and the order
-//! placed with it can be told from every other. What comes back from a browser is checked as if a
-//! stranger had sent it; a basket that can't be read is an empty one.
+//! Every change creates a new token, so a token identifies one version of one basket and the order
+//! that is placed with it. The cookie is untrusted input: a basket that cannot be parsed is an
+//! empty one.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::shop::model::WantedLine;
 use crate::shop::{IdempotencyKey, Sku};
 
 const BASKET_COOKIE: &str = "holdfast_basket";
-/// How long a basket waits for its owner, in days.
+/// Lifetime of a basket, in days.
 const KEPT_DAYS: i64 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,12 +51,12 @@ impl Basket {
         Some(Self { token, lines })
     }
 
-    /// The token of this version, as an idempotency key.
+    /// Returns the token of this version as an idempotency key.
     pub fn key(&self) -> Option<IdempotencyKey> {
         IdempotencyKey::try_from(self.token.to_string()).ok()
     }
 
-    /// The token of this version, as a form carries it.
+    /// Returns the token of this version as the value of a form's field.
     pub fn token(&self) -> String {
         self.token.to_string()
     }
@@ -65,7 +65,7 @@ impl Basket {
         &self.lines
     }
 
-    /// Its lines, as an order wants them.
+    /// Returns the lines as an order request has them.
     pub fn wanted(&self) -> Vec<WantedLine> {
         let lines = self.lines.iter();
         lines.map(|(sku, quantity)| WantedLine { sku: sku.clone(), quantity: *quantity }).collect()
@@ -75,7 +75,7 @@ impl Basket {
         self.lines.values().sum()
     }
 
-    /// Puts more of an item in. The error is the text for the form's field.
+    /// Adds units of an item. The error is the text for the form's field.
     pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         let there = self.lines.get(&sku).copied().unwrap_or(0);
         if !(1..=MAX_QUANTITY).contains(&quantity) {
@@ -88,7 +88,7 @@ impl Basket {
         self.set(sku, there + quantity)
     }
 
-    /// Sets how many of an item are in it; 0 takes it out. Errors as for `add`.
+    /// Sets the quantity of an item; 0 removes it. Errors as for `add`.
     pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         if !(0..=MAX_QUANTITY).contains(&quantity) {
             return Err(choose(0));
@@ -104,7 +104,7 @@ impl Basket {
         Ok(())
     }
 
-    /// Mints a new token: what is ordered next is another order.
+    /// Creates a new token: the next submission is a new order.
     pub fn renew(&mut self) {
         self.token = Uuid::new_v4();
     }
@@ -128,7 +128,7 @@ impl Basket {
     }
 }
 
-/// How many of an item can be asked for, in words for the field.
+/// Returns the permitted quantities, as the text for a form's field.
 pub(super) fn choose(least: i64) -> String {
     format!("Choose {least} to {} of each item.", grouped(MAX_QUANTITY))
 }

@@ -1,5 +1,5 @@
-//! A form that was sent twice: the second copy waits for the first one's answer, for a bounded
-//! time, instead of telling a person that the same thing is being worked on.
+//! Duplicate forms: the second copy waits for the response of the first, for a bounded time,
+//! instead of showing a person that the request is in flight.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::shop::{Executed, Failure, Rejection};
 
-/// How long a second copy waits. Less than a request may take, so that it is told as a refusal.
+/// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) const PAUSE: Duration = Duration::from_millis(60);
 

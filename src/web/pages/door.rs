@@ -1,8 +1,8 @@
-//! Who may come in, and with which form.
+//! Access control of pages, and CSRF protection of forms.
 //!
-//! A form of somebody who is signed in carries the session's CSRF token. A stranger's form (sign
-//! in, sign up, a basket before signing in) has no session to tie it to, so it is taken only when
-//! the browser says that it comes from this very site.
+//! A form of a signed-in user carries the session's CSRF token. A form without a session (sign-in,
+//! sign-up, a basket before signing in) has no token; it is rejected if the browser's headers
+//! (`Sec-Fetch-Site`, `Origin`) say that it comes from another site.
 
 use actix_web::HttpRequest;
 use actix_web::error::UrlencodedError;
@@ -15,28 +15,28 @@ use crate::web::problems::{Kind, Problem};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Returns the user; `unauthenticated` is shown as the sign-in page.
+/// Requires a signed-in user; otherwise `unauthenticated`, shown as the sign-in page.
 pub async fn signed_in(request: &HttpRequest) -> Result<SignedIn, Problem> {
     look(request).await?.ok_or_else(nobody)
 }
 
-/// Requires an admin: else `unauthenticated` or `forbidden`.
+/// Requires an admin; otherwise `unauthenticated` or `forbidden`.
 pub async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
     only_admin(signed_in(request).await?)
 }
 
-/// Requires a user who sent this form from one of our pages: else `unauthenticated` or `forbidden`.
+/// Requires a signed-in user and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
     let who = signed_in(request).await?;
     if csrf_matches(&who.caller, Some(csrf)) { Ok(who) } else { Err(not_our_form()) }
 }
 
-/// Requires an admin and a form of our pages: else `unauthenticated` or `forbidden`.
+/// Requires an admin and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn posted_by_admin(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
     only_admin(posted(request, csrf).await?)
 }
 
-/// Requires that this form comes from one of our pages, signed in or not: else `forbidden`.
+/// Requires the CSRF token, or without a session a form of this site; otherwise `forbidden`.
 pub async fn posted_by_anyone(
     request: &HttpRequest,
     csrf: &str,
@@ -48,7 +48,7 @@ pub async fn posted_by_anyone(
     }
 }
 
-/// Refuses a form that the browser says comes from elsewhere, as `forbidden`.
+/// Rejects a form that the browser says comes from another site, as `forbidden`.
 pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
     let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str());
     let ours = match text(SEC_FETCH_SITE) {
@@ -66,13 +66,13 @@ pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
     if ours && same_host { Ok(()) } else { Err(not_our_form()) }
 }
 
-/// Where to go after signing in: a place of this site, or the shop.
+/// Returns the address to go to after signing in: `next` if it is on this site, or the shop.
 pub fn local_place(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
 }
 
-/// A form that can't be read.
+/// Returns the problem of a form that cannot be parsed.
 pub fn unreadable(error: &UrlencodedError) -> Problem {
     match error {
         UrlencodedError::Overflow { .. } => {

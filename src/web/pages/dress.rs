@@ -1,8 +1,8 @@
-//! Refusals as pages: what a handler refuses as a problem is shown to a person as a page.
+//! Middleware that renders problems as pages for browsers.
 //!
-//! Around everything else, the envelope included. A program (no `Accept: text/html`, or an address
-//! under `/api`) gets the problem as it is. A refusal for want of a session becomes the sign-in
-//! page, which leads back.
+//! It is the outermost middleware, outside of the envelope as well. A program (no `text/html` in
+//! `Accept`, or an address such as `/api`) receives the problem as it is. The problem
+//! `unauthenticated` becomes a redirect to the sign-in page, which leads back.
 
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -19,7 +19,7 @@ use super::{html, see_other, sign_in};
 use crate::web::HttpResult;
 use crate::web::problems::{Kind, Problem};
 
-/// Addresses that programs ask for.
+/// Addresses whose problems are never rendered as pages.
 const FOR_PROGRAMS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
 
 #[derive(Debug, Template)]
@@ -56,7 +56,8 @@ pub async fn dress<B: MessageBody>(
     Ok(ServiceResponse::new(request, page).map_into_right_body())
 }
 
-/// A request whose time was up: all that is left of it is the problem.
+/// Renders the timeout of a request as a page. The request is gone by then, so `frame` was built
+/// before it ran.
 fn late(error: Error, frame: Option<Frame>) -> Error {
     let (Some(problem), Some(frame)) = (error.as_error::<Problem>(), frame) else { return error };
     let (status, notice) = (problem.code(), Notice::from(problem));
@@ -78,8 +79,8 @@ async fn dressed(request: &HttpRequest, problem: &Problem) -> HttpResult {
     if problem.kind() == Kind::Unauthenticated {
         return Ok(see_other(&sign_in::address(&back_to(request))));
     }
-    // Whoever found Postgres away must not ask it again: a refusal is told within two seconds. And
-    // whoever asks too much shall not be answered with more work.
+    // If Postgres did not respond, it is not queried again: a problem must be shown within two
+    // seconds. Nor may a rate-limited client cause more work.
     let frame = match problem.kind() {
         Kind::Unavailable | Kind::Overloaded | Kind::TooManyRequests => Frame::bare(request)?,
         _ => Frame::of(request).await?,
@@ -88,7 +89,7 @@ async fn dressed(request: &HttpRequest, problem: &Problem) -> HttpResult {
     html(status, &RefusalPage { frame, notice: Notice::from(problem), status })
 }
 
-/// The page to come back to after signing in: the one asked for, or the one whose form was sent.
+/// Returns the page to return to after signing in: the requested one, or the form's page.
 fn back_to(request: &HttpRequest) -> String {
     let path = request.path();
     if matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -1,4 +1,4 @@
-//! Entries of a ledger, as pages show them.
+//! Ledger entries, formatted for pages.
 
 use time::OffsetDateTime;
 
@@ -6,10 +6,10 @@ use super::words::{short, signed, signed_money};
 use crate::shop::model::Entry;
 use crate::shop::{Cents, OrderId};
 
-/// How many entries one page of a ledger shows.
+/// Number of entries on a page of a ledger.
 pub(super) const ON_ONE_PAGE: usize = 50;
 
-/// What the values of a ledger are.
+/// The unit of a ledger's values.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ledger {
     /// Units of an item.
@@ -27,7 +27,7 @@ impl Ledger {
     }
 }
 
-/// One entry.
+/// A formatted entry.
 #[derive(Debug)]
 pub(super) struct Row {
     pub seq: i64,
@@ -38,11 +38,11 @@ pub(super) struct Row {
     pub order: Option<(OrderId, String)>,
     pub version: i64,
     pub at: OffsetDateTime,
-    /// What `before` should have been, where the chain is broken.
+    /// The expected value of `before`, if the chain is broken.
     pub broken: Option<String>,
 }
 
-/// An entry by itself.
+/// Formats an entry, without checking the chain.
 pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
     Row {
         seq: entry.seq,
@@ -60,8 +60,8 @@ pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
     }
 }
 
-/// A page of them, newest first; the entry behind the page's last is there only to be held against
-/// it.
+/// Formats a page of entries, newest first, and checks the chain. An entry behind the page is not
+/// shown; the page's last entry is checked against it.
 pub(super) fn rows(entries: &[Entry], ledger: Ledger) -> impl Iterator<Item = Row> {
     entries.iter().take(ON_ONE_PAGE).enumerate().map(move |(place, entry)| {
         let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
@@ -70,7 +70,7 @@ pub(super) fn rows(entries: &[Entry], ledger: Ledger) -> impl Iterator<Item = Ro
     })
 }
 
-/// From where the next page goes on, if there is one.
+/// Returns the cursor of the next page, if there is one.
 pub(super) fn older(entries: &[Entry]) -> Option<i64> {
     entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq)
 }

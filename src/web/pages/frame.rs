@@ -1,7 +1,6 @@
-//! What every page has around it: who answered, under which strategy, whether the books add up, and
-//! the way to the other pages.
+//! The layout around every page: replica, strategy, state of the books, and navigation.
 //!
-//! Drawing the frame never fails: what can't be read is said to be unreadable.
+//! A failed query never fails the page: the layout says that the books can't be read.
 
 use std::sync::Arc;
 
@@ -23,22 +22,22 @@ use crate::web::problems::Problem;
 pub struct Frame {
     pub replica: String,
     pub strategy: &'static Strategy,
-    /// The books, if they can be read now.
+    /// The sums of the books, if they can be read now.
     pub books: Option<Conservation>,
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
-    /// How many units are in the basket.
+    /// Number of units in the basket.
     pub in_basket: i64,
     /// The address of the page, for the way back after signing in.
     pub here: String,
 }
 
 impl Frame {
-    /// The frame of the page that was asked for.
+    /// Builds the layout of the requested page.
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
         let mut frame = Self::bare(request)?;
         let shop = &site(request)?.shop;
-        // Postgres that does not answer is asked once, not twice: a page has two seconds.
+        // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
         let Ok(signed_in) = look(request).await else { return Ok(frame) };
         frame.caller = signed_in.map(|signed_in| signed_in.caller);
         frame.books = audit::conservation(shop)
@@ -48,7 +47,7 @@ impl Frame {
         Ok(frame)
     }
 
-    /// A frame that asks Postgres nothing.
+    /// Builds a layout without querying Postgres.
     pub fn bare(request: &HttpRequest) -> Result<Self, Problem> {
         let site = site(request)?;
         Ok(Self {
@@ -62,7 +61,7 @@ impl Frame {
         })
     }
 
-    /// What every form of the session carries; nothing for a stranger.
+    /// Returns the CSRF token for the forms of the session; empty without a session.
     pub fn csrf(&self) -> &str {
         self.caller.as_ref().map_or("", |caller| &caller.csrf)
     }
@@ -71,7 +70,7 @@ impl Frame {
         self.caller.as_ref().is_some_and(|caller| caller.admin)
     }
 
-    /// Whether the page is that one, or below it.
+    /// Returns whether the page is at `path` or below it.
     pub fn is_at(&self, path: &str) -> bool {
         self.here == path || path != "/" && self.here.starts_with(&format!("{path}/"))
     }
@@ -89,14 +88,14 @@ impl Frame {
     }
 }
 
-/// The bar alone, for a page that is left open.
+/// The navigation bar alone, with which an open page refreshes itself.
 #[derive(Debug, Template)]
 #[template(path = "parts/bar.html")]
 struct Bar {
     frame: Frame,
 }
 
-/// The bar alone.
+/// Shows the navigation bar.
 pub async fn bar(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
 }

@@ -1,5 +1,5 @@
-//! An item's ledger: every change of its stock, as a chain in which each entry begins where the one
-//! before it ended. A link that does not hold is drawn broken; entries that were computed from the
+//! An item's page: its ledger, as a chain in which each entry begins where the previous one ended,
+//! and forms for stock and limit. A broken link is marked, and entries that were computed from the
 //! same read are marked as a fork.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ use crate::web::conditions::Usual;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site};
 
-/// The field of the limit per customer.
+/// Name of the field for the limit per customer.
 const LIMIT: &str = "limit_per_user";
 
 #[derive(Debug, Template)]
@@ -39,32 +39,32 @@ struct ItemPage {
     limit_typed: String,
     audit: ItemAudit,
     entries: Vec<(Row, Details)>,
-    /// Whether an entry was written under a fence.
+    /// True if an entry was written under a fence.
     is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
-    /// The key of the restock form.
+    /// The idempotency key of the restock form.
     key: IdempotencyKey,
     form: Typed,
 }
 
-/// What is known of an entry beside its row.
+/// Details of an entry beside its row.
 #[derive(Debug)]
 struct Details {
-    /// Whether the order is the looker's own.
+    /// True if the order is the visitor's own.
     own: bool,
     fence: Option<i64>,
     request: String,
-    /// The other entries that read the same version, and where each is.
+    /// The other entries that read the same version, with their links.
     fork: Vec<(i64, String)>,
 }
 
-/// What the admin typed, and what was wrong with it.
+/// The admin's input, and what is wrong with it.
 #[derive(Debug, Default)]
 struct Typed {
     delta: String,
     reason: String,
-    /// What was typed for the limit and is wrong.
+    /// The input for the limit, if it was rejected.
     limit: Option<String>,
     wrong: Option<(Field, String)>,
 }
@@ -153,7 +153,7 @@ pub async fn restock(
     }
 }
 
-/// Says how many of the item one customer may have; nothing typed: as many as there are.
+/// Sets the limit per customer; an empty input removes it.
 pub async fn limit(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -251,7 +251,7 @@ async fn own_orders(
     }
 }
 
-/// What is known of the entries that are shown.
+/// Returns the details of the entries that are shown.
 fn details<'e>(
     sku: &'e Sku,
     entries: &'e [Entry],
@@ -259,7 +259,7 @@ fn details<'e>(
     own: &'e BTreeSet<OrderId>,
 ) -> impl Iterator<Item = Details> + 'e {
     let shown = &entries[..entries.len().min(ON_ONE_PAGE)];
-    // An entry of another page heads the page that it is linked on.
+    // The link to an entry of another page leads to a page that begins with it.
     let link = move |seq: i64| match shown.iter().any(|entry| entry.seq == seq) {
         true => format!("#entry-{seq}"),
         false => format!("/items/{sku}?before={}#entry-{seq}", seq.saturating_add(1)),

@@ -1,5 +1,5 @@
-//! The jobs: what the shop does when nobody is asking, who did it last and what came of it, and
-//! what failed too often. The admin's; a page that is left open follows.
+//! The jobs page, for admins: scheduled jobs, their runs and results, order expiry, and what has
+//! failed too often. An open page refreshes itself.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -29,7 +29,7 @@ struct JobsPage {
     runs: Vec<Row>,
     queued: Option<usize>,
     due: i64,
-    /// The orders that could not be given back, each behind the end of its id.
+    /// The orders whose expiry failed, each with its short id.
     failures: Vec<(String, Failure)>,
 }
 
@@ -41,7 +41,7 @@ struct JobCard {
     at_most_for: String,
     next: Option<OffsetDateTime>,
     last: Option<Row>,
-    /// What came of the latest run that is done, and when, where that is not the last one.
+    /// The result of the latest completed run, and when it began, if that is not the last run.
     before: Option<(Came, OffsetDateTime)>,
 }
 
@@ -57,11 +57,11 @@ struct Row {
 #[derive(Debug, PartialEq, Eq)]
 struct Came {
     words: String,
-    /// Whether units or money do not add up.
+    /// True if units or money do not add up.
     off: bool,
 }
 
-/// The page.
+/// Shows the jobs.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let Standing { on, jobs, parked, runs, unpaid, .. } =
@@ -89,7 +89,7 @@ pub struct TryAgain {
     csrf: String,
 }
 
-/// Retries a parked run. One that is no longer parked is left alone (a second click).
+/// Retries a parked run; does nothing if it is no longer parked (a second click).
 pub async fn try_again(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -103,7 +103,7 @@ pub async fn try_again(
     Ok(see_other("/jobs"))
 }
 
-/// Retries an unpaid order whose expiry failed. One that is no longer unpaid is left alone.
+/// Retries an unpaid order whose expiry failed; does nothing if it is no longer unpaid.
 pub async fn try_unpaid_again(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -144,7 +144,7 @@ fn row(run: Run) -> Row {
     Row { shape, state, took, came: came(run.result.as_ref()), run }
 }
 
-/// `12 ms`, `3.4 s`, `2 min 05 s`.
+/// Formats a duration: `12 ms`, `3.4 s`, `2 min 05 s`.
 fn span(ms: i64) -> String {
     match ms {
         ..=999 => format!("{ms} ms"),
@@ -155,8 +155,8 @@ fn span(ms: i64) -> String {
     }
 }
 
-/// What a job counts, by its name in the result: what is said of one, and of several. Nothing is
-/// said of what only tells how much work it was.
+/// Counts in a job's result: their field, and their text for 1 and for more. Counts that only
+/// measure the amount of work have no text and are not shown.
 const COUNTED: [(&str, &str, &str); 9] = [
     (
         "due_soon",
@@ -173,7 +173,7 @@ const COUNTED: [(&str, &str, &str); 9] = [
     ("blocks", "", ""),
 ];
 
-/// The audit speaks for itself. Of what another job counted, everything is said that is not zero.
+/// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
 fn came(result: Option<&Value>) -> Option<Came> {
     let result = result?;
     if let Ok(found) = Found::deserialize(result) {

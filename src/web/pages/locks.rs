@@ -1,4 +1,5 @@
-//! The locks, for admins: who holds what since when, and who waits. An open page follows.
+//! The locks page, for admins: holder, start and waiters of each lock. An open page refreshes
+//! itself.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -22,18 +23,18 @@ struct LocksPage {
 #[derive(Debug)]
 struct Row {
     key: String,
-    /// The process's name, where there is one.
+    /// The name of the process; the owner if it has none.
     holder: String,
     owner: String,
     since: Option<OffsetDateTime>,
     fence: Option<i64>,
-    /// In milliseconds; nothing when it never expires.
+    /// In seconds; `None` if the lock never expires.
     remaining: Option<String>,
-    /// Nothing where no line is kept.
+    /// `None` for a lock without a queue.
     waiting: Option<u64>,
 }
 
-/// The page.
+/// Shows the locks.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let locks = &site.shop.locks;

@@ -1,8 +1,8 @@
-//! The pages: a Template struct and its handler each, one file a page.
+//! The pages: one file per page, with its `Template` struct and its handlers.
 //!
-//! Everything a shopper does works without JavaScript: a form posts, the answer is a redirect to a
-//! page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
-//! [`dress`] turns it into a page where a person is asking.
+//! Everything a shopper does works without JavaScript: a form posts, and the response redirects to
+//! a page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
+//! [`dress`] renders it as a page for a browser.
 
 pub mod account;
 pub mod assets;
@@ -88,22 +88,22 @@ pub fn configure(config: &mut ServiceConfig) {
         );
 }
 
-/// Leads whoever asks for the address of a form to the page that the form stands on: so does a
-/// reload of a refusal, and a bookmark of one.
+/// Redirects a GET of a form's address to the form's page. A browser sends it when a page with a
+/// rejection is reloaded or bookmarked.
 fn back_to(page: &'static str) -> Route {
     get().to(async move || see_other(page))
 }
 
-/// The same for a form whose address is one below its page's.
+/// Redirects like [`back_to`], for a form whose address is one segment below its page's.
 fn back_up() -> Route {
     get().to(async |request: HttpRequest| {
-        // As it was asked for: what was encoded in it stays so.
+        // The raw path: its percent-encoding is kept.
         let path = request.uri().path();
         see_other(path.rsplit_once('/').map_or("/", |(page, _)| page))
     })
 }
 
-/// A page as an answer.
+/// Renders a page as a response.
 fn html(status: StatusCode, page: &impl Template) -> HttpResult {
     let text = page.render().map_err(|error| {
         tracing::error!(%error, "a template failed");
@@ -112,7 +112,7 @@ fn html(status: StatusCode, page: &impl Template) -> HttpResult {
     Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
 }
 
-/// "Look there": the answer to every form that did what it should.
+/// Redirects with 303: the response to every form that succeeded.
 fn see_other(place: &str) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((LOCATION, place)).finish()
 }

@@ -1,4 +1,4 @@
-//! A no, in the words of a page: what happened, what exactly, and what to do next.
+//! A problem in the words of a page: what happened, the details, and what to do next.
 
 use super::words;
 use crate::shop::Cents;
@@ -6,14 +6,14 @@ use crate::web::problems::{Kind, Problem};
 
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// Its name, where the page `/problems/NAME` says more.
+    /// The name of the problem type; `/problems/NAME` explains it.
     pub name: Option<&'static str>,
     pub title: &'static str,
     pub meaning: &'static str,
     pub detail: String,
-    /// What to do about it, with code in it.
+    /// The next step, in pieces; `true` for code.
     pub advice: Vec<(bool, &'static str)>,
-    /// Where to do it: an address and its name.
+    /// A link for the next step: an address and its label.
     pub way: Option<(&'static str, &'static str)>,
 }
 
@@ -33,8 +33,8 @@ impl From<&Problem> for Notice {
 }
 
 impl Notice {
-    /// For the form of a basket that is another one by now: what a program did wrong then, with a
-    /// key, is nothing that a person knows of.
+    /// Creates the notice for a form whose basket has changed since. The problem that a program
+    /// would receive is about an idempotency key, which a person does not see.
     pub fn basket_changed(is_empty: bool) -> Self {
         let (meaning, advice, way) = if is_empty {
             let way = ("/orders", "Look at your orders");
@@ -54,7 +54,7 @@ impl Notice {
     }
 }
 
-/// Money is shown as money.
+/// Returns the problem's detail, with amounts formatted as money.
 fn detail(problem: &Problem) -> String {
     let cents = |name: &str| problem.member(name).and_then(serde_json::Value::as_i64).map(Cents);
     match (cents("needed_cents"), cents("balance_cents")) {
@@ -63,7 +63,7 @@ fn detail(problem: &Problem) -> String {
     }
 }
 
-/// What a person does next; what a program does is said by [`Kind::advice`].
+/// Returns what a person does next; [`Kind::advice`] is for programs.
 fn advice(kind: Kind, outcome_unknown: bool) -> &'static str {
     match kind {
         Kind::InvalidRequest => "Go back, correct that, then send it again.",

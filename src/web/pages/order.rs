@@ -1,4 +1,4 @@
-//! One order: its status, what it did to stock and account, and what can be done about it.
+//! One order: its status, its effect on stock and account, and its actions.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ struct OrderPage {
     total: Cents,
     status: &'static str,
     left: Option<Duration>,
-    /// Until when it could be paid, where somebody has just tried to, too late.
+    /// The end of the hold, after an attempt to pay too late.
     late: Option<String>,
     lines: Vec<LineRow>,
     stock: Vec<(Sku, Row)>,
     money: Vec<Row>,
     balance: Cents,
     after_paying: Cents,
-    /// The key of the form: pay, cancel or refund.
+    /// The idempotency key of the forms: pay, cancel or refund.
     key: IdempotencyKey,
 }
 
@@ -49,7 +49,7 @@ impl OrderPage {
         self.order.status == "pending"
     }
 
-    /// What is left of its hold, for people and in milliseconds.
+    /// Returns the rest of the hold, for people and in milliseconds.
     fn time_left(&self) -> Option<(String, u128)> {
         let left = self.left.filter(|_| self.is_pending());
         left.map(|left| (time_left(left), left.as_millis()))
@@ -83,21 +83,21 @@ impl OrderForm {
     }
 }
 
-/// The page.
+/// Shows the order.
 pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
     let user = door::signed_in(&request).await?.caller.id;
     page(&request, user, body::order_id(&id)?, None).await
 }
 
-/// What a form of this page sends.
+/// The extracted parts of a form of this page.
 type Sent = (web::Data<Site>, HttpRequest, Usual, web::Path<String>, web::Form<OrderForm>);
 
-/// Pays it, once per form.
+/// Pays the order, once per form.
 pub async fn pay(sent: Sent) -> HttpResult {
     change(sent, "paid", engine::pay_order).await
 }
 
-/// Cancels it, once per form: its units return to stock.
+/// Cancels the order, once per form: its units return to stock.
 pub async fn cancel(sent: Sent) -> HttpResult {
     let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::cancel_order(shop, options, user, id, Some(key)).await
@@ -105,7 +105,7 @@ pub async fn cancel(sent: Sent) -> HttpResult {
     change(sent, "cancelled", cancel).await
 }
 
-/// Refunds it, once per form: the money returns to the account, and the units to stock.
+/// Refunds the order, once per form: the money returns to the account, and the units to stock.
 pub async fn refund(sent: Sent) -> HttpResult {
     let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::refund_order(shop, options, user, id, Some(key)).await
@@ -113,8 +113,8 @@ pub async fn refund(sent: Sent) -> HttpResult {
     change(sent, "refunded", refund).await
 }
 
-/// Leads to the order when it is as it should be (a second click finds it so), and else says why
-/// not, above it.
+/// Executes a command and redirects to the order. A second click finds the order in the `wanted`
+/// status and redirects as well; any other rejection is shown above the order.
 async fn change(
     (site, request, Usual(conditions), id, form): Sent,
     wanted: &str,
@@ -158,7 +158,7 @@ async fn page(
     let money = ledger::balance_entries_of_order(shop, id).await?;
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
-    // The page itself says that it was not paid in time, and what to do: nobody needs that twice.
+    // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
@@ -180,8 +180,8 @@ async fn page(
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }
 
-/// Its status in a word. An order that can't be paid any more is shown as `expired`; in the books
-/// it is pending until its units are back, and cancelled then.
+/// Returns the displayed status. An order that can no longer be paid is `expired`; in the database
+/// it is pending until its units are returned, and cancelled then.
 pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
     match order.status.as_str() {
         "pending" if left.is_some() => "pending",

@@ -28,7 +28,7 @@ struct OrdersPage {
     orders: Vec<Row>,
     more: Option<OrderId>,
     with_lab: bool,
-    /// How many orders are the lab's alone.
+    /// Number of orders that contain only lab items.
     lab: i64,
 }
 
@@ -46,7 +46,7 @@ struct Row {
     left: Option<String>,
     units: i64,
     total: Cents,
-    /// Whether nothing of the shop's is in it.
+    /// True if the order contains only lab items.
     is_lab: bool,
     at: OffsetDateTime,
 }
@@ -54,7 +54,7 @@ struct Row {
 #[derive(Debug, Deserialize)]
 pub struct Listing {
     after: Option<Uuid>,
-    /// `on`: the orders of lab items too.
+    /// `on` includes the orders of lab items.
     lab: Option<String>,
 }
 

@@ -1,13 +1,14 @@
-//! Ordering what is in the basket.
+//! Places an order for the basket.
 //!
-//! Guarantees: a form that is sent twice, by a double click, the back button or a reload, on one
-//! replica or on two, makes one order, and every copy leads to it. The basket's token is the
-//! idempotency key, in the same scope as the API's. Around it a lock on the person keeps one person
-//! to one order at a time; whoever finds it taken waits for the first copy's order, for a bounded
-//! time, instead of refusing what has just been done.
+//! Guarantees: a form that is sent twice (double click, back button, reload), to one replica or to
+//! two, makes one order, and every copy redirects to it. The basket's token is the idempotency key,
+//! in the same scope as the API's. In addition, a lock on the user admits one order at a time; a
+//! copy that finds the lock taken waits for the first copy's order, for a bounded time, instead of
+//! being rejected.
 //!
-//! The lock on the person is a convenience, the token is the guarantee: a strategy that does
-//! without Redis does without this lock too when Redis is away.
+//! The guarantee rests on the token; the lock is a convenience. Under a strategy that does not need
+//! Redis, orders are placed without this lock while Redis is unavailable.
+//! Tests: `tests/pages/once.rs`.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -85,12 +86,12 @@ enum Placed {
     Not(StatusCode, Notice, Again),
 }
 
-/// With which token the page may try again.
+/// The token with which the page may try again.
 #[derive(PartialEq, Eq)]
 enum Again {
-    /// It was refused, so the next try is another order.
+    /// The order was rejected, so the next try is another order.
     NewToken,
-    /// Another copy of the form may still be at work: a new token could make a second order.
+    /// Another copy of the form may still be in flight: a new token could make a second order.
     SameToken,
 }
 
@@ -108,7 +109,7 @@ async fn place_once(
             Err(Failure::Rejected(rejection)) => rejection,
             Err(Failure::Error(error)) => return Err(error.into()),
         };
-        // Of another copy, it is known only that it is at work; its order may be there by now.
+        // Another copy is in flight or was executed; its order may exist by now.
         let another_copy = matches!(
             rejection,
             Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
@@ -126,7 +127,7 @@ async fn place_once(
     }
 }
 
-/// One try, under the lock on the person.
+/// Places the order, under the lock on the user.
 async fn attempt(
     shop: &Shop,
     conditions: &RequestOptions,

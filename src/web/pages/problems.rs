@@ -1,4 +1,4 @@
-//! What each refusal means and what to do about it: the addresses that `type` names.
+//! Pages that explain the problem types: the addresses that `type` names.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -26,13 +26,13 @@ struct ProblemPage {
     advice: Vec<(bool, &'static str)>,
 }
 
-/// All of them.
+/// Lists all problem types.
 pub async fn list(request: HttpRequest) -> HttpResult {
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &ProblemsPage { frame, kinds: Kind::ALL })
 }
 
-/// One of them.
+/// Shows one problem type.
 ///
 /// # Errors
 /// `not-found`.

@@ -1,4 +1,4 @@
-//! You are the scheduler: the visitor lets real orders go on, one point at a time.
+//! You are the scheduler: the visitor steps real orders from probe point to probe point.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -16,7 +16,7 @@ use crate::web::api::lab::lab_is_on;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site};
 
-/// The points of a way, in order, and what they are called on the page.
+/// The probe points of an order, in order, and their names on the page.
 const WAY: [(Point, &str); 7] = [
     (Point::Wait, "arrived"),
     (Point::Held, "has the lock"),
@@ -26,7 +26,7 @@ const WAY: [(Point, &str); 7] = [
     (Point::Committed, "committed"),
     (Point::Release, "lock released"),
 ];
-/// The write of an autocommit strategy is its commit: it comes after the point before the commit.
+/// The points under autocommit: the write is the commit, so it comes after `Point::Commit`.
 const AUTOCOMMIT: [(Point, &str); 2] =
     [(Point::Commit, "before its statement"), (Point::Write, "has written")];
 
@@ -51,18 +51,18 @@ struct GamePage {
     forked: Vec<i64>,
     over: bool,
     let_go: usize,
-    /// Who was let go last, and has the keyboard.
+    /// The order that was stepped last; it has the keyboard focus.
     last: Option<char>,
 }
 
 #[derive(Debug)]
 struct Player {
     name: char,
-    /// Each point of its way: its name, what was seen there, and whether it is there now.
+    /// The probe points: name, observed value, and whether the order has passed or is at it.
     way: Vec<Stop>,
-    /// What it does next, if it can be let go on.
+    /// The next action, if the order can be stepped.
     next: Option<String>,
-    /// What it waits for, when it is neither held nor answered.
+    /// The cause of the wait, if the order is neither held nor finished.
     waits_for: &'static str,
     since_us: u64,
     came: Option<(bool, String)>,
@@ -95,7 +95,7 @@ pub struct Go {
     since: Option<u64>,
 }
 
-/// What can be played.
+/// Shows the strategies that can be played.
 pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     lab_is_on(&site)?;
@@ -138,7 +138,7 @@ pub async fn show(
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
     let last = view.steps.last().and_then(|step| step.who);
     let over = players.iter().all(|player| player.came.is_some());
-    // What came after the last commit has changed nothing.
+    // Steps after the last commit changed nothing.
     let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
     let let_go = commit.map_or(view.steps.len(), |last| last + 1);
     let page = GamePage {
@@ -158,7 +158,7 @@ pub async fn show(
     html(StatusCode::OK, &page)
 }
 
-/// Lets one order go on to its next point, or makes Redis forget the lock.
+/// Steps one order to its next point, or deletes the lock in Redis.
 pub async fn step(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -172,7 +172,7 @@ pub async fn step(
     let mut letters = go.who.chars();
     match (go.who.as_str(), letters.next(), letters.next()) {
         ("redis", ..) => site.games.forget(&game).await?,
-        // One that is not held any more was let go by another click: the page shows it.
+        // An order that is no longer held was stepped by another click: the page shows it.
         (_, Some(name), None) => {
             let _ = site.games.step(&game, name, go.since).await;
         }

@@ -25,12 +25,12 @@ struct SignInPage {
 
 #[derive(Debug, Deserialize)]
 pub struct Next {
-    /// An address of this site.
+    /// The address to go to after signing in, on this site.
     #[serde(default)]
     pub next: String,
 }
 
-/// A name and a password, from either form.
+/// Name and password from the sign-in or the sign-up form.
 #[derive(Deserialize)]
 pub struct Entrance {
     pub user: String,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Entrance {
     }
 }
 
-/// The address of the page that leads back to `next`.
+/// Returns the address of the sign-in page that leads back to `next`.
 pub fn address(next: &str) -> String {
     let next: String = next
         .bytes()
@@ -65,7 +65,7 @@ pub fn address(next: &str) -> String {
     format!("/sign-in?next={next}")
 }
 
-/// The page.
+/// Shows the sign-in page.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     page(&request, StatusCode::OK, &query.next, String::new(), false).await
 }
@@ -88,7 +88,7 @@ pub async fn enter(
     }
 }
 
-/// Begins a session and leads on; `None` when name or password is wrong.
+/// Begins a session and redirects to `next`; `None` if the name or the password is wrong.
 pub(super) async fn admit(
     shop: &Shop,
     user: String,

@@ -1,4 +1,4 @@
-//! Becoming a customer.
+//! Signing up.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -28,7 +28,7 @@ impl SignUpPage {
     }
 }
 
-/// The page; whoever is signed in is led to the shop.
+/// Shows the page; redirects a signed-in user to the shop.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
@@ -36,7 +36,7 @@ pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
     page(&request, StatusCode::OK, &query.next, String::new(), None).await
 }
 
-/// The form: makes the user, and signs in.
+/// Creates the user and signs in.
 pub async fn join(
     site: web::Data<Site>,
     request: HttpRequest,

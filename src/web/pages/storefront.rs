@@ -1,4 +1,4 @@
-//! The shop: what there is, at what price, and how much of it is left.
+//! The shop page: items, prices and stock.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -31,11 +31,11 @@ struct Card {
     price: Cents,
     stock: i64,
     limit: Option<i64>,
-    /// The most that can be put in the basket at once.
+    /// Upper bound of the quantity field.
     most: i64,
-    /// How full the shelf is, of all that was ever put on it: 0 to 100.
+    /// Stock as a share of all units that were ever added, 0 to 100.
     percent: i64,
-    /// What the field says: one, or what was typed and is wrong.
+    /// The value of the quantity field: 1, or the input that is wrong.
     typed: String,
     wrong: Option<String>,
 }
@@ -45,13 +45,13 @@ pub struct Listing {
     after: Option<String>,
 }
 
-/// The page.
+/// Shows the shop.
 pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
     let after = listing.into_inner().after.and_then(|sku| Sku::try_from(sku).ok());
     page(&request, StatusCode::OK, after, None).await
 }
 
-/// The page, perhaps with what was wrong with the quantity of one item.
+/// Renders the page, optionally with an error beside the quantity of one item.
 pub(super) async fn page(
     request: &HttpRequest,
     status: StatusCode,

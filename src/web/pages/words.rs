@@ -1,4 +1,4 @@
-//! Figures and times as people read them.
+//! Formats numbers and times for people, and parses amounts.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use time::macros::format_description;
 
 use crate::shop::Cents;
 
-/// A change: `−2` or `+20`.
+/// Formats a change: `−2` or `+20`.
 pub fn signed(delta: i64) -> String {
     if delta < 0 { format!("−{}", delta.unsigned_abs()) } else { format!("+{delta}") }
 }
 
-/// A change of money: `−14.50` or `+1,000.00`.
+/// Formats a change of money: `−14.50` or `+1,000.00`.
 pub fn signed_money(cents: i64) -> String {
     if cents < 0 { Cents(cents).to_string() } else { format!("+{}", Cents(cents)) }
 }
 
-/// A moment, as pages show it.
+/// A time, as pages show it.
 pub trait Moment {
     /// For people, in UTC.
     fn in_utc(&self) -> String;
@@ -37,13 +37,13 @@ impl Moment for OffsetDateTime {
     }
 }
 
-/// The rest of a time: `14 min 05 s`, rounded up to seconds, so 0 only when nothing is left.
+/// Formats the time left: `14 min 05 s`, rounded up to seconds, so 0 only if nothing is left.
 pub fn time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     format!("{} min {:02} s", seconds / 60, seconds % 60)
 }
 
-/// A length of time in words: `15 minutes`, `1 minute 30 seconds`, `2 days`.
+/// Formats a duration in words: `15 minutes`, `1 minute 30 seconds`, `2 days`.
 pub fn in_words(time: Duration) -> String {
     let mut rest = time.as_secs();
     let mut words = Vec::new();
@@ -57,9 +57,11 @@ pub fn in_words(time: Duration) -> String {
     if words.is_empty() { "no time".to_owned() } else { words.join(" ") }
 }
 
-/// An amount that a person typed, in cents: `25`, `25.5`, `1,000.50`. A comma stands between
-/// thousands only; where it could mean cents, nothing is guessed. The error is the text for the
-/// form's field.
+/// Parses an amount, in cents: `25`, `25.5`, `1,000.50`. A comma separates thousands; a comma that
+/// could separate cents is an error.
+///
+/// # Errors
+/// The text for the form's field.
 pub fn typed_cents(text: &str) -> Result<i64, String> {
     let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
     let text = text.trim();
@@ -84,13 +86,13 @@ pub fn typed_cents(text: &str) -> Result<i64, String> {
     format!("{whole}{part:0<2}").parse().map_err(|_| unclear())
 }
 
-/// A count with commas between thousands.
+/// Formats a count with commas between thousands.
 pub fn grouped(number: i64) -> String {
     let money = Cents(number.saturating_mul(100)).to_string();
     money.strip_suffix(".00").unwrap_or(&money).to_owned()
 }
 
-/// What is wrong with a field, as a sentence.
+/// Formats an error of a field as a sentence.
 pub fn full_sentence(text: &str) -> String {
     let end = if text.ends_with('.') { "" } else { "." };
     format!("{}{end}", sentence(text))
@@ -101,13 +103,13 @@ pub fn sentence(text: &str) -> String {
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
-/// The end of an id, enough to tell two apart (its beginning is a time).
+/// Returns the last group of an id, enough to distinguish ids (the first groups are a time).
 pub fn short(id: &impl ToString) -> String {
     let id = id.to_string();
     id.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-/// A text with `code` in it, in pieces; `true` for code.
+/// Splits a text with `code` in it into pieces; `true` for code.
 pub fn pieces(text: &'static str) -> Vec<(bool, &'static str)> {
     text.split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
 }

@@ -1,15 +1,15 @@
-//! The kinds of no, each with the words for it: a closed set, and a page each.
+//! Problem types (RFC 9457): a closed set, with a page for each.
 
 use actix_web::http::StatusCode;
 
-/// What is said about a kind: its name, usual status, title, meaning, and what to do.
+/// Texts of a kind: name, default status, title, meaning and advice.
 type Words = (&'static str, u16, &'static str, &'static str, &'static str);
 
-/// The kinds, from a table of `Kind = name, status, title: meaning, advice`.
+/// Defines the kinds from a table of `Kind = name, status, title: meaning, advice`.
 macro_rules! kinds {
     ($($kind:ident = $name:literal, $status:literal, $title:literal:
         $meaning:literal, $advice:literal;)*) => {
-        /// What kind of no it is.
+        /// A problem type.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[expect(missing_docs, reason = "`meaning` says it, for people too")]
         pub enum Kind {
@@ -17,7 +17,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: [Kind; [$($name),*].len()] = [$(Kind::$kind),*];
 
             fn words(self) -> Words {
@@ -116,7 +116,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The last part of its address.
+    /// Returns the last segment of the problem's `type`.
     pub fn name(self) -> &'static str {
         self.words().0
     }

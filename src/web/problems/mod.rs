@@ -1,7 +1,7 @@
-//! How the shop says no over HTTP: `application/problem+json` (RFC 9457).
+//! Problem responses: `application/problem+json` (RFC 9457).
 //!
-//! Every `type` is an address of this shop, `/problems/NAME`, a page that says what it means and
-//! what to do. The set is closed: [`Kind::ALL`].
+//! Every `type` is an address of this shop, `/problems/NAME`: a page that explains the problem and
+//! what to do. The set of types is closed: [`Kind::ALL`].
 
 mod kind;
 
@@ -16,7 +16,7 @@ use crate::lock::Holder;
 use crate::shop::{Error, Failure, Rejection};
 pub use kind::Kind;
 
-/// One no. Small, because every handler's `Result` has room for it.
+/// A problem response. Boxed, to keep the `Result` of every handler small.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<Particulars>);
 
@@ -31,7 +31,7 @@ struct Particulars {
 }
 
 impl Problem {
-    /// That kind of no, because of `detail`.
+    /// Creates a problem; `detail` explains this occurrence. 429 and 503 get `Retry-After: 1`.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let retry_after_s = matches!(kind.status().as_u16(), 429 | 503).then_some(1);
         Self(Box::new(Particulars {
@@ -84,14 +84,14 @@ impl Problem {
         self.0.status
     }
 
-    /// Who has the lock, by the names of `GET /api/locks`; null where it is not known.
+    /// Adds the lock's holder, named as in `GET /api/locks`; null where it is unknown.
     fn held_by(self, holder: Holder) -> Self {
         self.with("holder_since", since(holder.since_ms))
             .with("holder_process", holder.process)
             .with("holder_fence", holder.fence)
     }
 
-    /// With another time to wait than usual.
+    /// Replaces the default `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.0.retry_after_s = Some(seconds);

@@ -1,8 +1,8 @@
-//! I7 across values: one order of everything, not one for each value.
+//! I7 across values: one order of all transactions, not one per value.
 //!
-//! An order of two items is one transaction with an entry in two chains, so what comes before it in
-//! either came before it in both. All chains together must leave a time for every transaction:
-//! none may come, by way of others, before itself, and none later than it was answered.
+//! An order of two items is one transaction with an entry in two chains, so an entry before it in
+//! either chain precedes it in both. This precedence must leave a time for every transaction: none
+//! may precede itself, and none may take effect after its response.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -14,19 +14,19 @@ use crate::shop::OrderId;
 /// A ledger, its entries' windows, and its chains.
 pub(super) type Part<'a, 'b> = (&'a Ledger, &'b [Window], &'b mut [Chain<'a>]);
 
-/// The transactions of all chains: an order's entries for one reason, or an entry by itself.
+/// Graph of the transactions of all chains: an order's entries of one reason, or a single entry.
 #[derive(Default)]
 struct Web<'a> {
-    /// An entry of each, to speak of.
+    /// An entry of each, for messages.
     entry: Vec<&'a Entry>,
     window: Vec<Window>,
     after: Vec<Vec<usize>>,
     before: Vec<Vec<usize>>,
-    /// By part and place of the entry.
+    /// Transaction of each entry, by part and index.
     of_entry: Vec<Vec<usize>>,
 }
 
-/// Checks them, and narrows the chains' bounds to what follows from the other chains.
+/// Checks all chains, and narrows their bounds to what the other chains imply.
 pub(super) fn check(
     parts: &mut [Part<'_, '_>],
     observations: &[Observation],
@@ -37,7 +37,7 @@ pub(super) fn check(
     if sorted.len() < web.entry.len() {
         web.crossed(&sorted, findings);
     }
-    // Each transaction that decides when another one can be at the earliest, and the other way.
+    // For each transaction, the one that determines its earliest time; and its latest time.
     let mut decides: Vec<usize> = (0..web.entry.len()).collect();
     let mut latest: Vec<u64> = web.window.iter().map(|window| window.to).collect();
     for node in &sorted {
@@ -61,7 +61,7 @@ pub(super) fn check(
                 findings.step();
                 let node = web.of_entry[part][*place];
                 let from = web.window[decides[node]].from;
-                // What one chain alone shows has been said.
+                // A violation within one chain is reported already.
                 let late =
                     from > web.window[node].to && chain.earliest[rank] <= web.window[node].to;
                 if late && !std::mem::replace(&mut told[node], true) {
@@ -92,7 +92,7 @@ impl<'a> Web<'a> {
                 let mut node = entry.order.map_or(fresh, |order| {
                     *deeds.entry((order, entry.reason.as_str())).or_insert(fresh)
                 });
-                // One that is doubled is said to be; it need not come before itself too.
+                // A duplicate is reported already; it must not also precede itself.
                 if !once.insert((node, &entry.key)) {
                     node = fresh;
                 }
@@ -119,7 +119,7 @@ impl<'a> Web<'a> {
         web
     }
 
-    /// The transactions, each after all that come before it; without those that can't be sorted.
+    /// Returns the transactions in topological order, without those that a cycle precedes.
     fn sorted(&self, findings: &mut Findings) -> Vec<usize> {
         let mut open: Vec<usize> = self.before.iter().map(Vec::len).collect();
         let mut ready: VecDeque<usize> = (0..open.len()).filter(|node| open[*node] == 0).collect();
@@ -137,13 +137,13 @@ impl<'a> Web<'a> {
         sorted
     }
 
-    /// Some come before themselves: one circle of them is told.
+    /// Reports one cycle of the transactions that could not be sorted.
     fn crossed(&self, sorted: &[usize], findings: &mut Findings) {
         let mut left = vec![true; self.entry.len()];
         for node in sorted {
             left[*node] = false;
         }
-        // Every one that is left has one before it that is left too: going back, one comes again.
+        // Every remaining transaction has a remaining predecessor, so the path back meets itself.
         let Some(mut node) = left.iter().position(|left| *left) else { return };
         let mut at: HashMap<usize, usize> = HashMap::new();
         let mut path = Vec::new();

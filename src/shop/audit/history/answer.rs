@@ -1,4 +1,4 @@
-//! Reading an answer of the JSON API as an [`Outcome`].
+//! Parses a response of the JSON API as an [`Outcome`].
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use super::{Asked, Change, Outcome};
 use crate::shop::model::{self, Order, Paid};
 use crate::shop::{OrderId, UserId};
 
-/// The parts of a problem that matter here.
+/// The fields of a problem that the outcome depends on.
 #[derive(Deserialize)]
 struct Problem {
     r#type: String,
@@ -19,10 +19,10 @@ struct Problem {
 }
 
 impl Outcome {
-    /// What an answer says: its status, whether it has `Idempotent-Replayed: true`, its body.
+    /// Parses a response: its status, whether it has `Idempotent-Replayed: true`, its body.
     ///
-    /// What can't be read, and what does not promise that nothing was written, is
-    /// [`Outcome::Unknown`]: that accuses nobody falsely.
+    /// A response that can't be parsed, or does not promise that nothing was written, is
+    /// [`Outcome::Unknown`], which causes no false violation.
     pub fn read(user: UserId, asked: &Asked, status: u16, replayed: bool, body: &[u8]) -> Self {
         match (asked, status) {
             (Asked::Place(_), 201) => serde_json::from_slice::<Order>(body).map_or(
@@ -47,7 +47,7 @@ impl Outcome {
         }
     }
 
-    /// That order, in its books' words: what an answer of [`Outcome::Done`] is about.
+    /// Returns the order of an [`Outcome::Done`].
     pub fn order(&self) -> Option<OrderId> {
         match self {
             Self::Done { order, .. } => Some(*order),
@@ -73,7 +73,7 @@ impl Problem {
                 (Some(needed), Some(balance)) => short(user.0.to_string(), needed, balance),
                 _ => Outcome::Refused,
             },
-            // It did its work some time; by whom and with which values is not said.
+            // May have been executed, at an unknown time and with unknown values.
             "idempotency-key-used" | "internal-error" | "" => Outcome::Unknown,
             "unavailable" if self.outcome.is_some() => Outcome::Unknown,
             _ => Outcome::Refused,

@@ -1,4 +1,4 @@
-//! What is checked: what clients observed, and the books.
+//! Input of the checker: observations of clients, and the books.
 
 use std::collections::BTreeMap;
 
@@ -6,72 +6,72 @@ use uuid::Uuid;
 
 use crate::shop::{OrderId, UserId};
 
-/// One request as its client saw it. A client that asks twice with one key makes two of them, and
-/// all attempts with a key (or to pay one order) are observed, or none: otherwise an order that an
-/// unobserved attempt placed looks like one that a refused attempt did.
+/// One request as its client saw it. Two requests with one key are two observations. All attempts
+/// with a key (or to pay one order) are observed, or none: otherwise an order that an unobserved
+/// attempt placed looks like that of a rejected attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     pub user: UserId,
     pub key: String,
-    /// The request's name (`X-Request-Id`), if the client knows it. It tells which of several
-    /// attempts with one key did the work; without it, the bounds in time are wider.
+    /// Id of the request (`X-Request-Id`), if the client knows it. Identifies the attempt that did
+    /// the work among several with one key; without it, the bounds in time are wider.
     pub request: Option<Uuid>,
     pub asked: Asked,
-    /// When it was sent, on [`crate::clock::monotonic_us`].
+    /// Time of sending, by [`crate::clock::monotonic_us`].
     pub invoked_us: u64,
-    /// When its answer was there, on the same clock. For [`Outcome::Unknown`] it means nothing.
+    /// Time of the response, by the same clock. Meaningless for [`Outcome::Unknown`].
     pub completed_us: u64,
     pub outcome: Outcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// To place an order: skus and quantities. The same sku twice is summed.
+    /// Placing an order: skus and quantities. Quantities of the same sku are added.
     Place(Vec<(String, i64)>),
     Pay(OrderId),
 }
 
-/// What came of a request, as far as its client knows.
+/// Result of a request, as its client knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was placed, or paid.
+    /// The order was placed, or paid.
     Done {
         order: OrderId,
-        /// What the answer says that it changed: one per line, or the one of the account.
+        /// Changes in the response: one per line, or that of the account.
         changes: Vec<Change>,
-        /// Whether the answer says that it is an old one given again.
+        /// True if the response is a replay.
         replayed: bool,
     },
-    /// There was not enough: sold out, or insufficient funds. Nothing may have been written.
+    /// Rejected as sold out, or for insufficient funds. Nothing may have been written.
     Short {
-        /// Of what: a sku, or the user's id.
+        /// A sku, or the user's id.
         key: String,
         requested: i64,
-        /// How much there was, by the answer.
+        /// The amount available, by the response.
         available: i64,
     },
-    /// It was refused for any other reason. Nothing may have been written by it.
+    /// Rejected for another reason. Nothing may have been written by this request.
     Refused,
-    /// No answer, or one that does not say. It was done once, or will be, or not at all.
+    /// No response, or an inconclusive one. The request was executed once, will be, or never is.
     Unknown,
 }
 
-/// A change as an answer tells it.
+/// A change as a response states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Of what: a sku, or the user's id.
+    /// A sku, or the user's id.
     pub key: String,
     pub before: i64,
     pub delta: i64,
     pub after: i64,
 }
 
-/// The books, as they were at one moment after the history.
+/// The books at one moment after the history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Books {
-    /// The stock of every sku that observations speak of.
+    /// The stock of every observed sku.
     pub stock: Ledger,
-    /// The balances of observed payers, if any; then all orders of these users must be there.
+    /// Balances of observed payers, if any; then `orders` must contain all orders of these users.
     pub money: Option<Ledger>,
     /// Every order that has a line of an item in `stock`, or whose buyer is in `money`.
     pub orders: Vec<Order>,
@@ -86,31 +86,31 @@ pub struct Ledger {
     pub entries: Vec<Entry>,
 }
 
-/// A value before the first entry, and as it is now.
+/// A value before the first entry, and now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value {
-    /// Before the first entry; 0 if the ledger is there from its beginning.
+    /// Value before the first entry; 0 if the ledger is complete.
     pub opening: i64,
-    /// On the shelf, or on the account.
+    /// Current stock or balance.
     pub now: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number in the ledger: unique, not an order (a statement may take its number before
+    /// Number in the ledger: unique, but not an order (a statement may take its number before
     /// another one that commits first). Orders entries of the same version only.
     pub seq: i64,
-    /// Of what: a sku, or a user's id.
+    /// A sku, or a user's id.
     pub key: String,
     pub before: i64,
     pub delta: i64,
     pub after: i64,
-    /// The row's version that `before` was read at: the order of entries. The opening one has 0.
+    /// Row version at which `before` was read: the order of entries. The opening entry has 0.
     pub version: i64,
-    /// Under which fence, where the lock has one.
+    /// Fence of the lock, if it has one.
     pub fence: Option<i64>,
     pub order: Option<OrderId>,
-    /// Why: `order`, `payment`, `opening` and `refund` mean something here, all others are alike.
+    /// Reason: `order`, `payment`, `opening` and `refund` are checked; all others are equivalent.
     pub reason: String,
     pub request: Uuid,
 }
@@ -119,7 +119,7 @@ pub struct Entry {
 pub struct Order {
     pub id: OrderId,
     pub user: UserId,
-    /// The key under which it was placed.
+    /// The idempotency key with which it was placed.
     pub token: String,
     /// `pending`, `paid`, `cancelled` or `refunded`.
     pub status: String,

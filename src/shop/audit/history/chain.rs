@@ -1,23 +1,23 @@
-//! Each value's chain of entries, ordered by `(version, seq)`: I1, I2, I3, I7 and I8.
+//! Checks each value's chain of entries, ordered by `(version, seq)`: I1, I2, I3, I7 and I8.
 
 use super::report::{Findings, Rule, named};
 use super::{Entry, Ledger, Observation, Value};
 
-/// Between when an entry can have taken effect, and which requests say so.
+/// Bounds on the time when an entry took effect, and the requests that imply them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
-    /// Not before this…
+    /// Earliest time: when `asked` was sent.
     pub from: u64,
-    /// …because it was this request that did it.
+    /// The request that is taken to have written the entry.
     pub asked: Option<usize>,
-    /// Not after this…
+    /// Latest time: when `answered` was answered.
     pub to: u64,
-    /// …because this request was answered by then.
+    /// The request that acknowledged the entry.
     pub answered: Option<usize>,
 }
 
 impl Window {
-    /// Nobody knows.
+    /// No bounds.
     pub const ANY: Self = Self { from: 0, asked: None, to: u64::MAX, answered: None };
 }
 
@@ -26,15 +26,15 @@ impl Window {
 pub(super) struct Chain<'a> {
     pub key: &'a str,
     pub value: Value,
-    /// Their places in the ledger's list, ordered by `(version, seq)`.
+    /// Their indices in the ledger's list, ordered by `(version, seq)`.
     pub entries: Vec<usize>,
-    /// When, at the earliest, an entry can have taken effect after all before it; it rises.
+    /// Earliest time at which each entry can have taken effect after all before it; ascending.
     pub earliest: Vec<u64>,
-    /// When, at the latest, it must have, so that all after it could; it rises.
+    /// Latest time at which each entry took effect, given all entries after it; ascending.
     pub latest: Vec<u64>,
 }
 
-/// Checks all chains of a ledger; `windows` as many as entries.
+/// Checks all chains of a ledger; `windows` has one element per entry.
 pub(super) fn check<'a>(
     ledger: &'a Ledger,
     windows: &[Window],
@@ -81,7 +81,7 @@ fn stray_entries(ledger: &Ledger, key: &str, group: &[usize], findings: &mut Fin
     findings.add(Rule::Sum, seqs, vec![], format!("{key} has entries, and there is no such value"));
 }
 
-/// I1, I2 and I3.
+/// Checks I1, I2 and I3.
 fn links(ledger: &Ledger, chain: &Chain<'_>, findings: &mut Findings) {
     let key = chain.key;
     let mut running = chain.value.opening;
@@ -134,7 +134,7 @@ fn both(previous: Option<&Entry>, seq: i64) -> Vec<i64> {
     previous.map(|entry| entry.seq).into_iter().chain([seq]).collect()
 }
 
-/// I8. Entries without a fence are skipped.
+/// Checks I8; skips entries without a fence.
 fn fences(ledger: &Ledger, chain: &Chain<'_>, findings: &mut Findings) {
     let mut highest: Option<(i64, i64)> = None;
     for place in &chain.entries {
@@ -155,8 +155,8 @@ fn fences(ledger: &Ledger, chain: &Chain<'_>, findings: &mut Findings) {
     }
 }
 
-/// I7 within the chain, and the earliest times. The latest ones, and both as they follow from other
-/// chains, are [`super::across`]'s.
+/// Checks I7 within the chain, and computes the earliest times. [`super::across`] computes the
+/// latest ones, and the bounds that other chains imply.
 fn real_time(
     ledger: &Ledger,
     chain: &mut Chain<'_>,

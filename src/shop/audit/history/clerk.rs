@@ -1,4 +1,4 @@
-//! One deed after the other: what was asked, answered and written (I4, I5, I6, and I10 for orders).
+//! Checks each operation: requested, acknowledged, written (I4, I5, I6, and I10 for orders).
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::{Asked, Change, Entry, Ledger, Observation, Order, Outcome};
 use crate::shop::OrderId;
 use crate::shop::failure::Rejection;
 
-/// Settles the deeds of one kind, of one ledger.
+/// Checks the operations of one kind in one ledger.
 pub(super) struct Clerk<'a> {
     ledger: &'a Ledger,
     observations: &'a [Observation],
@@ -51,7 +51,7 @@ impl<'a> Clerk<'a> {
         Self { ledger, observations, entries, windows, own: HashMap::new() }
     }
 
-    /// One deed, and who tried.
+    /// Checks one operation with all its attempts.
     pub fn settle(&mut self, deed: Deed<'_>, attempts: &[usize], findings: &mut Findings) {
         let (order, what) = (deed.order().id, deed.reason());
         let mut entries = self.entries.remove(&order).unwrap_or_default();
@@ -92,8 +92,8 @@ impl<'a> Clerk<'a> {
         self.in_vain(&entries, attempts, findings);
     }
 
-    /// Each key that should have changed has one entry with its delta, which the rules of the shop
-    /// allow with what was there; no other has any.
+    /// Checks that each key that should have changed has one entry with its delta, which the rules
+    /// of the shop allow with `before`; and that no other key has an entry.
     fn once_each(
         &self,
         deed: Deed<'_>,
@@ -116,7 +116,7 @@ impl<'a> Clerk<'a> {
             findings.step();
             let seqs = || own.iter().map(|place| self.ledger.entries[*place].seq).collect();
             match own {
-                [] if acknowledged => {} // `as_answered` says it, and to whom it was answered.
+                [] if acknowledged => {} // `as_answered` reports it, with the request.
                 [] => {
                     let text = format!("order {order} should have one {what} entry of {key}");
                     findings.add(Rule::Unmatched, vec![], vec![], text);
@@ -136,7 +136,7 @@ impl<'a> Clerk<'a> {
                             let text = format!("{}: it should have been rejected", told(entry));
                             findings.add(Rule::Negative, seqs(), vec![], text);
                         }
-                        // What the rules do not judge is judged by the delta alone.
+                        // The rules do not judge values out of range; only the delta counts.
                         Ok(_) | Err(_) => {}
                     }
                 }
@@ -162,7 +162,7 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// I4: what was asked for, what was answered and what was written are the same.
+    /// Checks I4: request, response and entries agree.
     fn as_answered(
         &self,
         attempt: usize,
@@ -210,7 +210,7 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// I5: an entry exists only if somebody may have done it.
+    /// Checks I5: an entry exists only if an attempt may have written it.
     fn refused(
         &self,
         order: OrderId,
@@ -248,12 +248,12 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Between when the entries took effect, by those who may have written them and by those who
-    /// were told of it.
+    /// Bounds the time of the entries, by the attempts that may have written them and by those that
+    /// were acknowledged.
     fn limit(&mut self, entries: &[usize], attempts: &[usize], findings: &mut Findings) {
         let seen = |place: &usize| &self.observations[*place];
         let mut by_request: HashMap<Uuid, usize> = HashMap::new();
-        // Whoever was told that it was the one; else whoever may have been; else who was told.
+        // By preference: acknowledged as the first execution, unknown outcome, replay.
         let (mut fresh, mut unknown, mut told) = (None, None, None);
         let mut answered: Option<usize> = None;
         let sent_first = |kept: &mut Option<usize>, place: usize| {
@@ -288,13 +288,13 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// The first of these entries (sorted by key) whose key is `key`, or comes after it.
+    /// Returns the index of the first of these entries (sorted by key) whose key is at least `key`.
     fn first_of(&self, entries: &[usize], key: &str, findings: &mut Findings) -> usize {
         findings.first(entries.len(), |at| self.ledger.entries[entries[at]].key.as_str() >= key)
     }
 
-    /// A key that has done its work is looked up before anything is refused: whoever was told
-    /// *sold out* with it was told so before.
+    /// Finds the entry that each *sold out* preceded: an executed key is replayed before any
+    /// rejection, so a *sold out* with this key was answered before the entry was written.
     fn in_vain(&mut self, entries: &[usize], attempts: &[usize], findings: &mut Findings) {
         for attempt in attempts {
             if let Outcome::Short { key, .. } = &self.observations[*attempt].outcome {

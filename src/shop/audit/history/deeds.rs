@@ -1,8 +1,8 @@
-//! What was asked and answered, held against the orders and entries of it: I4, I5, I6 and I10.
+//! Compares requests and responses with their orders and entries: I4, I5, I6 and I10.
 //!
-//! A *deed* is what may be done once: the order of a token, the payment of an order. It has the
-//! entries that the ledger says it wrote, and the attempts of clients that may have done it. From
-//! both follows between which two moments its entries took effect.
+//! An operation ([`Deed`]) is executed at most once: placing the order of an idempotency key,
+//! paying an order. It has the entries that it wrote, by the ledger, and the clients' attempts that
+//! may have executed it. Together they bound the time when its entries took effect.
 
 use std::collections::HashMap;
 
@@ -13,28 +13,28 @@ use super::spec::Deed;
 use super::{Asked, Books, Ledger, Observation, Order, Outcome};
 use crate::shop::{OrderId, UserId};
 
-/// What is known of both ledgers' times.
+/// Results for both ledgers.
 pub(super) struct Settled {
     pub stock: Side,
     pub money: Side,
 }
 
-/// What is known of one ledger's times.
+/// Results for one ledger.
 #[derive(Default)]
 pub(super) struct Side {
     /// One per entry.
     pub windows: Vec<Window>,
-    /// The requests that were told that there was not enough.
+    /// Requests rejected as sold out, or for insufficient funds.
     pub short: Vec<usize>,
-    /// For those of them whose deed another attempt did in the end: the entry, by its place, that
-    /// was not there yet.
+    /// For those whose operation another attempt executed later: the index of the entry that was
+    /// not written yet.
     pub own: HashMap<usize, usize>,
 }
 
-/// Places of observations, by what they belong to.
+/// Indices of observations, by what they belong to.
 type By<K> = HashMap<K, Vec<usize>>;
 
-/// Checks all deeds of the books and of the observations.
+/// Checks all operations of the books and of the observations.
 pub(super) fn settle(
     books: &Books,
     observations: &[Observation],
@@ -83,7 +83,7 @@ pub(super) fn settle(
     Settled { stock, money }
 }
 
-/// Payments and refunds: 1:1 with the status of orders, and both sides add up.
+/// Checks that payments and refunds match the status of orders, and that the sums agree.
 fn money_side<'a>(
     books: &Books,
     ledger: &'a Ledger,
@@ -123,7 +123,7 @@ fn money_side<'a>(
     payments
 }
 
-/// Attempts of deeds that are not in the books at all: none may say that it was done.
+/// Checks the attempts of operations that are not in the books: none may be acknowledged.
 fn undone(
     attempts: impl Iterator<Item = usize>,
     observations: &[Observation],

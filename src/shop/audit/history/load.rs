@@ -1,4 +1,4 @@
-//! The books of some items and users, from Postgres.
+//! Loads the books of some items and users from Postgres.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::db::Pool;
 use crate::shop::audit::snapshot;
 use crate::shop::{Error, OrderId, Sku, UserId};
 
-/// The books of these items, and of these users' accounts if there are any, from their beginning,
-/// in one repeatable-read snapshot. Items and users that do not exist are not in it.
+/// Loads the complete books of these items and of these users' accounts, if any, in one
+/// repeatable-read snapshot. Items and users that do not exist are absent.
 ///
-/// To be called when the history is over: an answer that is on its way while this reads may be one
-/// of an order that the snapshot does not have yet.
+/// Must be called after the end of the history: a response in transit may be that of an order that
+/// is not in the snapshot yet.
 pub async fn load(pool: &Pool, skus: &[Sku], users: &[UserId]) -> Result<Books, Error> {
     let skus: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let users: Vec<uuid::Uuid> = users.iter().map(|user| user.0).collect();
@@ -27,7 +27,7 @@ pub async fn load(pool: &Pool, skus: &[Sku], users: &[UserId]) -> Result<Books, 
     Ok(Books { stock, money, orders })
 }
 
-/// A row of either ledger as an [`Entry`] of that key.
+/// Converts a row of either ledger to an [`Entry`] of a key.
 macro_rules! entry {
     ($row:ident, $key:expr) => {
         Entry {
@@ -83,7 +83,7 @@ async fn money(tx: &mut PgConnection, users: &[uuid::Uuid]) -> Result<Ledger, Er
     })
 }
 
-/// The ledgers are there from their beginning.
+/// Returns a value with an opening of 0: the ledgers are complete.
 fn at(now: i64) -> Value {
     Value { opening: 0, now }
 }

@@ -1,17 +1,17 @@
-//! The exact checker: answers that clients got, held against the ledger.
+//! The history checker: compares responses that clients received with the ledgers.
 //!
-//! Reads requests as clients saw them ([`Observation`]) and the books afterwards ([`Books`]), and
-//! reports what contradicts one of ten invariants ([`Rule`]), in O(n log n).
+//! Takes requests as clients saw them ([`Observation`]) and the books afterwards ([`Books`]), and
+//! reports violations of ten invariants ([`Rule`]), in O(n log n).
 //!
-//! Guarantees per value: if nothing is found, the answers are linearizable, in the ledger's order
-//! with each *sold out* put in between. (Answers that only another order explains are violations.)
-//! Across values: all writes have one order that agrees with every chain and with real time. Time
-//! is the machine's monotonic clock; an unknown outcome may take effect at any time after it was
-//! asked for.
+//! Guarantees per value: without violations, the responses are linearizable in the ledger's order,
+//! with each *sold out* placed in between. (Responses that only another order explains are
+//! violations.) Across values: all writes have one order that agrees with every chain and with real
+//! time. Time is the machine's monotonic clock; an unknown outcome may take effect at any time
+//! after its request.
 //!
-//! Not proven: that the *sold out*s of several values fit together; when an unobserved change
-//! happened, beyond the bounds of its neighbours; an unobserved change that is missing from ledger
-//! and value alike; that a refusal for other reasons was necessary. Test:
+//! Not proven: that the *sold out*s of several values fit together; the time of an unobserved
+//! change, beyond the bounds of its neighbours; an unobserved change that is missing from ledger
+//! and value alike; that a rejection for other reasons was necessary. Test:
 //! `tests/checker/agreement.rs`.
 
 mod across;
@@ -31,13 +31,13 @@ pub use report::{Rule, Violation};
 
 use report::Findings;
 
-/// What can't be, in the order of the rules' modules; nothing when the history is sound.
+/// Returns the violations, in the order of the rules' modules; empty if the history is sound.
 #[must_use]
 pub fn check(books: &Books, observations: &[Observation]) -> Vec<Violation> {
     counted(books, observations).0
 }
 
-/// [`check`], and how many steps it took: entries, orders and observations looked at, lookups, and
+/// Runs [`check`] and counts its steps: visited entries, orders and observations, lookups, and
 /// comparisons of sorts and searches.
 #[doc(hidden)]
 pub fn counted(books: &Books, observations: &[Observation]) -> (Vec<Violation>, u64) {

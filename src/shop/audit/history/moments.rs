@@ -1,10 +1,10 @@
 //! I9: a *sold out* was true at some moment of its request.
 //!
-//! A position `p` in a chain is the moment after its first `p` entries. A *sold out* saw one
-//! position. It comes after every entry that was answered before it was asked for, before every
-//! entry that was asked for after it was answered, and not before the position of another *sold
-//! out* that was answered before it was asked for. Taking for each the first position that fits,
-//! in the order of asking, leaves the most room for the others: when that fails, everything does.
+//! Position `p` of a chain is the state after its first `p` entries. A *sold out* saw one position:
+//! after every entry that was answered before this request was sent, before every entry whose
+//! request was sent after this answer, and not before the position of a *sold out* that was
+//! answered before this request was sent. Assigning to each the first position that fits, in the
+//! order of sending, leaves the most room for the others: if that fails, every assignment fails.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use super::report::{Findings, Rule, named};
 use super::spec;
 use super::{Ledger, Observation, Outcome};
 
-/// Checks every *sold out* about a value of this ledger.
+/// Checks every *sold out* of a value in this ledger.
 pub(super) fn check(
     ledger: &Ledger,
     chains: &[Chain<'_>],
@@ -41,28 +41,28 @@ pub(super) fn check(
     }
 }
 
-/// What the value was at each position.
+/// The value at each position.
 struct Moments<'a> {
     chain: &'a Chain<'a>,
-    /// By position; one more than entries.
+    /// By position; there is one more than entries.
     values: Vec<i64>,
     seqs: Vec<i64>,
-    /// The positions of each value, rising.
+    /// The positions of each value, ascending.
     positions: HashMap<i64, Vec<usize>>,
-    /// A tree of minima over `values`, its leaves in the second half.
+    /// Segment tree of minima over `values`, its leaves in the second half.
     minima: Vec<i64>,
-    /// Where each entry is in the chain, by its place in the ledger.
+    /// Index of each entry in the chain, by its index in the ledger.
     ranks: HashMap<usize, usize>,
-    /// The first position at which the value was there to be seen.
+    /// The first position that a request can see: after the opening entry, if there is one.
     first: usize,
 }
 
-/// One *sold out*, and what it says.
+/// The content of a *sold out*.
 struct Claim {
     place: usize,
     requested: i64,
     available: i64,
-    /// Whether the rules reject it with so much there.
+    /// True if the rules reject the request with `available`.
     is_short: bool,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Moments<'a> {
         });
         let mut answered = answered.into_iter().peekable();
         let mut taken: HashMap<usize, usize> = HashMap::new();
-        // The furthest position that somebody saw who had been answered by now, and who that was.
+        // The highest position seen by a request that was answered by now, and that request.
         let mut floor: Option<(usize, usize)> = None;
         for place in asked {
             let seen = &observations[place];
@@ -129,7 +129,7 @@ impl<'a> Moments<'a> {
         }
     }
 
-    /// The first and the last position that a request can have seen.
+    /// Returns the first and the last position that a request can have seen.
     fn bounds(
         &self,
         seen: &Observation,
@@ -143,7 +143,7 @@ impl<'a> Moments<'a> {
         (low.max(self.first), high.min(own))
     }
 
-    /// The first position from `low` (and from `floor`) to `high` that bears the claim out.
+    /// Returns the first position from `low` (and from `floor`) to `high` that confirms the claim.
     fn earliest(
         &self,
         claim: &Claim,
@@ -217,7 +217,7 @@ impl<'a> Moments<'a> {
         findings.add(Rule::SoldOut, seqs, requests, text);
     }
 
-    /// The least value from one position to another.
+    /// Returns the minimum value from position `low` to `high`.
     fn least(&self, low: usize, high: usize, findings: &mut Findings) -> i64 {
         let (mut from, mut to) = (low + self.values.len(), high + 1 + self.values.len());
         let mut least = i64::MAX;

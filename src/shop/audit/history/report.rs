@@ -1,4 +1,4 @@
-//! What the checker found, in words.
+//! Violations that the checker finds, in words.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use super::Observation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// I1: a value below zero, or more given away than there ever was.
+    /// I1: a value below zero, or more taken than ever existed.
     Negative,
     /// I2: opening and deltas do not add up to the value.
     Sum,
@@ -15,28 +15,28 @@ pub enum Rule {
     Break,
     /// I3: two entries were computed from the same version.
     Fork,
-    /// I4: acknowledged, and not in the books.
+    /// I4: acknowledged, but not in the books.
     Lost,
-    /// I4: in the books with other values than answered, asked for or ordered.
+    /// I4: in the books with values other than acknowledged, requested or ordered.
     Differs,
-    /// I5: refused, and in the books.
+    /// I5: rejected, but in the books.
     Refused,
-    /// I6: done more than once.
+    /// I6: executed more than once.
     Twice,
-    /// I7: the ledger's order is not the order of time.
+    /// I7: the order of the ledger contradicts real time.
     RealTime,
-    /// I8: a fence lower than one before it.
+    /// I8: a fence lower than an earlier one in the chain.
     Fence,
-    /// I9: *sold out*, and there was no moment at which that was so.
+    /// I9: *sold out*, but not at any moment of the request.
     SoldOut,
     /// I10: an entry without its order, or an order without its entry or payment.
     Unmatched,
-    /// I10: what was put in is not what is there and what was spent.
+    /// I10: the money put in is not the sum of balances and spending.
     Money,
 }
 
 impl Rule {
-    /// Which of the invariants it is, and its name.
+    /// Returns the number of the invariant, and the name of the rule.
     fn told(self) -> (u8, &'static str) {
         match self {
             Rule::Negative => (1, "negative"),
@@ -59,11 +59,11 @@ impl Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub rule: Rule,
-    /// The entries it is about, by `seq`.
+    /// The entries concerned, by `seq`.
     pub entries: Vec<i64>,
-    /// The requests it is about, by their place in the list of observations.
+    /// The requests concerned, by their index in the observations.
     pub requests: Vec<usize>,
-    /// Which request, which entry, and what should have been.
+    /// The request, the entry, and the expected state, in words.
     pub text: String,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was found so far, and how much work it was.
+/// Violations found so far, and the number of steps.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub violations: Vec<Violation>,
@@ -98,7 +98,7 @@ impl Findings {
         });
     }
 
-    /// The first place in `0..length` from which `holds` does (it holds for all after it).
+    /// Returns the first index in `0..length` for which `holds`, which must hold for all after it.
     pub fn first(&mut self, length: usize, holds: impl Fn(usize) -> bool) -> usize {
         let (mut low, mut high) = (0, length);
         while low < high {

@@ -1,4 +1,4 @@
-//! The sequential specification: what a deed changes and when it is rejected, by the rules that the
+//! The sequential specification: the changes and rejections of an operation, by the rules that the
 //! shop itself applies ([`Command::decide`]).
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::shop::failure::Rejection;
 use crate::shop::model::{self, OrderStatus, WantedLine};
 use crate::shop::{IdempotencyKey, OrderId, Sku, USUAL_HOLD, UserId};
 
-/// What is done to an order at most once.
+/// An operation on an order that is executed at most once.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Deed<'a> {
     Place(&'a Order),
@@ -30,7 +30,7 @@ impl<'a> Deed<'a> {
         order
     }
 
-    /// The reason of its entries.
+    /// Returns the reason of its entries.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Place(_) => "order",
@@ -39,7 +39,7 @@ impl<'a> Deed<'a> {
         }
     }
 
-    /// The keys that have an entry of it, by the status of the order, with its delta.
+    /// Returns the keys with an entry of it, given the status of the order, with the deltas.
     pub fn deltas(self) -> Vec<(String, i64)> {
         let of_user = |order: &Order, delta| vec![(order.user.0.to_string(), delta)];
         match (self, self.order().status.as_str()) {
@@ -52,7 +52,7 @@ impl<'a> Deed<'a> {
         }
     }
 
-    /// What it makes of one of its keys, by the rules.
+    /// Computes the change of one of its keys by the rules.
     pub fn execute(self, key: &str, before: i64) -> Result<Option<Change>, Rejection> {
         let order = self.order();
         let (user, token) = (order.user, IdempotencyKey::mint());
@@ -72,7 +72,7 @@ impl<'a> Deed<'a> {
     }
 }
 
-/// Whether that is a reason to reject, with so much there; by the rules too, if they judge it.
+/// Returns whether `available` is below `requested`, and the rules do not accept it either.
 pub(super) fn is_short(asked: &Asked, key: &str, requested: i64, available: i64) -> bool {
     let user = UserId(Uuid::nil());
     let done = match asked {
@@ -93,7 +93,7 @@ fn place(user: UserId, key: &str, units: i64, before: i64) -> Result<Option<Chan
     }
     let no_sku = |_| not_judged();
     let sku = Sku::try_from(key.to_owned()).map_err(no_sku)?;
-    // The same item may have been in several lines.
+    // The same item may be in several lines.
     let most = (0..units).step_by(MAX_QUANTITY as usize);
     let line = |from| WantedLine { sku: sku.clone(), quantity: MAX_QUANTITY.min(units - from) };
     let lines: Vec<WantedLine> = most.map(line).collect();
@@ -101,7 +101,7 @@ fn place(user: UserId, key: &str, units: i64, before: i64) -> Result<Option<Chan
     decide(&command, OrderStatus::Pending, before)
 }
 
-/// What no order can have, and no row.
+/// Returns the rejection of values that no order and no row can have.
 fn not_judged() -> Rejection {
     Rejection::Invalid("history".into(), "out of range".to_owned())
 }
@@ -110,7 +110,7 @@ fn priced(order: &Order) -> model::Order {
     model_order(order.id, order.total_cents)
 }
 
-/// An order of which the rules need only its price.
+/// Creates an order of which the rules use only the price.
 fn model_order(id: OrderId, total_cents: i64) -> model::Order {
     let created_at = OffsetDateTime::UNIX_EPOCH;
     model::Order {
@@ -125,7 +125,7 @@ fn model_order(id: OrderId, total_cents: i64) -> model::Order {
     }
 }
 
-/// What a command that changes one value makes of it.
+/// Returns the change that a command makes to its only value.
 fn decide(
     command: &dyn Command,
     status: OrderStatus,

@@ -1,5 +1,5 @@
-//! A run as a file: taken home, and opened again, in this shop or in another one. What is in a file
-//! is a stranger's word: it is read as a run, held to the limits of one, and shown as text.
+//! A run as a file: saved, and opened again in this shop or in another one. A file is untrusted
+//! input: it is parsed as a run, checked against a run's limits, and shown as text.
 
 use actix_multipart::Multipart;
 use actix_web::http::header::CONTENT_DISPOSITION;
@@ -14,9 +14,10 @@ use crate::web::api::lab_runs::find;
 use crate::web::pages::see_other;
 use crate::web::{HttpResult, Site};
 
-/// The largest file, in bytes.
+/// Upper bound of a file, in bytes.
 pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
-/// Read and discarded of a file that is too large: a browser sends it before it listens.
+/// Upper bound of what is read and discarded of a larger file: a browser sends all of it before it
+/// reads the response.
 const READ_AT_MOST: usize = 16 * LARGEST_FILE;
 
 pub async fn save(
@@ -33,7 +34,7 @@ pub async fn save(
     Ok(HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, name)).json(run))
 }
 
-/// Opens a file: keeps its run and leads to it.
+/// Opens a file: stores its run and redirects to it.
 pub async fn open(site: web::Data<Site>, request: HttpRequest, body: web::Payload) -> HttpResult {
     let sent = read(Multipart::new(request.headers(), body)).await;
     posted(&request, sent.as_ref().map_or("", |sent| &sent.csrf)).await?;
@@ -99,7 +100,7 @@ fn parse(file: &[u8]) -> Result<Run, String> {
     }
 }
 
-/// Why it can't be one that a lab has written.
+/// Returns the reason why no lab can have written this run, if there is one.
 fn wrong(run: &Run) -> Option<String> {
     let Run { wanted, progress, outcome, .. } = run;
     if !run.state.is_over() {
@@ -155,7 +156,7 @@ fn wrong_lane(lane: &Lane) -> Option<String> {
     None
 }
 
-/// Postgres keeps no zero bytes in JSON.
+/// Returns whether a text is too long or has a zero byte, which Postgres cannot store in JSON.
 fn is_long(text: &str, most: usize) -> bool {
     text.chars().count() > most || text.contains('\0')
 }

@@ -1,4 +1,4 @@
-//! A load of one's own: the form, and asking for it.
+//! Custom loads: the form, and requesting a run.
 
 use actix_web::{HttpRequest, web};
 
@@ -13,7 +13,7 @@ use crate::web::pages::words::full_sentence;
 use crate::web::problems::Problem;
 use crate::web::{HttpResult, Site};
 
-/// What is chosen when nobody has chosen yet: the shop without a lock beside the shop as it is.
+/// The strategies selected by default: no lock, and the shop's own default.
 const USUAL: [&str; 2] = ["none", "batched"];
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Form {
     pub strategies: Vec<Choice>,
     pub load: Vec<Field>,
     pub fault: Vec<Field>,
-    /// What can go wrong, in words.
+    /// The faults: name and description.
     pub faults: Vec<(&'static str, &'static str)>,
     sent: Sent,
     wrong: Vec<Wrong>,
@@ -32,7 +32,7 @@ pub struct Choice {
     pub name: &'static str,
     pub about: &'static str,
     pub chosen: bool,
-    /// Whether what it needs is there.
+    /// True if the lock it needs is configured.
     pub there: bool,
 }
 
@@ -65,13 +65,13 @@ impl Form {
         self.wrong.is_empty()
     }
 
-    /// Everything that is wrong: the field's place on the page, what it is called there, and why.
+    /// Returns all errors: the field's name, its label, and the reason.
     pub fn wrongs(&self) -> Vec<(&'static str, &'static str, String)> {
         let told = |(field, why): &Wrong| (*field, knobs::label(field), full_sentence(why));
         self.wrong.iter().map(told).collect()
     }
 
-    /// What is wrong with a field that is no number.
+    /// Returns the error of a field that is not a number.
     pub fn wrong_with(&self, field: &str) -> Option<String> {
         let wrong = self.wrong.iter().find(|(name, _)| *name == field);
         wrong.map(|(_, why)| full_sentence(why))
@@ -81,13 +81,13 @@ impl Form {
         knobs::first(&self.sent, name) == value
     }
 
-    /// Whether a fault was chosen, or something is wrong there.
+    /// Returns whether a fault was selected, or one of its fields is wrong.
     pub fn shows_fault(&self) -> bool {
         !self.has("fault", "") || self.fault.iter().any(|field| field.wrong.is_some())
     }
 }
 
-/// Asks for the load.
+/// Requests a run of the load.
 pub async fn ask(site: web::Data<Site>, request: HttpRequest, form: web::Form<Sent>) -> HttpResult {
     let sent = form.into_inner();
     posted(&request, knobs::first(&sent, "csrf")).await?;
@@ -106,7 +106,7 @@ pub async fn ask(site: web::Data<Site>, request: HttpRequest, form: web::Form<Se
     began(&site, &wanted, None).await
 }
 
-/// Queues a run and leads to it; or to the one that goes on, which says so.
+/// Queues a run and redirects to it, or to the run in progress, with a notice.
 pub(super) async fn began(site: &Site, wanted: &Wanted, guess: Option<&str>) -> HttpResult {
     Ok(match queue(site, wanted, guess).await? {
         Ok(id) => see_other(&views::link(&id)),

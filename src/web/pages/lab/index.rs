@@ -1,4 +1,4 @@
-//! The lab: the lessons with their claims, a form for a load of one's own, the newest runs.
+//! The lab: the lessons with their claims, a form for a custom load, the newest runs.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -26,13 +26,13 @@ struct LabPage {
     runs: Vec<Line>,
 }
 
-/// The page.
+/// Shows the lab.
 pub async fn show(request: HttpRequest) -> HttpResult {
     admin(&request).await?;
     page(&request, Form::default_of(&request)?, None).await
 }
 
-/// The page with what was typed, or with what is wrong with a file.
+/// Renders the page, with the form's input, or with what is wrong with a file.
 pub(super) async fn page(
     request: &HttpRequest,
     form: Form,

@@ -1,4 +1,4 @@
-//! The form fields of a run: their values, and what is wrong with each.
+//! The form fields of a run: their values and errors.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use crate::lab::lessons::Lesson;
 use crate::lab::run::{Fault, FaultKind, Journey, Wanted};
 use crate::web::pages::words::full_sentence;
 
-/// The fields of a form, in the order they came in.
+/// The fields of a form, in the order received.
 pub type Sent = Vec<(String, String)>;
 
 #[derive(Debug)]
@@ -15,13 +15,13 @@ pub struct Field {
     pub name: &'static str,
     pub label: &'static str,
     pub range: &'static str,
-    /// What holds when nothing is typed.
+    /// The default.
     pub usual: String,
     pub value: String,
     pub wrong: Option<String>,
 }
 
-/// Name, label, range, what holds otherwise.
+/// Number fields: name, label, range, default.
 const NUMBERS: [(&str, &str, &str, &str); 9] = [
     ("stock", "Units on the shelf", "0 to 10,000", "100"),
     ("buyers", "Buyers at once", "1 to 64", "16"),
@@ -33,17 +33,17 @@ const NUMBERS: [(&str, &str, &str, &str); 9] = [
     ("fault_at_ms", "It happens after, ms", "0 to 10,000", "0"),
     ("fault_for_ms", "It lasts, ms", "0 to 10,000", "0"),
 ];
-/// What else a form may be wrong about.
+/// Labels of the other fields that can be wrong.
 const OTHERS: [(&str, &str); 3] = [
     ("strategies", "Strategies"),
     ("wait", "When the lock is taken"),
     ("fault", "What goes wrong"),
 ];
 
-/// What is wrong: the field, and why.
+/// An error: the field and the reason.
 pub type Wrong = (&'static str, String);
 
-/// The first value of that name, without white space around it.
+/// Returns the first value of that name, trimmed.
 pub fn first<'a>(sent: &'a Sent, name: &str) -> &'a str {
     sent.iter().find(|(sent, _)| sent == name).map_or("", |(_, value)| value.trim())
 }
@@ -52,7 +52,7 @@ pub fn all(sent: &Sent, name: &str) -> Vec<String> {
     sent.iter().filter(|(sent, _)| sent == name).map(|(_, value)| value.clone()).collect()
 }
 
-/// The fields of a load of one's own: of the load, and of the fault.
+/// Returns the fields of a custom load: those of the load, and those of the fault.
 pub fn fields(sent: &Sent, wrong: &[Wrong]) -> (Vec<Field>, Vec<Field>) {
     let mut load: Vec<Field> =
         NUMBERS.iter().map(|number| field(number, number.3.to_owned(), sent, wrong)).collect();
@@ -66,7 +66,7 @@ pub fn label(field: &str) -> &str {
     number.or_else(other).unwrap_or(field)
 }
 
-/// The fields of a lesson: those that change something about it, with what it has otherwise.
+/// Returns the fields that a lesson accepts, with the lesson's defaults.
 pub fn fields_of_a_lesson(lesson: &Lesson, sent: &Sent, wrong: &[Wrong]) -> Vec<Field> {
     let knobs = knobs_of(lesson);
     let number = |name: &str| NUMBERS.iter().find(|number| number.0 == name);
@@ -108,7 +108,7 @@ fn field(
     }
 }
 
-/// What a lesson's form asks for: the fields that it has, and no other.
+/// Parses a lesson's form; fields that the lesson does not accept are ignored.
 pub fn lesson(lesson: &Lesson, sent: &Sent) -> (Wanted, Vec<Wrong>) {
     let knobs = knobs_of(lesson);
     let offered = |name: &String| knobs.iter().any(|(knob, _)| knob == name);
@@ -119,7 +119,7 @@ pub fn lesson(lesson: &Lesson, sent: &Sent) -> (Wanted, Vec<Wrong>) {
     judged(wanted, wrong)
 }
 
-/// What the form for a load of one's own asks for.
+/// Parses the form of a custom load.
 pub fn load(sent: &Sent) -> (Wanted, Vec<Wrong>) {
     let mut wrong = Vec::new();
     let mut wanted = numbers(sent, &mut wrong);
@@ -154,7 +154,7 @@ fn numbers(sent: &Sent, wrong: &mut Vec<Wrong>) -> Wanted {
     }
 }
 
-/// A number, if one was typed. Commas may stand between thousands.
+/// Parses a number; `None` if the field is empty or wrong. Commas may separate thousands.
 fn number<T: FromStr>(sent: &Sent, name: &'static str, wrong: &mut Vec<Wrong>) -> Option<T> {
     let typed = first(sent, name);
     if typed.is_empty() {
@@ -168,13 +168,13 @@ fn number<T: FromStr>(sent: &Sent, name: &'static str, wrong: &mut Vec<Wrong>) -
     number
 }
 
-/// What may be typed into that field, if it is one for a number.
+/// Returns the permitted input of a field, if it is a number field.
 fn in_range(name: &str) -> Option<String> {
     let number = NUMBERS.iter().find(|(known, ..)| *known == name);
     number.map(|(_, _, range, _)| format!("type a whole number, {range}"))
 }
 
-/// Everything that is wrong, each beside its field: what can't be read, then what is out of range.
+/// Collects all errors, each with its field: what cannot be parsed, then what is out of range.
 fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
     let alone = || Wanted { strategies: vec!["none".to_owned()], ..Wanted::default() };
     let one_by_one = [
@@ -192,7 +192,7 @@ fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
             ("strategies", _) if !why.contains(" is not one of ") => {
                 (field, "choose 1 to 6 of them".to_owned())
             }
-            // A fault says too much at once; the field that is out of range is known here.
+            // The error is about the whole fault; the value shows which field is out of range.
             ("fault", Some(fault)) if fault.at_ms > 10_000 => ("fault_at_ms", why),
             ("fault", Some(_)) => ("fault_for_ms", why),
             _ => (field, why),

@@ -1,4 +1,4 @@
-//! A lesson before it is run: what it claims, a question, the code, and the knobs.
+//! A lesson before it is run: its claim, a question, the code, and its fields.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -36,13 +36,13 @@ impl LessonPage {
     }
 }
 
-/// The page.
+/// Shows the lesson.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     admin(&request).await?;
     page(&request, named(&name)?, &Sent::new(), &[]).await
 }
 
-/// The page of a form whose answer is being reloaded by its address.
+/// Redirects a GET of the form's address to the lesson.
 pub async fn back(name: web::Path<String>) -> HttpResult {
     Ok(see_other(&format!("/lab/lessons/{}", named(&name)?.name)))
 }

@@ -1,5 +1,5 @@
-//! The fork microscope: entries that were computed from the same read, the requests that made them,
-//! and, of all forks, the two requests that suffice to see it.
+//! The fork microscope: entries that were computed from the same read, the requests that wrote
+//! them, and, of all forks, the pair of requests that took the least time.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::lab::run::{Arm, Forked, ForkedEntry, Lane, Run};
 use crate::shop::Strategy;
 use crate::web::pages::words::{short, signed, signed_money};
 
-/// So many forks of a run are taken apart; the rest are lines. A page has a weight.
+/// Upper bound of forks that are drawn in detail; it bounds the size of the page.
 const TAKEN_APART: usize = 16;
 
-/// Entries from one read.
+/// Entries that were computed from one read.
 #[derive(Debug)]
 pub struct Fork {
-    /// What they read.
+    /// The value they read.
     pub before: String,
     pub version: i64,
     pub entries: Vec<Entry>,
-    /// How far apart the first two read.
+    /// Time between the reads of the first two.
     pub apart: Option<String>,
     pub track: Option<Track>,
 }
@@ -33,17 +33,17 @@ pub struct Entry {
     pub delta: String,
     pub after: String,
     pub order: Option<String>,
-    /// By which request: its name, where it was traced, or the end of its id.
+    /// The request that wrote it: its name if it was traced, otherwise the end of its id.
     pub request: String,
     pub fence: Option<i64>,
-    /// Whether that unit was sold by the first entry already.
+    /// True if the first entry already sold that unit.
     pub again: bool,
 }
 
 #[derive(Debug)]
 pub struct Forks {
     pub strategy: String,
-    /// Whether money was spent, not units sold.
+    /// True if money was spent, not units sold.
     pub money: bool,
     pub all: i64,
     pub shown: Vec<Fork>,
@@ -51,16 +51,16 @@ pub struct Forks {
 
 #[derive(Debug)]
 pub struct Pair {
-    /// What they read.
+    /// The value both read.
     pub before: String,
-    /// What both wrote.
+    /// The value the first of them wrote.
     pub after: String,
     pub names: [String; 2],
-    /// How far apart they read.
+    /// Time between their reads.
     pub apart: String,
-    /// From the first read to the last step.
+    /// Time from the first read to the last step.
     pub span: String,
-    /// Of how many forks they were chosen.
+    /// Number of forks of their arm.
     pub of: i64,
     pub track: Track,
 }
@@ -123,14 +123,14 @@ fn read_at(lane: &Lane) -> Option<u64> {
     lane.events.iter().find(|event| event.event == "read").map(|event| event.t_us)
 }
 
-/// From the first read of the two to the last thing that they did.
+/// Returns the time from the first read of the two to their last step.
 fn span(one: &Lane, other: &Lane) -> Option<u64> {
     let from = read_at(one)?.min(read_at(other)?);
     let last = |lane: &Lane| lane.events.last().map(|event| event.t_us);
     Some(last(one)?.max(last(other)?).saturating_sub(from))
 }
 
-/// Of all forks the two requests that took the least time.
+/// Returns, of all forks, the two requests that took the least time.
 pub fn two_that_suffice(run: &Run) -> Option<Pair> {
     let lanes = lanes(run);
     let mut best: Option<(u64, &Arm, &Forked, [Rider<'_>; 2])> = None;

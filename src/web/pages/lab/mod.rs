@@ -1,4 +1,4 @@
-//! The lab's pages, for admins while the lab is on: lessons, free loads, results.
+//! The lab's pages, for admins while the lab is on: lessons, custom loads, results.
 
 pub mod file;
 pub mod free;
@@ -21,16 +21,16 @@ use crate::web::auth::{SignedIn, site};
 use crate::web::problems::{Kind, Problem};
 use crate::web::{get_post, resource};
 
-/// All pages of the lab. A form's address is one below the page it stands on, so that whoever has
-/// to sign in first comes back there.
+/// Registers all pages of the lab. The address of a form is one segment below its page's, so that
+/// signing in leads back to the page.
 pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/lab", "GET").route(get().to(index::show)))
         .service(get_post("/lab/runs", back_to("/lab"), post().to(free::ask)))
         .service(get_post("/lab/files", back_to("/lab"), post().to(file::open)))
         .service(
-            // Long lists of the same words: a fifth of the bytes. Nothing that a stranger chooses
-            // stands beside the CSRF token here.
+            // Long, repetitive lists: compressed to a fifth of the bytes. No text that an attacker
+            // chooses is on the page beside the CSRF token, so the size reveals nothing about it.
             resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
         )
         .service(resource("/lab/runs/{id}/file", "GET").route(get().to(file::save)))
@@ -51,7 +51,7 @@ async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
     door::admin(request).await
 }
 
-/// An admin, in a shop whose lab is on, who sent this form from one of our pages.
+/// Requires that the lab is on, an admin, and the CSRF token.
 async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
     lab_is_on(request)?;
     door::posted_by_admin(request, csrf).await

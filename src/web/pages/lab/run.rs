@@ -1,4 +1,4 @@
-//! A run: its figures while it goes on; then the verdict and what it rests on.
+//! A run: live figures while it is in progress, then the verdict and its evidence.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
@@ -23,7 +23,7 @@ use crate::web::{HttpResult, Site};
 #[template(path = "run.html")]
 struct RunPage {
     frame: Frame,
-    /// What is said first, where there is something to say.
+    /// A message at the top of the page.
     notice: Option<&'static str>,
     id: String,
     title: String,
@@ -35,16 +35,16 @@ struct RunPage {
     said: Vec<String>,
     strategy: String,
     live: [(&'static str, &'static str, String); 7],
-    /// Whether there is a load: what is staged request by request has no such figures.
+    /// True if there is a load: a run that is staged request by request has no live figures.
     loaded: bool,
     verdict: String,
-    /// Units or money do not add up.
+    /// True if units or money do not add up.
     off: bool,
     guess: Option<Guess>,
     from_file: bool,
     facts: Vec<Fact>,
     arms: Vec<ArmView>,
-    /// Side by side: each figure of every arm, and whether it does not add up.
+    /// Each figure of every arm, side by side; `true` if it does not add up.
     figures: Vec<(&'static str, Vec<(String, bool)>)>,
     forks: Vec<Forks>,
     pair: Option<Pair>,
@@ -55,17 +55,17 @@ struct RunPage {
 struct Guess {
     question: &'static str,
     said: String,
-    /// Nothing when the claim was not seen: then nobody was right.
+    /// `None` if the claim was not shown: then the guess is not judged.
     right: Option<bool>,
     answer: &'static str,
 }
 
 #[derive(Debug, Deserialize)]
 pub struct Why {
-    /// Another run was asked for.
+    /// Set if another run was requested.
     #[serde(default)]
     instead: Option<String>,
-    /// A file was opened whose run was here already.
+    /// Set if a file was opened whose run was stored already.
     #[serde(default)]
     known: Option<String>,
 }
@@ -131,7 +131,7 @@ impl RunPage {
     }
 }
 
-/// What was asked for beyond what is usual, as words.
+/// Returns the parameters that were set, as text.
 fn asked(run: &Run) -> Vec<(&'static str, String)> {
     let wanted = &run.wanted;
     let mut asked = Vec::new();
@@ -180,7 +180,7 @@ fn guess(run: &Run, lesson: &'static Lesson) -> Option<Guess> {
     Some(Guess { question: lesson.question, said, right, answer })
 }
 
-/// Whether a run asked for so long ago may be believed: clocks differ a little.
+/// Returns whether a creation time is plausible: at most a day ahead, because clocks differ.
 pub(super) fn is_past(at: OffsetDateTime) -> bool {
     at <= OffsetDateTime::now_utc() + time::Duration::days(1)
 }

@@ -1,23 +1,22 @@
-//! Scenes: requests that belong together, because they were under way at the same time or were
-//! after the same value, under the same arm.
+//! Scenes: requests of one arm that were in flight at the same time or changed the same value.
 
 use std::collections::BTreeSet;
 
 use super::steps::{Rider, Track, track};
 use crate::lab::run::{Lane, Run};
 
-/// More requests than this are a crowd, named by their number.
+/// A scene with more requests is titled by their number.
 const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub struct Scene {
     pub title: String,
-    /// Whether they are so many that they are looked at on demand.
+    /// True if there are more requests than [`NAMED`]; the scene is collapsed then.
     pub crowd: bool,
     pub track: Track,
 }
 
-/// The scenes of a run, in order of time.
+/// Returns the scenes of a run, in order of time.
 pub fn scenes(run: &Run) -> Vec<Scene> {
     let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
     lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));

@@ -1,5 +1,5 @@
-//! What requests did, step by step, in one order: the list that a person reads, and that the
-//! script draws as a swimlane.
+//! The steps of requests, in one order: the list that a person reads, and that the script draws as
+//! a swimlane.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::shop::{Cents, Strategy};
 
 #[derive(Debug)]
 pub struct Track {
-    /// Replica, name and whether it sold a unit again: as JSON for the script.
+    /// JSON for the script: replica, name, and whether the request sold a unit again.
     pub heads: String,
     /// In order of time.
     pub steps: Vec<Step>,
@@ -18,37 +18,37 @@ pub struct Track {
 
 #[derive(Debug)]
 pub struct Step {
-    /// Which request, from 0.
+    /// Index of the request, from 0.
     pub lane: usize,
-    /// Since the first step, in µs.
+    /// Time since the first step, in µs.
     pub t_us: u64,
     pub at: String,
     pub event: String,
     pub value: String,
     pub text: String,
-    /// What is sent to Postgres or Redis then.
+    /// The statement that is sent to Postgres or Redis at this step.
     pub statement: Option<String>,
 }
 
-/// A request of a track, and whether it sold a unit that was sold before.
+/// A request of a track.
 #[derive(Debug, Clone, Copy)]
 pub struct Rider<'a> {
     pub lane: &'a Lane,
-    /// Whether its unit was sold before.
+    /// True if the unit it sold was sold before.
     pub again: bool,
 }
 
-/// The whole way of these requests, from being sent to being answered.
+/// Returns all steps of these requests, from sending them to their responses.
 pub fn track(riders: &[Rider<'_>]) -> Track {
     made(riders, None)
 }
 
-/// What these requests did between beginning and end, with the statements that ran.
+/// Returns the steps of these requests inside the shop, with the statements of the strategy.
 pub fn with_statements(riders: &[Rider<'_>], strategy: Option<&'static Strategy>) -> Track {
     made(riders, Some(strategy))
 }
 
-/// `Some` strategy: only the points in the shop, with statements.
+/// Builds a track. With `under`: only the steps inside the shop, with statements.
 fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track {
     let events = || riders.iter().flat_map(|rider| rider.lane.events.iter());
     let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
@@ -72,7 +72,7 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
         if under.is_none() {
             step(lane.sent_us, "sent", None, "is sent".to_owned(), None);
         }
-        // A write that commits itself: the point before it is passed before the write.
+        // Under autocommit, the point before the commit is passed before the write.
         let autocommit = commits_before_write(&lane.events);
         let asks = locked || !lane.events.iter().any(|event| event.event == "read");
         for event in &lane.events {
@@ -128,13 +128,13 @@ fn is_money(event: &LaneEvent) -> bool {
     event.key.starts_with("{user:")
 }
 
-/// The value that was seen, as the rest of the page has it.
+/// Returns the value that was read or written, formatted as units or as money.
 fn seen(event: &LaneEvent) -> Option<String> {
     let money = is_money(event);
     event.value.map(|value| if money { Cents(value).to_string() } else { value.to_string() })
 }
 
-/// `{sku:lab-01a2006d…6061}` as `sku …6061`.
+/// Shortens a key to its kind and its name's last five characters: `sku …d6061`.
 fn short_key(key: &str) -> String {
     let plain = key.trim_matches(['{', '}']);
     let Some((kind, name)) = plain.split_once(':') else { return plain.to_owned() };
@@ -145,7 +145,7 @@ fn short_key(key: &str) -> String {
     }
 }
 
-/// What a strategy sends at that point, as far as it tells two strategies apart.
+/// Returns what a strategy sends at that point, as far as strategies differ in it.
 fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
     let (table, column, name) = if is_money(event) {
         ("accounts", "balance_cents", "user_id")
@@ -174,7 +174,7 @@ fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
     }
 }
 
-/// The one statement that writes everything: the row, the ledger entry, the order, the key record.
+/// Returns the one statement that writes everything: row, ledger entry, order and key record.
 fn write_statement(strategy: &Strategy, event: &LaneEvent) -> String {
     let value = event.value.map_or_else(|| "$2".to_owned(), |value| value.to_string());
     let fence = event.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());
@@ -190,7 +190,7 @@ fn write_statement(strategy: &Strategy, event: &LaneEvent) -> String {
             (format!(", fence = {fence}"), format!(" and version = $3 and fence <= {fence}"))
         }
     };
-    // A conditional update has changed the row at the read.
+    // A conditional update has changed the row at the read already.
     let changed = if strategy.read == Read::Reserve {
         String::new()
     } else {

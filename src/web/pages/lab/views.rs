@@ -1,4 +1,4 @@
-//! Runs as they stand in lists and tables.
+//! Runs, formatted for lists and tables.
 
 use crate::lab::lessons::Lesson;
 use crate::lab::run::{Arm, Sample, State, Wanted};
@@ -6,7 +6,7 @@ use crate::lab::store::Head;
 use crate::shop::Cents;
 use crate::web::pages::words::grouped;
 
-/// So many rows a table of samples has at most, and so many points a curve.
+/// Upper bounds: rows of a table of samples, points of a curve.
 const ROWS: usize = 40;
 const POINTS: usize = 300;
 
@@ -14,14 +14,14 @@ const POINTS: usize = 300;
 pub struct Line {
     pub link: String,
     pub title: String,
-    /// When it was asked for.
+    /// When the run was requested.
     pub at: time::OffsetDateTime,
-    /// Where it stands.
+    /// The state of the run.
     pub state: Standing,
     pub verdict: Option<String>,
 }
 
-/// Where a run stands, as a word and a shape.
+/// The state of a run, as a word and a symbol.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing {
     pub word: &'static str,
@@ -66,19 +66,19 @@ pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
 #[derive(Debug)]
 pub struct LessonLine {
     pub lesson: &'static Lesson,
-    /// Its newest run that is over.
+    /// The newest run that is over.
     pub last: Option<Line>,
 }
 
 #[derive(Debug)]
 pub struct ArmView {
     pub strategy: String,
-    /// Whether money is counted, not units.
+    /// True if money is counted, not units.
     pub money: bool,
     pub statuses: Vec<(String, u64)>,
-    /// How waits were spread: up to how long, how many, and the share of the most.
+    /// Histogram of the waits: upper bound, count, and length of the bar (0 to 200).
     pub waits: Vec<(String, u64, u64)>,
-    /// Its curve, as JSON for the script: times, stock, sold, oversold.
+    /// The curve, as JSON for the script: times, stock, sold, oversold.
     pub curve: String,
     /// The curve as a table.
     pub samples: Vec<SampleRow>,
@@ -86,7 +86,7 @@ pub struct ArmView {
 
 #[derive(Debug)]
 pub struct SampleRow {
-    /// Since the first order.
+    /// Time since the first order.
     pub at: String,
     /// Stock, sold, oversold, answered, waiting.
     pub counts: [String; 5],
@@ -94,7 +94,7 @@ pub struct SampleRow {
     pub waits: [String; 2],
 }
 
-/// The figures of the arms side by side, each with whether it does not add up.
+/// Returns the figures of the arms side by side; `true` if a figure does not add up.
 pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
     type Figure = (&'static str, fn(&Arm) -> (String, bool));
     const FIGURES: [Figure; 12] = [
@@ -144,7 +144,7 @@ pub fn is_sound(arm: &Arm) -> bool {
     arm.ok && arm.oversold <= 0 && arm.drift == 0 && arm.breaks == 0
 }
 
-/// Units, or cents as money.
+/// Formats units, or cents as money.
 pub fn amount(number: i64, money: bool) -> String {
     if money { Cents(number).to_string() } else { grouped(number) }
 }
@@ -167,7 +167,7 @@ fn waits(arm: &Arm) -> Vec<(String, u64, u64)> {
         .collect()
 }
 
-/// Every so many, so that there are no more than `most`; the last one always.
+/// Returns at most `most` evenly spaced samples, and always the last one.
 fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
     let stride = samples.len().div_ceil(most).max(1);
     let last = samples.len().saturating_sub(1);
@@ -178,7 +178,7 @@ fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
         .map(|(_, sample)| sample)
 }
 
-/// Numbers only, so it can stand in an attribute as it is.
+/// Returns the curve as JSON; it has numbers only, so an attribute needs no escaping.
 fn curve(samples: &[Sample], money: bool) -> String {
     let unit = if money { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
