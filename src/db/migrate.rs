@@ -3,7 +3,7 @@
 //! Guarantees: each migration is applied completely or not at all; concurrent callers take turns; a
 //! migration that waits for a lock blocks the requests behind it for at most [`LOCK_TIMEOUT`], and
 //! is then rolled back and retried; a database whose migrations this program does not know is
-//! refused and stays unchanged.
+//! rejected and stays unchanged.
 //! Fails when another session holds a lock for longer than all attempts together.
 //! Tests: `tests/it/migrate.rs`.
 

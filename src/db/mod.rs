@@ -1,9 +1,9 @@
-//! Postgres: the pool, the migrations, and what its errors mean.
+//! Postgres: the pool, the migrations, and the classification of errors.
 //!
-//! Guarantees: every session has its timeouts, so that a process that is stopped in the middle of a
-//! transaction blocks others for a bounded time; a commit that was acknowledged is on disk
-//! ([`check_server`] refuses a server that says otherwise). It does not retry: a retry repeats a
-//! whole transaction, and only its owner knows what that is.
+//! Guarantees: every session has timeouts, so that a process that is paused in a transaction blocks
+//! others for a bounded time; an acknowledged commit is on disk ([`check_server`] rejects a server
+//! with `synchronous_commit = off`). It does not retry transactions: only their owner can repeat
+//! one as a whole.
 
 mod migrate;
 
@@ -22,24 +22,25 @@ use tokio::time::{Instant, timeout_at};
 
 pub use migrate::{MIGRATIONS, migrate};
 
-/// A request gives up on the pool after this; `unavailable` must be told within 2 s.
+/// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Trying a connection takes less, where Postgres answers at all.
+/// Minimum time for an attempt on a connection; it takes less if Postgres responds at all.
 const ATTEMPT: Duration = Duration::from_millis(300);
 
-/// A server that is there lets one in sooner.
+/// Timeout of [`reach`]; a running server accepts a connection sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What counts as a slow statement, in the log for those who look for one.
+/// Duration from which the log, at level debug, lists a statement as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// What every session sets. A statement may take 4 s, and wait 3 s of them for a row;
-/// a transaction in which nobody speaks is ended after 10 s, the time a lock lives.
+/// The settings of every session. A statement may take 4 s, of which it may wait 3 s for a row. A
+/// transaction that is idle for 10 s, the default TTL of a lock, is ended.
 ///
-/// The data is in memory, or on an SSD. At the default price of a random page (4) a young table is
-/// read whole for every order, and the plan is kept when it has grown. Statements over arrays are
-/// planned once: planned for each list of values, the write of one order costs four times as much.
+/// The data is in memory, or on an SSD. At the default cost of a random page (4), Postgres plans to
+/// read a small table as a whole for every order, and keeps that plan when the table has grown.
+/// Statements over arrays are planned once: if planned for each list of values, the write of one
+/// order costs four times as much.
 const SESSION: [(&str, &str); 6] = [
     ("statement_timeout", "4s"),
     ("lock_timeout", "3s"),
@@ -49,7 +50,7 @@ const SESSION: [(&str, &str); 6] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// What can be wrong with Postgres before the first request.
+/// Errors of the connection, the server's settings, and the schema.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]
@@ -93,10 +94,10 @@ pub enum Error {
     Other(#[from] sqlx::Error),
 }
 
-/// A pool whose connections all live on one runtime, whoever asks for them.
+/// A pool whose connections all live on one runtime, independent of the caller's.
 ///
-/// A connection belongs to the runtime that opened it, and an HTTP worker's runtime ends with the
-/// worker: what it had opened would break under whoever uses it by then.
+/// A connection belongs to the runtime that opened it, and the runtime of an HTTP worker ends with
+/// the worker: the connections that it opened would break in use by others.
 #[derive(Debug, Clone)]
 pub struct Pool {
     pool: PgPool,
@@ -104,21 +105,21 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A connection that works: it was asked. Time running out means *unavailable* where Postgres
-    /// does not let us in or does not answer, and *overloaded* where all connections are at work.
+    /// Acquires a connection that responds to a ping. A timeout is [`Trouble::Overloaded`] if all
+    /// connections are in use, and otherwise [`Trouble::Unavailable`].
     pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
         let ((), connection) = self.ask(|connection| connection.ping().boxed()).await?;
         Ok(connection)
     }
 
-    /// A transaction on a connection of its own. That it begins is what shows that the connection
-    /// works: asking beforehand would be one round trip more for whoever waits for its locks.
+    /// Begins a transaction on a connection of its own. `begin` itself tests the connection: a ping
+    /// before it would cost a round trip while the caller holds its locks.
     pub async fn begin(&self) -> Result<Transaction, (Trouble, sqlx::Error)> {
         self.first_that_works(Transaction::begin).await
     }
 
-    /// Runs a query that changes nothing; returns its result and its connection, which is thereby
-    /// known to work: asking for that beforehand would be one round trip more.
+    /// Executes a read, and returns its result and its connection. The read itself tests the
+    /// connection, which saves the round trip of a ping; it may be repeated on another connection.
     pub async fn ask<T: Send + 'static>(
         &self,
         question: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
@@ -142,8 +143,8 @@ impl Pool {
         .await
     }
 
-    /// Connections may have died while nobody needed them: what is wanted is tried with one after
-    /// the other, and a new one at last.
+    /// Executes `try_it` on one connection after the other until one works, finally on a new one:
+    /// idle connections may have died.
     async fn first_that_works<T, F>(
         &self,
         try_it: impl Fn(PoolConnection<Postgres>, Instant) -> F + Send + 'static,
@@ -160,7 +161,7 @@ impl Pool {
             loop {
                 let connection = timeout_at(until, pool.acquire()).await;
                 let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
-                // Whoever was served last is not to lose a good connection for want of an instant.
+                // A caller whose connection arrives at the last moment still has time to use it.
                 match try_it(connection, until.max(Instant::now() + ATTEMPT)).await {
                     Err(error) if trouble(&error) == Trouble::Unavailable && dead < most => {
                         dead += 1;
@@ -178,9 +179,9 @@ impl Pool {
         })
     }
 
-    /// A pool at the same address for somebody who is slower than a machine: its sessions may wait
-    /// for a row, and do nothing in a transaction, for so long. It does not connect yet. Must be
-    /// called on the main runtime.
+    /// Creates a pool at the same address for a person's transactions: its sessions may wait for a
+    /// row, and be idle in a transaction, for up to `limit`. Does not connect yet. Must be called
+    /// on the main runtime.
     pub fn patient(&self, size: u32, limit: Duration) -> Self {
         let limit = format!("{}ms", limit.as_millis());
         let patience = [
@@ -192,21 +193,21 @@ impl Pool {
         pool_of(options, size)
     }
 
-    /// Closes all connections, and waits for those that are at work.
+    /// Closes all connections, and waits for those in use.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 }
 
-/// A transaction that has begun. When dropped, its connection is closed and it is rolled back.
+/// An open transaction. On drop, its connection is closed, which rolls it back.
 #[derive(Debug)]
 pub struct Transaction(Option<PoolConnection<Postgres>>);
 
 impl Transaction {
-    /// Until then it has begun, or the connection is closed.
+    /// Begins a transaction. On an error or a timeout, closes the connection.
     ///
     /// # Errors
-    /// Postgres's; [`sqlx::Error::PoolTimedOut`] when it says nothing until then.
+    /// Errors of Postgres; [`sqlx::Error::PoolTimedOut`] if it does not respond before `until`.
     pub async fn begin(
         connection: PoolConnection<Postgres>,
         until: Instant,
@@ -216,12 +217,12 @@ impl Transaction {
         begun.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| transaction)
     }
 
-    /// Commits. After an error it may have been committed or not.
+    /// Commits. After an error the outcome may be unknown.
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         self.end("commit").await.map(drop)
     }
 
-    /// Rolls back, and frees the connection. After an error it is rolled back with the connection.
+    /// Rolls back, and returns the connection. On an error, closing the connection rolls back.
     pub async fn rollback(self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.end("rollback").await
     }
@@ -269,16 +270,16 @@ impl From<PgPool> for Pool {
     }
 }
 
-/// A pool of at most `size` connections, or [`Error::Address`]. It does not connect yet. Must be
-/// called on the main runtime.
+/// Creates a pool of at most `size` connections, or fails with [`Error::Address`]. Does not connect
+/// yet. Must be called on the main runtime.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let options = options(url)?.application_name("holdfast").options(SESSION);
     Ok(pool_of(options, size))
 }
 
-/// How to connect to that address. That a statement took a second is nothing to be warned of: the
-/// lab stops processes in the middle of theirs, and a migration, or a disk that is busy, takes its
-/// time. What is really too slow meets its timeout, and is told as an error.
+/// Parses the address. Slow statements are logged at level debug, without a warning: the lab pauses
+/// processes within a statement, and a migration or a busy disk is slow too. A statement that is
+/// too slow fails with a timeout.
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW))
@@ -288,13 +289,13 @@ fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
     let pool = PgPoolOptions::new()
         .max_connections(size)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        // `Pool` does it, or begins a transaction instead.
+        // `Pool` tests a connection with the first statement on it.
         .test_before_acquire(false)
         .connect_lazy_with(options);
     pool.into()
 }
 
-/// Connects once, for the reason when it can't: a pool only reports that it waited in vain.
+/// Connects once, to learn the cause of a failure: a pool reports only a timeout.
 pub async fn reach(url: &str) -> Result<(), Error> {
     let options = options(url)?;
     let connect = sqlx::PgConnection::connect_with(&options);
@@ -304,7 +305,7 @@ pub async fn reach(url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a server that would lose commits or lacks our tables: [`Error::Unsafe`],
+/// Rejects a server that may lose commits or lacks the schema: [`Error::Unsafe`],
 /// [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`] or [`Error::Unreachable`].
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| Error::Unreachable(error))?;
@@ -315,7 +316,7 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     .await
     .map_err(Error::Unreachable)?;
     for (name, value) in settings {
-        // fsync off is a test server's business; synchronous_commit off loses orders by design.
+        // A test server may turn off fsync; synchronous_commit = off loses orders by design.
         if value == "off" && name == "synchronous_commit" {
             return Err(Error::Unsafe { name, value });
         }
@@ -326,10 +327,10 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     migrate::check_applied(&mut connection).await
 }
 
-/// What an error of Postgres means for a request.
+/// The class of an error of Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Two transactions got in each other's way; the whole transaction may be tried again.
+    /// A serialization failure or a deadlock; the whole transaction may be retried.
     Conflict,
     LockTimeout,
     /// All connections are in use, a statement took too long, or nothing can be written.
@@ -349,11 +350,11 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
         sqlx::Error::Database(error) => match error.code().as_deref() {
             Some("40001" | "40P01") => Trouble::Conflict,
             Some("55P03") => Trouble::LockTimeout,
-            // Class 53: out of connections, disk or memory; 25006: it is a standby now.
+            // Class 53: out of connections, disk or memory; 57014: timeout; 25006: now a standby.
             Some(code) if code.starts_with("53") || ["57014", "25006"].contains(&code) => {
                 Trouble::Overloaded
             }
-            // Class 08: connection; 57P: shutdown; 25P03: our session slept in its transaction.
+            // Class 08: connection; 57P: shutdown; 25P03: idle in a transaction for too long.
             Some(code) if code.starts_with("08") || code.starts_with("57P") || code == "25P03" => {
                 Trouble::Unavailable
             }
@@ -363,7 +364,7 @@ pub fn trouble(error: &sqlx::Error) -> Trouble {
     }
 }
 
-/// Whether the error is a violation of the constraint of that name.
+/// Returns whether the error is a violation of `constraint`.
 pub fn violates(error: &sqlx::Error, constraint: &str) -> bool {
     error.as_database_error().and_then(|error| error.constraint()) == Some(constraint)
 }

@@ -1,4 +1,4 @@
-//! What every command is executed with: the shop of one process, and the options of one request.
+//! The context of every command: the shop of one process, and the options of one request.
 
 use std::time::Duration;
 
@@ -18,31 +18,32 @@ use crate::db::{Pool, Transaction};
 use crate::lock::{LockKey, Locks, Manner, Wait};
 use crate::probe::Probe;
 
-/// Commands get a little less than a request, so that there is time to respond.
+/// Timeout of a command: less than that of a request, which leaves time to respond.
 const COMMAND_LIMIT: Duration = Duration::from_millis(7_500);
 
 /// The shop of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shop {
     pub pool: Pool,
-    /// The locks, and Redis under them.
+    /// The locks, with their connection to Redis.
     pub locks: Locks,
-    /// What keeps two changes of one value apart, unless a request says otherwise.
+    /// The strategy of requests that do not select another one.
     pub strategy: &'static Strategy,
-    /// Where commands run: not on the worker that serves the request.
+    /// The runtime of commands, which outlives the workers that serve requests.
     pub runtime: Handle,
-    /// Commands that run, to be waited for before the process ends.
+    /// Running commands; the process waits for them before it ends.
     pub running: TaskTracker,
-    /// Queues of commands, and what is known of keys and items without asking.
+    /// State of the engine, e.g. the queues of commands.
     pub engine: Engine,
-    /// How long an unpaid order keeps its units.
+    /// Time for which an unpaid order keeps its units.
     pub hold: Duration,
-    /// Notified of orders that may stay unpaid.
+    /// Notified of placed orders, which may stay unpaid.
     pub expiry: ExpiryNotifier,
 }
 
 impl Shop {
-    /// A connection to Postgres; [`Error::Unavailable`] or [`Error::Overloaded`] within 1.5 s.
+    /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
+    /// [`Error::Overloaded`] within 1.5 s.
     pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
         Ok(self.pool.acquire().await?)
     }
@@ -52,25 +53,25 @@ impl Shop {
     }
 }
 
-/// How one request is served: by the server's own settings, or by the lab's headers.
+/// The options of one request: the server's own settings, or those of the lab's headers.
 #[derive(Debug, Clone)]
 pub struct RequestOptions {
     pub strategy: &'static Strategy,
-    /// How it waits for its lock, if it says so.
+    /// The way of waiting for its lock, if the request sets it.
     pub wait: Option<Wait>,
     pub manner: Manner,
-    /// The TTL of its lease, if it says so.
+    /// The TTL of its lease, if the request sets it.
     pub ttl: Option<Duration>,
     pub probe: Probe,
-    /// How long the order it places keeps its units unpaid.
+    /// Time for which the order that it places keeps its units unpaid.
     pub hold: Duration,
-    /// The time by which it must have been executed.
+    /// The deadline of its execution.
     pub deadline: Instant,
     pub request_id: Uuid,
 }
 
 impl RequestOptions {
-    /// The server's own, from now on.
+    /// Returns the server's own options, with a deadline from now.
     pub fn of(shop: &Shop, request_id: Uuid) -> Self {
         Self {
             strategy: shop.strategy,
@@ -84,23 +85,23 @@ impl RequestOptions {
         }
     }
 
-    /// The key in whose queue a leader executes the command. `None`: it is executed by itself, or
-    /// the request asks for what a batch can't do for each of its commands.
+    /// Returns the key of the queue that the command joins. `None` if it is executed alone: it is
+    /// not batched, or the request has options that a batch can't apply to a single command.
     pub(super) fn batch_key(&self, command: &dyn Command) -> Option<LockKey> {
         let batches = self.strategy.batches && self.wait.is_none() && self.ttl.is_none();
         command.batch_key().filter(|_| batches)
     }
 
-    /// Whether what is changed may come out wrong by design: then only lab items may be changed.
+    /// Returns whether the changes may be wrong by design; then only lab items may be changed.
     ///
-    /// A strategy holds among requests of the same strategy. Two different ones hold beside each
-    /// other only where Postgres itself keeps both apart.
+    /// A strategy is correct among requests of the same strategy. Two different strategies are
+    /// correct together only if Postgres isolates both.
     pub fn may_break(&self, shop: &Shop) -> bool {
         !self.strategy.holds_beside(shop.strategy) || self.ttl.is_some()
     }
 
-    /// Whether it is restricted to lab items: what is changed may come out wrong, or units would be
-    /// kept from others for longer than an order may.
+    /// Returns whether it is restricted to lab items: its changes may be wrong, or would keep units
+    /// from others for longer than an order may.
     pub fn is_for_the_lab(&self, shop: &Shop) -> bool {
         self.may_break(shop) || self.hold > shop.hold
     }

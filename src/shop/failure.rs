@@ -1,8 +1,8 @@
-//! How a command can end.
+//! The outcomes of a command, as three types.
 //!
-//! Three ways, told apart by type: it was executed, now or before ([`Executed`]); the shop rejects
-//! it for a reason the caller can act on ([`Rejection`]); something is broken ([`Error`]).
-//! Contention is a rejection, not an error: nothing is wrong when two people want the same thing.
+//! It was executed, now or before ([`Executed`]); the shop rejects it for a reason on which the
+//! caller can act ([`Rejection`]); a component failed ([`Error`]). Contention is a rejection, not
+//! an error: nothing is broken when two customers want the same item.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::{OrderId, Sku};
 use crate::db::{self, Trouble};
 use crate::lock::{self, Holder, LockKey};
 
-/// An HTTP status and body, as they are sent, stored, and replayed: to the byte.
+/// An HTTP status and body, sent, stored and replayed byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
-    /// The HTTP status code. It belongs to the stored response; HTTP itself does not appear here.
+    /// The HTTP status code, as stored and sent; the domain uses nothing else of HTTP.
     pub status: u16,
     /// JSON.
     pub body: Vec<u8>,
@@ -30,7 +30,7 @@ impl StoredResponse {
         Ok(Self { status, body })
     }
 
-    /// Parses the value; [`Error::Bug`] when it is not a `T`.
+    /// Parses the body; [`Error::Bug`] if it is not a `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| Error::Bug(error.to_string()))
     }
@@ -39,7 +39,7 @@ impl StoredResponse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executed {
     pub response: StoredResponse,
-    /// Whether it was executed before, with the same idempotency key.
+    /// True if it was executed before, with the same idempotency key.
     pub replayed: bool,
 }
 
@@ -55,10 +55,10 @@ impl Executed {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// The shop says no; nothing changed.
+    /// The shop rejected the command; nothing changed.
     #[error("rejected: {0:?}")]
     Rejected(Rejection),
-    /// Something is broken; nothing changed, unless the error says that the outcome is unknown.
+    /// A component failed; nothing changed, unless the error states an unknown outcome.
     #[error(transparent)]
     Error(#[from] Error),
 }
@@ -81,85 +81,85 @@ impl From<(Trouble, sqlx::Error)> for Failure {
     }
 }
 
-/// The name of a field: `delta`, or `lines[2].quantity`.
+/// The name of a field, e.g. `delta` or `lines[2].quantity`.
 pub type Field = Cow<'static, str>;
 
 #[derive(Debug, Clone)]
 pub enum Rejection {
-    /// What was asked for makes no sense; the field and why.
+    /// The request is invalid: the field and the reason.
     Invalid(Field, String),
     Forbidden(String),
-    /// There is no such thing, or it is somebody else's.
+    /// The object does not exist, or belongs to another user.
     NotFound(String),
     /// The name is taken.
     Exists(String),
     SoldOut {
-        /// The first item that falls short.
+        /// The first item with insufficient stock.
         sku: Sku,
         requested: i64,
-        /// How many there were when it was judged.
+        /// The stock at the decision.
         available: i64,
     },
     LimitReached {
-        /// The first item of which it would be too many.
+        /// The first item whose limit would be exceeded.
         sku: Sku,
         limit: i64,
-        /// How many they have, in orders that are pending or paid.
+        /// Units in the customer's pending and paid orders.
         already: i64,
-        /// How many more were asked for.
+        /// Units of the rejected order.
         requested: i64,
     },
     InsufficientFunds {
         needed_cents: i64,
-        /// What was there when it was judged.
+        /// The balance at the decision.
         balance_cents: i64,
     },
-    /// The order is not in a state in which that can be done.
+    /// The order's status does not allow the action.
     OrderState {
         status: String,
         action: &'static str,
     },
     OrderExpired,
-    /// The same request is being worked on.
+    /// The same request is in flight.
     KeyInFlight,
     /// The key was used for another request.
     KeyMismatch,
-    /// The key was used more than a day ago; the response is not kept longer.
+    /// The key was used more than a day ago, and the response is no longer stored.
     KeyUsed {
-        /// The order it made, where it made one.
+        /// The order that was placed with it, if any.
         order_id: Option<OrderId>,
     },
-    /// The lock is held, and the caller did not want to wait.
+    /// The lock is held, and the request does not wait.
     LockBusy(Holder),
-    /// The lock was held for as long as the caller could wait.
+    /// The lock was held until the timeout.
     LockTimeout {
         waited: Duration,
-        /// The holder at the end.
+        /// The holder at the timeout.
         holder: Holder,
     },
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Postgres or Redis is away.
+    /// Postgres or Redis is unavailable.
     #[error("{what} is away: {cause}")]
     Unavailable {
-        /// Which of the two.
+        /// Name of the component.
         what: &'static str,
         cause: String,
-        /// Whether the change may have been made all the same.
+        /// True if the change may have been written.
         outcome_unknown: bool,
     },
-    /// More is asked of the shop than it can do now.
+    /// The load exceeds the capacity of the shop.
     #[error("overloaded: {0}")]
     Overloaded(String),
     #[error("a row stayed locked: {0}")]
     RowLocked(String),
-    /// Another change came between read and write, or Postgres ended one of two transactions. The
-    /// engine reads again before a caller sees it.
+    /// Another change was written between read and write, or Postgres aborted one of two
+    /// transactions. The engine retries before a caller sees it.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// The lock was lost before the write, and the write was refused.
+    /// The lock was lost before the write, and the stale write was rejected.
     #[error("the lock on {0} was lost on the way")]
     LockLost(LockKey),
     #[error("bug: {0}")]
@@ -167,7 +167,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Postgres did not respond in time.
+    /// Creates the error of a timeout of Postgres.
     pub(super) fn silent_postgres() -> Self {
         Error::Unavailable {
             what: "Postgres",
@@ -176,13 +176,13 @@ impl Error {
         }
     }
 
-    /// A task that may have written something ended without a result.
+    /// Creates the error of a task that may have written something and ended without a result.
     pub(super) fn task_ended(what: &'static str) -> Self {
         let cause = "it ended without a result".to_owned();
         Error::Unavailable { what, cause, outcome_unknown: true }
     }
 
-    /// The request's deadline passed before anything was written.
+    /// Creates the error of a deadline that passed before anything was written.
     pub(super) fn deadline_passed() -> Self {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
@@ -201,7 +201,7 @@ impl Error {
 }
 
 impl Sku {
-    /// A sku as the database has it; [`Error::Bug`] when it is none.
+    /// Converts a sku from the database; [`Error::Bug`] if it is invalid.
     pub fn stored(sku: String) -> Result<Self, Error> {
         Self::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
     }

@@ -1,4 +1,4 @@
-//! Cancels an order that was not paid: its units are returned to stock, once.
+//! Cancels a pending order, and returns its units to stock, once.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
 #[derive(Debug, Clone)]
 pub struct CancelOrder {
     idempotency: IdempotencyRequest,
-    /// As it was read beforehand: its lines never change.
+    /// The order as read before the command; its lines never change.
     order: Order,
 }
 
@@ -30,7 +30,7 @@ impl CancelOrder {
     }
 }
 
-/// Returns units to stock. All items must be there before the first one is changed.
+/// Returns units to stock. Rejects an unknown item before any change.
 pub(super) fn return_units(
     state: &mut State,
     units: &[(Sku, i64)],
@@ -46,7 +46,7 @@ pub(super) fn return_units(
         .collect())
 }
 
-/// The stock part of a response.
+/// Returns the stock part of a response.
 pub(super) fn by_sku(changes: &[StockChange]) -> BTreeMap<String, Change> {
     changes.iter().map(|change| (change.sku.to_string(), Change::from(change))).collect()
 }

@@ -1,4 +1,4 @@
-//! What a command will write: a value, made by [`super::Command::decide`] and written by the store.
+//! The changes of a command: a value that [`super::Command::decide`] returns and the store writes.
 
 use time::OffsetDateTime;
 
@@ -6,7 +6,7 @@ use crate::shop::failure::{Error, StoredResponse};
 use crate::shop::model::{Change, Entry, Expired, Item, Order, OrderStatus, Paid, Returned};
 use crate::shop::{OrderId, Sku, UserId};
 
-/// All that one command writes, and its response.
+/// Everything that one command writes, and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     pub order: Option<NewOrder>,
@@ -15,7 +15,7 @@ pub struct Changes {
     pub stock: Vec<StockChange>,
     pub balance: Option<BalanceChange>,
     pub limit: Option<(Sku, Option<i64>)>,
-    /// Money that comes into the shop, in cents.
+    /// Amount of a top-up: money that enters the shop.
     pub top_up_cents: Option<i64>,
     pub response: Response,
 }
@@ -46,7 +46,7 @@ impl Changes {
 pub struct NewOrder {
     pub id: OrderId,
     pub user: UserId,
-    /// The idempotency key it is placed with.
+    /// The idempotency key with which it is placed.
     pub token: String,
     pub total_cents: i64,
     pub created_at: OffsetDateTime,
@@ -81,11 +81,11 @@ pub struct StockChange {
     pub sku: Sku,
     pub before: i64,
     pub delta: i64,
-    /// The version that `before` stands for.
+    /// The row's version before the change.
     pub version: i64,
     pub reason: String,
     pub order: Option<OrderId>,
-    /// The entry's number, where it is in the response.
+    /// The entry's number, if the response contains it.
     pub seq: Option<i64>,
 }
 
@@ -95,11 +95,11 @@ pub struct BalanceChange {
     pub user: UserId,
     pub before: i64,
     pub delta: i64,
-    /// The version that `before` stands for.
+    /// The row's version before the change.
     pub version: i64,
     pub reason: &'static str,
     pub order: Option<OrderId>,
-    /// The entry's number, where it is in the response.
+    /// The entry's number, if the response contains it.
     pub seq: Option<i64>,
 }
 
@@ -117,7 +117,7 @@ impl From<&BalanceChange> for Change {
     }
 }
 
-/// What a client receives for an executed command.
+/// The response to an executed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     Placed(Order),
@@ -130,7 +130,7 @@ pub enum Response {
 }
 
 impl Response {
-    /// Serializes it as it is stored and sent; [`Error::Bug`] if that fails.
+    /// Serializes the response as it is stored and sent; [`Error::Bug`] if that fails.
     pub fn stored(&self) -> Result<StoredResponse, Error> {
         match self {
             Response::Placed(order) => StoredResponse::json(201, order),

@@ -1,7 +1,7 @@
-//! Cancels orders that were not paid in time: their units are returned to stock, once.
+//! Cancels orders that were not paid in time, and returns their units to stock, once.
 //!
-//! Orders that are not pending or not due are left as they are; so are those whose row another
-//! transaction has locked (a payment of this moment).
+//! Skips orders that are not pending or not due, and those that another transaction has locked
+//! (e.g. a payment at that moment).
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ pub struct ExpireOrders {
 }
 
 impl ExpireOrders {
-    /// Expires those of `orders` that are due, each once; items and quantities are sorted by sku.
+    /// Creates a command that expires the due orders among `orders`, each once. The items and
+    /// quantities of an order must be sorted by sku.
     pub fn new(mut orders: Vec<(OrderId, Vec<(Sku, i64)>)>) -> Self {
         orders.sort();
         orders.dedup_by_key(|(order, _)| *order);
@@ -51,7 +52,7 @@ impl Command for ExpireOrders {
         self.orders.first().map(|(order, _)| *order).filter(|_| self.orders.len() == 1)
     }
 
-    /// It returns units that others wait for.
+    /// High, because it returns units for which others wait.
     fn priority(&self) -> Priority {
         Priority::High
     }

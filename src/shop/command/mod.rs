@@ -1,8 +1,9 @@
-//! What can be asked of the shop: one file per command, each of the same shape.
+//! The commands of the shop, one file each, all of the same shape.
 //!
 //! A command names the rows it reads, its idempotency key, and its rule: [`Command::decide`], which
-//! is synchronous and pure (no SQL, no clock, no randomness). All business rules are here. Alone or
-//! in a batch, a command is decided by the same function, on what the commands before it left.
+//! is synchronous and pure (no SQL, no clock, no randomness). All business rules are in this
+//! module. The same function decides a command alone and in a batch, on the state that the previous
+//! commands left.
 //!
 //! Tests: `tests/decide.rs`.
 
@@ -26,35 +27,35 @@ use crate::lock::{LockKey, Priority};
 use changes::Changes;
 use state::{Ledger, State};
 
-/// The largest stock, price or amount.
+/// Maximum stock, price or amount.
 pub const MAX_AMOUNT: i64 = 1_000_000_000;
-/// The largest balance, in cents.
+/// Maximum balance, in cents.
 pub const MAX_BALANCE: i64 = 1_000_000_000_000_000;
 
 /// A request to change stock or money.
 pub trait Command: Debug + Send + Sync + 'static {
     fn idempotency(&self) -> &IdempotencyRequest;
 
-    /// The rows it reads, and changes.
+    /// Returns the rows that it reads and may change.
     fn reads(&self) -> Reads;
 
-    /// The order it is about, if it is about one.
+    /// Returns the order that it concerns, if it concerns a single one.
     fn order(&self) -> Option<OrderId> {
         None
     }
 
-    /// The key of its batch; a command that has one changes no other row.
+    /// Returns the key of its batch. A command with a batch key changes no other item or account.
     fn batch_key(&self) -> Option<LockKey> {
         None
     }
 
-    /// Its place in a queue, under a strategy that has one. What returns units or money goes first.
+    /// Returns its priority, under a strategy with a queue: high if it returns units or money.
     fn priority(&self) -> Priority {
         Priority::Normal
     }
 
-    /// What it adds to which value if it is executed, where that is known beforehand: what a
-    /// strategy may reserve by a conditional update. `None`: its rows are locked instead.
+    /// Returns the deltas of its values, if they are known in advance: a strategy may reserve them
+    /// by a conditional update. If `None`, their rows are locked instead.
     fn reservation(&self) -> Option<Reservation> {
         None
     }
@@ -71,7 +72,7 @@ pub struct Reads {
     pub account: Option<UserId>,
     /// Orders, sorted; their status may change.
     pub orders: Vec<OrderId>,
-    /// Whether orders that another transaction has locked are left out instead of waited for.
+    /// True if orders that another transaction has locked are skipped instead of awaited.
     pub skip_locked_orders: bool,
     /// The customer whose purchases count against the items' limits.
     pub buyer: Option<UserId>,
@@ -80,14 +81,14 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// The keys of the values that change: what a lock has to cover, in locking order.
+    /// Returns the keys of the values that may change, which a lock must cover, in locking order.
     pub fn lock_keys(&self) -> Vec<LockKey> {
         let items = self.items.iter().map(Sku::lock_key);
         items.chain(self.account.map(UserId::lock_key)).collect()
     }
 }
 
-/// What a command adds to each value; negative when it takes.
+/// The deltas of a command; negative for what it takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reservation {
     /// Units by item, sorted.

@@ -1,4 +1,4 @@
-//! Pays a pending order from its customer's account, in time.
+//! Pays a pending order from its customer's account, before it expires.
 
 use sha2::{Digest, Sha256};
 
@@ -14,7 +14,7 @@ use crate::shop::{IdempotencyKey, OrderId, UserId};
 #[derive(Debug, Clone)]
 pub struct PayOrder {
     idempotency: IdempotencyRequest,
-    /// As it was read beforehand: its lines and its total never change.
+    /// The order as read before the command; its lines and its total never change.
     order: Order,
 }
 
@@ -27,7 +27,7 @@ impl PayOrder {
     }
 }
 
-/// Rejects an order that is not in the status `from`.
+/// Returns the order, or rejects it if its status is not `from`.
 pub(super) fn in_status(
     state: &State,
     order: OrderId,
@@ -44,7 +44,7 @@ pub(super) fn in_status(
     Ok(*found)
 }
 
-/// The rejection of a command whose account is not there.
+/// Returns the rejection of a command whose account does not exist.
 pub(super) fn no_account() -> Rejection {
     Rejection::NotFound("you have no account".to_owned())
 }
@@ -74,7 +74,7 @@ impl Command for PayOrder {
 
     fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
         let (user, id) = (self.idempotency.user, self.order.id);
-        // Too late is said so, whether the order has expired in the books by then or not.
+        // A late payment gets this rejection whether the expiry is already written or not.
         if state.orders.get(&id).is_some_and(|order| order.expired) {
             return Err(Rejection::OrderExpired);
         }

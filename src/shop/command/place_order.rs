@@ -1,7 +1,7 @@
-//! Places an order: takes its units from stock at once and keeps them for a while, unpaid.
+//! Places an order: takes its units from stock, and keeps them until it is paid or expires.
 //!
-//! Rejected, in this order: an unknown item; a total that does not fit; too little stock; more
-//! units than the item's limit per customer allows.
+//! Rejects, in this order: an unknown item; a total that overflows; insufficient stock; more units
+//! than the item's limit per customer allows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::shop::model::{Change, Line, Order, OrderStatus, WantedLine};
 use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
 
-/// The most lines an order may have.
+/// Maximum number of lines of an order.
 pub const MAX_LINES: usize = 50;
-/// The most units of one line.
+/// Maximum number of units of a line.
 pub const MAX_QUANTITY: i64 = 1_000;
 
 #[derive(Debug, Clone)]
@@ -29,12 +29,13 @@ pub struct PlaceOrder {
     order: OrderId,
     /// Sorted, each item once.
     lines: BTreeMap<Sku, i64>,
-    /// How long it keeps its units unpaid.
+    /// Time for which the unpaid order keeps its units.
     hold: Duration,
 }
 
 impl PlaceOrder {
-    /// Sums lines by item; [`Rejection::Invalid`]: too many lines or none, quantity out of range.
+    /// Sums the lines by item. [`Rejection::Invalid`] if there are too many lines or none, or a
+    /// quantity is out of range.
     pub fn new(
         user: UserId,
         key: IdempotencyKey,
@@ -61,7 +62,7 @@ impl PlaceOrder {
         Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, hold })
     }
 
-    /// The item and quantity of an order for one item.
+    /// Returns the item and quantity of an order for a single item.
     pub fn single_line(&self) -> Option<(&Sku, i64)> {
         let (sku, quantity) = self.lines.first_key_value()?;
         (self.lines.len() == 1).then_some((sku, *quantity))
@@ -71,7 +72,7 @@ impl PlaceOrder {
         self.idempotency.user
     }
 
-    /// The order as placed, with `changes` line by line.
+    /// Returns the placed order, with `changes` line by line.
     fn pending(&self, new: &NewOrder, changes: impl Iterator<Item = Change>) -> Order {
         let lines = new.lines.iter().zip(changes).map(|(line, stock)| Line {
             sku: line.sku.clone(),
@@ -91,7 +92,7 @@ impl PlaceOrder {
         }
     }
 
-    /// Prices the lines and checks stock and limits.
+    /// Computes the total and the lines, and checks stock and limits.
     fn check(&self, state: &State) -> Result<(i64, Vec<NewLine>), Rejection> {
         let mut total_cents = 0_i64;
         let mut lines = Vec::with_capacity(self.lines.len());
@@ -109,7 +110,7 @@ impl PlaceOrder {
                 limit_per_user: item.limit_per_user,
             });
         }
-        // Sold out first: that is true for every customer, and needs no count.
+        // Stock first: it is the same for every customer, and needs no count.
         for NewLine { sku, quantity, .. } in &lines {
             let available = state.items[sku].stock;
             if available < *quantity {

@@ -1,4 +1,4 @@
-//! Refunds a paid order: its units are returned to stock, and its price to the account.
+//! Refunds a paid order: returns its units to stock, and its price to the account.
 
 use sha2::{Digest, Sha256};
 
@@ -17,7 +17,7 @@ use crate::shop::{IdempotencyKey, OrderId, UserId};
 #[derive(Debug, Clone)]
 pub struct RefundOrder {
     idempotency: IdempotencyRequest,
-    /// As it was read beforehand: its lines and its total never change.
+    /// The order as read before the command; its lines and its total never change.
     order: Order,
 }
 

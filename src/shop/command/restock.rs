@@ -1,4 +1,4 @@
-//! Changes an item's stock by hand: an admin's restock, or units that are written off.
+//! Changes an item's stock on behalf of an admin: adds units, or writes units off.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::{IdempotencyKey, Sku, UserId};
 
-/// Reasons that the ledger uses for the shop's own entries.
+/// Reasons that are reserved for the shop's own ledger entries.
 const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
 
 /// The body of a restock request.
@@ -36,8 +36,8 @@ pub struct Restock {
 }
 
 impl Restock {
-    /// Checks the request. [`Rejection::Invalid`]: a delta of 0 or too large, a reason that is
-    /// empty, too long or reserved.
+    /// Validates the request. [`Rejection::Invalid`] if the delta is 0 or too large, or the reason
+    /// is empty, too long or reserved.
     pub fn new(
         admin: UserId,
         sku: Sku,
@@ -77,7 +77,7 @@ impl Command for Restock {
         Reads { items, entry_in, ..Reads::default() }
     }
 
-    /// Behind a queue of buyers it would be too late for all of them. Removing can wait.
+    /// High if it adds units: behind a queue of buyers, it would be too late for all of them.
     fn priority(&self) -> Priority {
         if self.delta > 0 { Priority::High } else { Priority::Normal }
     }
@@ -90,7 +90,7 @@ impl Command for Restock {
         let item = *state.items.get(&self.sku).ok_or_else(|| no_item(&self.sku))?;
         let (before, delta) = (item.stock, self.delta);
         let after = before + delta;
-        // Refunds may have lifted the stock above the maximum: only adding to it is rejected.
+        // Refunds may have raised the stock above the maximum: only an addition is rejected.
         if delta > 0 && after > MAX_AMOUNT {
             let why = format!("{before} units are in stock; the maximum is {MAX_AMOUNT}");
             return Err(Rejection::Invalid("delta".into(), why));

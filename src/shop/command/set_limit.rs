@@ -1,8 +1,8 @@
-//! Sets or lifts an item's limit per customer.
+//! Sets or removes an item's limit per customer.
 //!
-//! It changes no stock, and raises the row's version: an order that has read the old limit and not
-//! written yet reads again. A lower limit takes nothing from a customer; each line keeps the limit
-//! it was sold under.
+//! Changes no stock, but raises the row's version: an order that has read the old limit and not yet
+//! written reads again. A lower limit does not affect earlier orders; each line keeps the limit
+//! under which it was sold.
 
 use sha2::{Digest, Sha256};
 
@@ -15,19 +15,19 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::Item;
 use crate::shop::{IdempotencyKey, UserId};
 
-/// The largest limit: the largest quantity of an order line.
+/// Maximum limit: the maximum quantity of an order line.
 pub const MAX_LIMIT: i64 = MAX_QUANTITY;
 
 #[derive(Debug, Clone)]
 pub struct SetLimit {
     idempotency: IdempotencyRequest,
-    /// As it was read beforehand: its name and price never change.
+    /// The item as read before the command; its name and price never change.
     item: Item,
     limit: Option<i64>,
 }
 
 impl SetLimit {
-    /// Checks the limit; [`Rejection::Invalid`] when it is out of range.
+    /// Validates the limit; [`Rejection::Invalid`] if it is out of range.
     pub fn new(
         admin: UserId,
         item: Item,

@@ -1,4 +1,5 @@
-//! What commands see of the database, and what earlier commands of a batch left of it.
+//! The state on which commands decide: what was read from the database, and what earlier commands
+//! of the batch left of it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,17 +13,17 @@ use crate::shop::{OrderId, Sku, UserId};
 /// The rows that were read for one command or one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// When they were read, by the clock of Postgres.
+    /// Time of the read, by Postgres's clock.
     pub now: OffsetDateTime,
     /// Items; unknown ones are absent.
     pub items: BTreeMap<Sku, StockSnapshot>,
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
-    /// Orders; those of nobody, or locked where that was asked for, are absent.
+    /// Orders; unknown ones are absent, and locked ones if they are skipped.
     pub orders: HashMap<OrderId, OrderSnapshot>,
-    /// Units of limited items in each customer's pending and paid orders. Absent entries are not
-    /// judged yet: the engine counts them when the row is locked, and decides again.
+    /// Units of limited items in each customer's pending and paid orders. Without an entry, the
+    /// limit is not checked yet: the engine counts once the row is locked, and decides again.
     pub purchased: HashMap<(Sku, UserId), i64>,
-    /// What an entry that goes into a response is made of.
+    /// The data of a ledger entry that the response contains.
     pub next_entry: Option<NextEntry>,
 }
 
@@ -32,11 +33,11 @@ pub struct StockSnapshot {
     pub price_cents: i64,
     pub stock: i64,
     pub limit_per_user: Option<i64>,
-    /// The version at which `stock` was read; raised by each change.
+    /// Version at which `stock` was read; each change raises it.
     pub version: i64,
     /// The highest fence that has written the row.
     pub fence: i64,
-    /// Whether a conditional update has changed the row already.
+    /// True if a conditional update has changed the row already.
     pub reserved: bool,
 }
 
@@ -44,21 +45,21 @@ pub struct StockSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BalanceSnapshot {
     pub balance_cents: i64,
-    /// The version at which it was read; raised by each change.
+    /// Version at which it was read; each change raises it.
     pub version: i64,
     /// The highest fence that has written the row.
     pub fence: i64,
-    /// Whether a conditional update has changed the row already.
+    /// True if a conditional update has changed the row already.
     pub reserved: bool,
 }
 
-/// What can change about an order.
+/// The mutable part of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderSnapshot {
     pub status: OrderStatus,
     pub expires_at: OffsetDateTime,
     pub paid_at: Option<OffsetDateTime>,
-    /// Whether it was cancelled because it was not paid in time.
+    /// True if it was cancelled because it was not paid in time.
     pub expired: bool,
 }
 
@@ -68,7 +69,7 @@ pub enum Ledger {
     Balance,
 }
 
-/// The parts of a ledger entry that a command can't know.
+/// The parts of a ledger entry that a command does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextEntry {
     pub seq: i64,
@@ -88,7 +89,8 @@ impl State {
         }
     }
 
-    /// Adds `delta`, which the caller has checked, to an item's stock. `None`: no such item.
+    /// Adds `delta`, which the caller has checked, to an item's stock. Returns `None` for an
+    /// unknown item.
     pub(super) fn change_stock(
         &mut self,
         sku: &Sku,

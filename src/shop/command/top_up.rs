@@ -1,4 +1,4 @@
-//! Puts money on the user's own account.
+//! Adds money to the user's own account.
 
 use sha2::{Digest, Sha256};
 
@@ -18,7 +18,7 @@ pub struct TopUp {
 }
 
 impl TopUp {
-    /// Checks the amount; [`Rejection::Invalid`] when it is out of range.
+    /// Validates the amount; [`Rejection::Invalid`] if it is out of range.
     pub fn new(user: UserId, amount_cents: i64, key: IdempotencyKey) -> Result<Self, Rejection> {
         if !(1..=MAX_AMOUNT).contains(&amount_cents) {
             return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));
@@ -29,7 +29,7 @@ impl TopUp {
     }
 }
 
-/// Rejects an amount that would lift a balance above the maximum.
+/// Returns the balance; rejects an amount that would raise it above the maximum.
 pub(super) fn check_balance(state: &State, user: UserId, cents: i64) -> Result<i64, Rejection> {
     let balance = state.accounts.get(&user).ok_or_else(no_account)?.balance_cents;
     match balance.checked_add(cents) {

@@ -1,4 +1,4 @@
-//! Executes one command or one batch under its locks: read, decide, write; again where that helps.
+//! Executes one command or one batch under its locks: reads, decides and writes, with retries.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,11 +25,11 @@ use crate::shop::store::reserve::reserve;
 use crate::shop::strategy::{Isolation, Read, Strategy, advisory};
 use crate::shop::{Shop, UserId};
 
-/// A session, and what was read on it.
+/// An open session with the snapshot that was read on it.
 pub(super) type Begun = Result<(Session, Snapshot), Stop>;
 
-/// Executes the commands, which share `locks`; each gets its own result. The first attempt goes on
-/// with `begun`, if it was begun before.
+/// Executes the commands under their shared `locks`, and returns one result per command. The first
+/// attempt continues with `begun`, if given.
 pub(super) async fn execute_entries(
     shop: &Shop,
     strategy: &'static Strategy,
@@ -67,7 +67,7 @@ pub(super) async fn execute_entries(
                 let cause = format!("given up after {attempts} attempts: {cause}");
                 return (all(entries, &Error::Overloaded(cause)), LockState::Held);
             }
-            // A mistake of ours in one command must not fail the others.
+            // A bug in one command must not fail the others.
             Err(Stop::Failed(error @ Error::Bug(_))) if entries.len() > 1 => {
                 tracing::warn!(%error, commands = entries.len(), "a batch failed; trying halves");
                 let (front, back) = entries.split_at(entries.len() / 2);
@@ -108,7 +108,7 @@ async fn attempt(
     let deadline = deadline(entries);
     let (mut session, snapshot) = begun?;
     if Instant::now() >= deadline {
-        // Something else took long since the read.
+        // The deadline passed since the read, e.g. while the key locks were acquired.
         session.abandon().await;
         return Err(late());
     }
@@ -147,7 +147,7 @@ fn late() -> Stop {
     Stop::Failed(Error::deadline_passed())
 }
 
-/// Begins an attempt: opens the session and reads.
+/// Begins an attempt within the deadline: opens the session and reads the snapshot.
 pub(super) async fn begin(
     shop: &Shop,
     strategy: &'static Strategy,
@@ -157,7 +157,7 @@ pub(super) async fn begin(
     timeout_at(deadline(entries), reading).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Opens the session and reads, on the first connection that works.
+/// Opens the session on the first connection that works, and reads the snapshot.
 async fn open_and_read(shop: &Shop, strategy: &'static Strategy, entries: &[Entry<'_>]) -> Begun {
     let mut request = read_request(strategy, entries);
     if strategy.transaction == Isolation::Autocommit {
@@ -205,7 +205,7 @@ async fn read_in_transaction(
     if strategy.read == Read::Advisory {
         advisory::lock(session, &request.reads.lock_keys()).await?;
     }
-    // One command: only `batched` executes several.
+    // A single command: only `batched`, which does not reserve, executes several.
     let reservation = entries.first().and_then(|entry| entry.command.reservation());
     match reservation.filter(|_| strategy.read == Read::Reserve) {
         Some(reservation) => {
@@ -218,7 +218,7 @@ async fn read_in_transaction(
     }
 }
 
-/// What all commands together read.
+/// Returns the combined read of all commands.
 fn read_request(strategy: &'static Strategy, entries: &[Entry<'_>]) -> ReadRequest {
     let mut reads = Reads::default();
     let mut buyers: Vec<UserId> = Vec::new();
@@ -252,7 +252,7 @@ fn read_request(strategy: &'static Strategy, entries: &[Entry<'_>]) -> ReadReque
     }
 }
 
-/// The results of commands whose key has a record.
+/// Returns the results of the commands whose key has a record; `None` for the others.
 async fn replay_known(
     session: &mut Session,
     entries: &[Entry<'_>],
@@ -269,7 +269,7 @@ async fn replay_known(
     Ok(results)
 }
 
-/// Lets each command decide on what the ones before it left.
+/// Decides the commands in order, each on the state that the previous ones left.
 async fn decide(
     session: &mut Session,
     strategy: &'static Strategy,
@@ -308,13 +308,13 @@ async fn decide(
     let reserves = strategy.read == Read::Reserve
         && entries.first().is_some_and(|entry| entry.command.reservation().is_some());
     if reserves && !changes.is_empty() && !all_reserved(&before, &after) {
-        // There was too little, and by the decision there is enough.
+        // The conditional update found too little; the read after it found enough.
         return Err(Error::Conflict("the row moved since the reservation".to_owned()).into());
     }
     Ok(Decided { before, after, changes })
 }
 
-/// Whether each row that changes was reserved.
+/// Returns whether every row whose value changes was reserved.
 fn all_reserved(before: &State, after: &State) -> bool {
     let mut items = after.items.iter();
     let mut accounts = after.accounts.iter();
@@ -326,7 +326,8 @@ fn all_reserved(before: &State, after: &State) -> bool {
     })
 }
 
-/// Rows that a holder with a higher fence has written: ours are stale, or Redis lost its counters.
+/// Fails with [`Stop::StaleFences`] if a row has a higher fence than its lock: either the lease is
+/// stale, or Redis lost its counter.
 fn check_fences(
     strategy: &'static Strategy,
     locks: &AcquiredLocks,

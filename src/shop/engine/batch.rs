@@ -1,4 +1,4 @@
-//! The parts of a batch: its commands, their results, and how an attempt at it can end.
+//! The types of a batch: its entries, their results, and the ways in which an attempt can end.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::shop::store::guard::{ChangedRows, GuardedRow, Protection};
 use crate::shop::store::{Part, Write};
 use crate::shop::strategy::Strategy;
 
-/// One command of a batch, and how it is to be executed.
+/// One command of a batch, with its options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
     pub(super) command: &'a dyn Command,
@@ -34,17 +34,17 @@ pub(super) enum LockState {
     Held,
     /// Lost: another holder wrote.
     Lost,
-    /// The write may still arrive, so they are left to expire.
+    /// The write may still arrive, so the locks are left to expire.
     MayStillWrite,
-    /// Held, but Postgres is unavailable: those who wait need not wait for that again.
+    /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
     Unavailable(Error),
 }
 
-/// Why an attempt ended without results.
+/// The reason why an attempt ended without results.
 pub(super) enum Stop {
     /// Nothing was written.
     Failed(Error),
-    /// Rows have higher fences than our locks: which, and how high.
+    /// The rows with higher fences than their locks: their keys and fences.
     StaleFences(Vec<(LockKey, i64)>),
     /// The write was sent, and its result did not arrive.
     Unknown(Error, Box<Pending>),
@@ -56,12 +56,12 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
-/// What is known when the write is sent.
+/// The state of an attempt whose write was sent.
 pub(super) struct Pending {
     pub row: Option<GuardedRow>,
-    /// Of each command the result, if the write is done.
+    /// The result of each command if the write is done.
     pub results: Vec<EntryResult>,
-    /// The positions of those that are in the write.
+    /// The positions of the commands in the write.
     pub written: Vec<usize>,
 }
 
@@ -70,8 +70,8 @@ pub(super) fn collect(results: Vec<Option<EntryResult>>) -> Result<Vec<EntryResu
     results.into_iter().map(|result| result.ok_or_else(missing)).collect()
 }
 
-/// Ends the session of a statement that failed: rolled back, so that its connection can be used
-/// again, or closed where Postgres is gone.
+/// Ends the session of a failed statement: rolls it back, so that its connection can be reused, or
+/// closes it if Postgres is unavailable.
 pub(super) async fn end_failed(session: Session, error: &Error) {
     match error {
         Error::Unavailable { .. } => drop(session),
@@ -79,12 +79,12 @@ pub(super) async fn end_failed(session: Session, error: &Error) {
     }
 }
 
-/// What a batch will write.
+/// The decisions of a batch: the state before and after them, and the changes to write.
 #[derive(Debug)]
 pub(super) struct Decided {
     pub before: State,
     pub after: State,
-    /// By the position of the command.
+    /// Changes and responses by the position of their command.
     pub changes: HashMap<usize, (Changes, StoredResponse)>,
 }
 
@@ -108,7 +108,7 @@ impl Decided {
         item.or_else(|| account().map(|(_, account)| account.balance_cents))
     }
 
-    /// The positions of the commands that are written, in order.
+    /// Returns the positions of the commands with changes, in order.
     pub fn written(&self) -> Vec<usize> {
         let mut written: Vec<usize> = self.changes.keys().copied().collect();
         written.sort_unstable();
@@ -116,17 +116,17 @@ impl Decided {
     }
 }
 
-/// A write that is ready to be sent, alone or with others.
+/// A write that is ready to be sent, alone or in a group.
 #[derive(Debug)]
 pub(super) struct ReadyWrite {
     pub decided: Decided,
     pub rows: ChangedRows,
-    /// What is written: its position, its idempotency key and its request.
+    /// The commands with changes: position, idempotency key and request id.
     commands: Vec<(usize, IdempotencyRequest, Uuid)>,
 }
 
 impl ReadyWrite {
-    /// [`Error::Bug`] if the locks do not cover a row.
+    /// Prepares a write; fails with [`Error::Bug`] if the locks do not cover a row.
     pub fn of(
         strategy: &'static Strategy,
         locks: &AcquiredLocks,
@@ -157,7 +157,7 @@ impl ReadyWrite {
     }
 }
 
-/// The first value and the last one of a command's changes of `key`.
+/// Returns the value of `key` before the first and after the last of a command's changes.
 fn values(changes: &Changes, key: &LockKey) -> Option<(i64, i64)> {
     let stock = changes.stock.iter().filter(|change| change.sku.lock_key() == *key);
     let stock = stock.map(|change| (change.before, change.before + change.delta));

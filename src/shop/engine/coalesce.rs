@@ -1,10 +1,11 @@
-//! Answers many questions that come at the same time with one call.
+//! Coalesces lookups: one call answers the questions of many callers.
 //!
-//! Guarantees: of one key, one call runs at a time; questions that come during it are in the next
-//! one, so every answer was true at a moment of its request. A call answers [`MAX_PER_CALL`], in
-//! the order in which they came; no more than [`MAX_WAITING`] wait behind it. A call that fails
-//! fails for all of its questions; one that panics, for all that wait, and the next question starts
-//! anew.
+//! Guarantees: at most one call per key runs at a time. Questions that arrive during a call are in
+//! the next one, so every answer was true at some moment of its request. A call answers up to
+//! [`MAX_PER_CALL`] questions in FIFO order; at most [`MAX_WAITING`] wait behind it.
+//!
+//! A failed call fails its own questions only. A call that panics also fails the waiting questions,
+//! and the next question starts a new task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,17 +18,17 @@ use tokio::sync::oneshot;
 use super::queue::Joined;
 use crate::shop::{Error, Shop};
 
-/// The most questions that wait behind one call.
+/// Upper bound of the questions that wait behind one call.
 pub(super) const MAX_WAITING: usize = 4_096;
 
-/// The most questions of one call: an index look-up each, some milliseconds.
+/// Upper bound of the questions of one call: an index lookup each, some milliseconds in total.
 const MAX_PER_CALL: usize = 512;
 
-/// Cheap to clone.
+/// Coalesces the questions of each key. Cheap to clone; clones share the queues.
 #[derive(Debug)]
 pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<Lines<K, Q, A>>>);
 
-/// A key has a queue while a task serves it.
+/// The waiting questions. A key has a queue while a task serves it.
 type Lines<K, Q, A> = HashMap<K, Vec<Asking<Q, A>>>;
 
 #[derive(Debug)]
@@ -49,14 +50,15 @@ impl<K, Q, A> Default for Coalescer<K, Q, A> {
 }
 
 impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
-    /// Asks together with all others of that key. `call` returns an answer to each question, in
-    /// their order; all callers of one key must pass the same one.
+    /// Asks a question together with the others of `key`. `call` returns one answer per question,
+    /// in their order; all callers of a key must pass the same `call`.
     ///
     /// # Errors
-    /// The call's; [`Error::Overloaded`] when too many wait for one.
+    /// The error of the call; [`Error::Overloaded`] if [`MAX_WAITING`] questions wait for `key`;
+    /// [`Error::Bug`] if the call panics.
     ///
     /// # Cancel safety
-    /// Safe: a caller that has gone is left out of the next call.
+    /// Safe: the next call leaves the question out.
     pub async fn ask<C, Called>(
         &self,
         shop: &Shop,
@@ -140,7 +142,7 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
     }
 }
 
-/// Lets the next question start anew when a call panics.
+/// Drops the waiting questions if a call panics, so that the next question starts a new task.
 struct Closing<'c, K: Clone + Eq + Hash, Q, A> {
     of: &'c Coalescer<K, Q, A>,
     key: &'c K,
@@ -168,7 +170,7 @@ mod tests {
         (all.join(&"tea", Asking { question, reply }), answer)
     }
 
-    /// Serves, one call per permit; returns the calls that were made.
+    /// Serves the questions, with one call per permit, and reports the calls.
     fn serve(all: &Doubling) -> (mpsc::UnboundedSender<bool>, mpsc::UnboundedReceiver<Vec<usize>>) {
         let (permit, permits) = mpsc::unbounded_channel();
         let (called, calls) = mpsc::unbounded_channel();
@@ -204,7 +206,7 @@ mod tests {
             answers.push(answer);
         }
         assert!(matches!(join(&all, 0).0, Joined::Full));
-        // A caller that has gone is left out.
+        // A question whose caller has gone is left out.
         drop(answers.remove(0));
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
             let _ = permit.send(true);

@@ -1,4 +1,4 @@
-//! Executes one command by itself, under the locks of its strategy.
+//! Executes a single command under the locks of its strategy.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::shop::failure::{Error, Executed, Failure, Rejection};
 use crate::shop::store::key_records;
 use crate::shop::{RequestOptions, Shop};
 
-/// After this long in a queue, the stored response is looked up: the wait may be in vain.
+/// Duration of a wait for locks after which the stored response is looked up.
 const REPLAY_AFTER: Duration = Duration::from_millis(250);
 
-/// What a command holds when it begins.
+/// The locks and the registration of a command that is ready to run.
 struct Prepared {
     locks: AcquiredLocks,
     key_locks: KeyLocks,
@@ -47,7 +47,7 @@ pub(super) async fn execute(
         match prepared {
             Ok(prepared) => run(shop, &options, command, prepared).await,
             Err(Stopped::Replayed(executed)) => Ok(executed),
-            // A finished key is looked up before its command is rejected.
+            // The key of a rejected command is looked up: an earlier request may have executed it.
             Err(Stopped::Failed(failure)) => {
                 let replays = &shop.engine.replays;
                 replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
@@ -60,7 +60,7 @@ pub(super) async fn execute(
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
 
-/// Why a command does not begin.
+/// The reason why a command does not start.
 enum Stopped {
     Replayed(Executed),
     Failed(Failure),
@@ -87,21 +87,22 @@ async fn prepare(
             Ok([KeyLock::Mismatch]) => return Err(Rejection::KeyMismatch.into()),
             Ok(_) => {}
             Err(error) if options.strategy.needs_redis() => return Err(error.clone().into()),
-            // Postgres alone keeps two commands with one key apart.
+            // Without Redis, the key record in Postgres alone excludes a duplicate.
             Err(_) => {}
         }
     }
     match acquire(shop, options, command).await {
         Ok(locks) => Ok(Prepared { locks, key_locks, _in_flight: in_flight }),
         Err(stopped) => {
-            // Before the response: the client may use the key again at once.
+            // Before the response, because the client may use the key again at once.
             key_locks.release(&[request.lock_name()]).await;
             Err(stopped)
         }
     }
 }
 
-/// Acquires the locks; in a long wait looks the key up too. The lock may be granted meanwhile.
+/// Acquires the locks. After [`REPLAY_AFTER`] it also looks up the key, so that a duplicate need
+/// not wait for the locks.
 async fn acquire(
     shop: &Shop,
     options: &RequestOptions,
@@ -146,7 +147,8 @@ async fn run(
     result
 }
 
-/// Whether a key's lock is left to expire: its command was executed now, or may have been.
+/// Returns whether the key's lock is left to expire, because its command was executed now or has an
+/// unknown outcome.
 pub(super) fn keeps_key_lock(result: &Result<Executed, Failure>) -> bool {
     match result {
         Ok(executed) => !executed.replayed,

@@ -1,19 +1,18 @@
-//! Group commit: writes that become ready while others are under way share a statement.
+//! Group commit: writes of several batches share a statement and its commit.
 //!
-//! The leaders of many keys each write one row. A statement and its commit cost Postgres far more
-//! than one more row, so one statement of a kind is under way at a time, and what becomes ready
-//! meanwhile is the next one. No timer delays a write.
+//! A statement and its commit cost Postgres far more than one more row. So of each kind, one
+//! statement is in flight at a time; writes that become ready during it form the next one. No timer
+//! delays a write, and a slow statement delays the next one by at most [`PATIENCE`].
 //!
-//! Guarantees: a write is sent by itself when nothing else is under way; a group is written as a
-//! whole or not at all; if a row of it moved or stays locked, each of its writes is sent by itself,
-//! so nobody is failed for another one's row; if its outcome is unknown, each leader resolves its
-//! own write, and once one has raised a version, the group as a whole comes too late. A statement
-//! that takes long delays the next one by [`PATIENCE`] at most.
+//! Guarantees: a group is written as a whole or not at all. If a row of it moved or stays locked,
+//! each write is sent by itself, so a write fails for its own rows only. If the outcome is unknown,
+//! each leader resolves its own write; once a version is raised, the group matches no row.
 //!
-//! Parts are of different rows, because each key has one leader in a process; [`write_parts`]
-//! checks it, since two that were decided on one version would both match it.
+//! The parts of a group change different rows, because each key has one leader in a process.
+//! [`write_parts`] checks this, because two parts decided on one version would both match it.
 //!
-//! From group commit of log records (`DeWitt` et al., SIGMOD 1984). Tests: `tests/it/grouped.rs`.
+//! Source: group commit of log records (`DeWitt` et al., SIGMOD 1984).
+//! Tests: `tests/it/grouped.rs`.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -35,10 +34,10 @@ use crate::shop::store::place::place;
 use crate::shop::store::transition::transition;
 use crate::shop::store::{Part, Written};
 
-/// How long a statement counts as under way.
+/// Upper bound of the time for which a statement delays the next one.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long a write may take before its outcome counts as unknown. More than the sessions'
-/// `lock_timeout`: a write that waits for a row in vain is known not to be done.
+/// Time after which the outcome of a write is unknown. Longer than the `lock_timeout` of a session,
+/// so that a timeout of a row lock is a known outcome.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(3_300);
 
 /// The groups of one process. Cheap to clone.
@@ -48,14 +47,14 @@ pub(super) struct GroupCommit {
     transitions: Arc<Mutex<Group>>,
 }
 
-/// The writes of one kind.
+/// The writes of one kind: orders or transitions.
 #[derive(Debug, Default)]
 struct Group {
-    /// Whether a statement is under way.
+    /// True while a [`Permit`] exists.
     busy: bool,
-    /// Empty unless one is.
+    /// Writes for the next statement; empty unless `busy`.
     ready: VecDeque<Waiting>,
-    /// A connection for the next statement: one of theirs, which has just been read on.
+    /// Connection for the next statement: the first write has just used it for its read.
     session: Option<Session>,
 }
 
@@ -65,20 +64,20 @@ struct Waiting {
     reply: oneshot::Sender<Outcome>,
 }
 
-/// What became of a write in a group.
+/// The outcome of a write in a group.
 #[derive(Debug, Clone)]
 enum Outcome {
     Done,
-    /// Nothing was written, maybe because of another one's row.
+    /// Nothing was written, possibly because of a row of another write.
     NotDone,
     Unknown(Error),
 }
 
 impl GroupCommit {
-    /// Writes on the session, or together with others on that of one of them.
+    /// Writes on `session`, or in a group on the session of one of its writes.
     ///
     /// # Errors
-    /// As [`write_parts`]; [`Error::Unavailable`] also when the outcome is unknown.
+    /// As [`write_parts`]; [`Error::Unavailable`] if the outcome is unknown.
     pub async fn write(
         &self,
         shop: &Shop,
@@ -95,7 +94,7 @@ impl GroupCommit {
             Ok(Outcome::Done) => Ok(Written::Done),
             Ok(Outcome::NotDone) => {
                 let connection = shop.connection().await.map_err(|error| {
-                    // Nothing was sent, so this is no unknown outcome.
+                    // Nothing was sent, so the outcome is not unknown.
                     Error::Overloaded(format!("no connection for the write: {error}"))
                 })?;
                 *session = Session::autocommit(connection);
@@ -107,8 +106,8 @@ impl GroupCommit {
     }
 }
 
-/// Writes the parts, all or nothing, in one statement. They place orders, or none of them does.
-/// Parts that share a row are not written: of two that were decided on one version, one is wrong.
+/// Writes the parts in one statement, all or nothing. Either all of them place orders, or none
+/// does. Parts that share a row are not written, because they may have been decided on one version.
 ///
 /// # Errors
 /// As [`place`] and [`transition`].
@@ -126,13 +125,14 @@ pub(super) async fn write_parts(
     }
 }
 
-/// Sends a write that commits itself. After [`Error::Unavailable`] the session can't be used again.
+/// Sends a write in autocommit mode. After [`Error::Unavailable`] the session can't be reused.
 pub(super) async fn send(session: &mut Session, parts: &[Part<'_>]) -> Result<Written, Failure> {
     let sent = timeout(WRITE_TIMEOUT, write_parts(session, parts)).await;
     sent.unwrap_or_else(|_| Err(Error::silent_postgres().into()))
 }
 
-/// Waits for the next statement. `None`: nothing is under way, and the write may be sent.
+/// Adds the write to the next statement. Returns `None` if no statement is in flight: the caller
+/// may send the write.
 fn join(
     group: &Mutex<Group>,
     session: &mut Session,
@@ -142,7 +142,7 @@ fn join(
     if !std::mem::replace(&mut group.busy, true) {
         return None;
     }
-    // Others need the connections.
+    // The group needs one connection; the others return to the pool.
     match &group.session {
         Some(_) => session.give_back(),
         None => group.session = Some(session.hand_over()),
@@ -152,14 +152,14 @@ fn join(
     Some(outcome)
 }
 
-/// Permits one statement. Dropped, it sends those that are ready by now.
+/// The permit to send one statement. On drop, sends the writes that are ready.
 struct Permit {
     group: Arc<Mutex<Group>>,
     shop: Shop,
 }
 
 impl Permit {
-    /// Counts a statement as under way until it is done, or for [`PATIENCE`].
+    /// Executes a statement, and drops the permit at its end or after [`PATIENCE`].
     async fn during<T>(self, statement: impl Future<Output = T>) -> T {
         let mut statement = pin!(statement);
         match timeout(PATIENCE, &mut statement).await {
@@ -190,7 +190,7 @@ impl Drop for Permit {
     }
 }
 
-/// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most: as many as one may have.
+/// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most, which is the limit of one write.
 fn take(ready: &mut VecDeque<Waiting>) -> Vec<Waiting> {
     let mut commands = 0;
     let fits = |waiting: &&Waiting| {

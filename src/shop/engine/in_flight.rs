@@ -9,11 +9,11 @@ use uuid::Uuid;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 
-/// Cheap to clone; clones share one map.
+/// The keys in flight, with fingerprints. Cheap to clone; clones share one map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 
-/// A key in flight, until this is dropped.
+/// The registration of a key in flight, until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
     keys: InFlightKeys,
@@ -21,7 +21,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlightKeys {
-    /// Registers a command; rejects a second one with its key.
+    /// Registers a command; rejects a second command with the same key.
     pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlight, Rejection> {
         let mut all = self.0.lock();
         match all.get(&request.id) {

@@ -38,20 +38,20 @@ use crate::shop::store::key_records::{self, Replay};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// How long the lock is kept with an empty queue: to a request that does not wait it is busy.
+/// Time for which the lock is kept with an empty queue: a request that does not wait finds it busy.
 const LINGER: Duration = Duration::from_millis(1);
-/// How often those who wait for the lock are tended.
+/// Interval of tending the queue during a wait for the lock.
 const TEND_EVERY: Duration = Duration::from_millis(50);
-/// How long their keys are looked up meanwhile, since the lock may be granted and idle so long.
+/// Timeout of the key lookup while tending: a lock that is granted during it stays idle.
 const TEND_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
-/// A rejection for want of room is to be immediate, so its look-up gets this much.
+/// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A request for the lock on its way.
+/// A pending request for the lock.
 type Acquiring = MaybeDone<BoxFuture<'static, AcquireResult>>;
 type AcquireResult = Result<lock::Outcome, lock::Error>;
 
-/// Puts a command into the queue of `key`, and waits for its result.
+/// Enqueues a command under `key`, and waits for its result.
 pub(super) async fn enqueue(
     shop: &Shop,
     options: &RequestOptions,
@@ -92,7 +92,7 @@ pub(super) async fn enqueue(
     response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
 }
 
-/// Serves a queue until it is empty.
+/// Executes the batches of a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
     let _closing = CloseOnPanic::of(&queues, &key);
@@ -127,7 +127,7 @@ async fn run(shop: Shop, key: LockKey) {
         lock.batches += 1;
         leader.crowd = done.len() + leader.queues.waiting(&leader.key);
         if leader.crowd > 1 {
-            // A batch of one says little of how many could be executed.
+            // A batch of one says little about the throughput.
             leader.queues.executed(&leader.key, done.len(), last.elapsed());
         }
         last = Instant::now();
@@ -148,7 +148,7 @@ async fn run(shop: Shop, key: LockKey) {
             }
             LockState::Unavailable(error) => {
                 join(lock.release(), leader.respond(done)).await;
-                // Their keys are not looked up: that would wait for Postgres once more.
+                // Without a key lookup, which would wait for Postgres again.
                 let TakenEntries { batch, dead } = leader.queues.take(&leader.key, usize::MAX);
                 leader.reject(dead.into_iter().chain(batch), &error.into()).await;
             }
@@ -162,12 +162,12 @@ struct BatchLeader {
     queues: Queues,
     key: LockKey,
     key_locks: KeyLocks,
-    /// How many commands were here lately: about as many will be here again.
+    /// Number of commands in and behind the last batch: an estimate of the next one.
     crowd: usize,
 }
 
 impl BatchLeader {
-    /// Executes the commands whose keys' locks can be acquired, and returns their results.
+    /// Executes the commands whose key lock can be acquired, and returns their results.
     async fn execute(
         &mut self,
         locks: &mut AcquiredLocks,
@@ -179,8 +179,8 @@ impl BatchLeader {
             pass(entries.iter().copied().enumerate(), Point::Held, locks, |_, _| None).await;
             begin(&shop, strategy, &entries).await
         };
-        // At once, because the item is locked meanwhile. The key locks only detect duplicates
-        // early; of two that both read that their key is unused, one fails to insert its record.
+        // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
+        // of two commands that both read an unused key, one fails to insert its record.
         let (acquired, begun) = join(self.acquire_keys(&batch), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
@@ -209,8 +209,8 @@ impl BatchLeader {
         (batch.into_iter().zip(results).collect(), state)
     }
 
-    /// Keeps the lock for a moment after a batch, unless others want it: a client that sends one
-    /// command after the other finds it held. Returns whether a command arrived.
+    /// Keeps the lock for [`LINGER`] after a batch unless others want it, so that the next command
+    /// of a sequential client needs no acquisition. Returns whether a command arrived.
     async fn arrived_soon(&self, lock: &BatchLock) -> bool {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
@@ -219,11 +219,10 @@ impl BatchLeader {
         matches!(timeout(LINGER, select(arrived, wanted)).await, Ok(Either::Left(_)))
     }
 
-    /// Asks for the lock again and releases it, in this order, so that both are one call. In a
-    /// crowd the next turn is asked for although the queue may be empty.
+    /// Releases the lock. With more than one command in and behind the last batch, requests it
+    /// again first, even if the queue is empty: in this order both are one call to Redis.
     ///
-    /// Responses come afterwards: others wait for the lock, and waking so many clients would delay
-    /// them.
+    /// Responds after the release, because waking many clients would delay the next holder.
     async fn yield_lock(
         &mut self,
         lock: BatchLock,
@@ -231,7 +230,7 @@ impl BatchLeader {
     ) -> Option<BatchLock> {
         let mut again = (self.crowd > 1).then(|| self.acquire());
         if let Some(again) = &mut again {
-            // Enqueued once it was polled; it is not granted before ours is released.
+            // The first poll enqueues the request; it is granted after the release.
             let _ = poll_fn(|context| Poll::Ready(again.poll_unpin(context))).await;
         }
         lock.release().await;
@@ -242,7 +241,7 @@ impl BatchLeader {
         }
     }
 
-    /// Sends the results. Where nothing was written the key's lock is released first, because the
+    /// Sends the results. Before a result that wrote nothing, releases the key lock, because the
     /// client may use the key again at once.
     async fn respond(&mut self, done: Vec<(BatchEntry, EntryResult)>) {
         let (kept, open): (Vec<_>, Vec<_>) =
@@ -271,7 +270,7 @@ impl BatchLeader {
         }
     }
 
-    /// Acquires the lock, once it is polled.
+    /// Requests the lock once it is polled.
     fn acquire(&self) -> Acquiring {
         let (locks, key) = (self.shop.locks.clone(), self.key.clone());
         maybe_done(Box::pin(async move {
@@ -286,7 +285,8 @@ impl BatchLeader {
         }))
     }
 
-    /// Waits for the lock. If it can't be acquired, those who waited for it are turned away.
+    /// Waits for the lock, and tends the queue. If the lock can't be acquired, rejects the commands
+    /// that waited for it.
     async fn wait_for(&mut self, mut acquiring: Acquiring) -> Option<BatchLock> {
         let began = Instant::now();
         let waiting = Waiting::begin(&batched::STRATEGY);
@@ -298,10 +298,10 @@ impl BatchLeader {
                 Either::Right((arrived, _)) => arrived.is_err(),
             };
             if look_up && self.queues.waiting(&self.key) == 0 {
-                // The crowd has gone: other processes need not wait for our turn.
+                // The queue is empty: drops the request, so that others need not wait for it.
                 return None;
             }
-            // The lock may be granted meanwhile; borrowed entries are put back first.
+            // If the lock is granted during this, the borrowed entries are put back first.
             let tending = pin!(self.tend(look_up));
             if let Either::Left(((), tending)) = select(&mut acquiring, tending).await {
                 tending.await;
@@ -318,7 +318,7 @@ impl BatchLeader {
                 None
             }
             Ok(lock::Outcome::TimedOut { waited, holder }) => {
-                // Commands that came later have not waited so long, and wait on.
+                // Commands that joined later have not waited for the full timeout, and wait on.
                 self.turn_away(&Rejection::LockTimeout { waited, holder }.into(), began).await;
                 None
             }
@@ -329,9 +329,9 @@ impl BatchLeader {
         }
     }
 
-    /// While the lock is waited for: acquires the key locks of those in the queue, so that the next
-    /// batch need not. In a long wait looks their keys up too, so that a duplicate learns so, here
-    /// or on another replica, instead of waiting.
+    /// Responds to dead entries, and acquires the key locks of the others in advance. With
+    /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
+    /// executed gets its response without waiting longer.
     async fn tend(&mut self, look_up: bool) {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
@@ -345,8 +345,8 @@ impl BatchLeader {
         self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
     }
 
-    /// Responds to entries whose key has a record, and returns the others; all of them if Postgres
-    /// does not respond in time. Once per entry: it may delay the next batch.
+    /// Responds to the entries whose key has a record, and returns the others; all of them if
+    /// Postgres does not respond in time. Once per entry, because it may delay the next batch.
     async fn replay(&mut self, entries: Vec<BatchEntry>, within: Duration) -> Vec<BatchEntry> {
         let found = look_up(&self.shop, &entries, within).await;
         let (mut done, mut rest) = (Vec::new(), Vec::new());
@@ -361,8 +361,7 @@ impl BatchLeader {
         rest
     }
 
-    /// Acquires the locks of the keys that have none yet, in one round trip. Returns one result per
-    /// entry.
+    /// Acquires the key locks that are missing, in one round trip. Returns one result per entry.
     async fn acquire_keys(&mut self, entries: &[BatchEntry]) -> Vec<Result<(), Failure>> {
         let fresh = entries.iter().filter(|entry| !entry.has_key_lock);
         let requests = fresh.map(|entry| entry.command.idempotency());
@@ -384,7 +383,7 @@ impl BatchLeader {
         entries.iter().map(of).collect()
     }
 
-    /// Returns the entries that hold their keys' locks, and responds to the others.
+    /// Returns the entries with a key lock, and responds to the others.
     fn retain_locked(
         &self,
         entries: Vec<BatchEntry>,
@@ -401,7 +400,7 @@ impl BatchLeader {
             }
         }
         if !theirs.is_empty() {
-            // In a task of its own: those who hold their key's lock don't wait for it.
+            // In a task of its own: the entries with a key lock do not wait for it.
             let (there, runtime) = (self.shop.clone(), self.shop.runtime.clone());
             let responding = async move { respond_unlocked(&there, theirs).await };
             self.shop.running.spawn_on(responding, &runtime);
@@ -409,7 +408,7 @@ impl BatchLeader {
         ours
     }
 
-    /// Rejects those who joined until then. A finished key is replayed all the same.
+    /// Rejects the commands that joined by `until`; replays those whose key has a record.
     async fn turn_away(&mut self, failure: &Failure, until: Instant) {
         let (early, later): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.joined_at <= until);
@@ -419,7 +418,7 @@ impl BatchLeader {
     }
 }
 
-/// What the keys' records say, as far as Postgres responds in time.
+/// Looks up the keys; `None` also if Postgres does not respond in time.
 async fn look_up(shop: &Shop, entries: &[BatchEntry], within: Duration) -> Vec<Option<Replay>> {
     let replays = &shop.engine.replays;
     let find = |entry: &BatchEntry| {
@@ -433,7 +432,7 @@ fn deadline_passed(entry: BatchEntry) -> (BatchEntry, EntryResult) {
     (entry, Err(Error::deadline_passed().into()))
 }
 
-/// The locks of their keys were not acquired: replays what was done with them by now, or rejects.
+/// Responds to entries without a key lock: replays the key's record, or rejects.
 async fn respond_unlocked(shop: &Shop, entries: Vec<(BatchEntry, Failure)>) {
     let (entries, failures): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
     let found = look_up(shop, &entries, LOOKUP_TIMEOUT).await;

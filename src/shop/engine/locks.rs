@@ -1,5 +1,5 @@
-//! The locks of one command or one batch: acquired before the read, released after the write; or,
-//! where a strategy shows what becomes of that, on something else and too early.
+//! The locks of one command or one batch: acquired before the read, released after the write. The
+//! strategies `wrong-key` and `early-release` show what happens otherwise.
 
 use std::time::Duration;
 
@@ -15,31 +15,33 @@ use crate::shop::metrics::{Holding, Waiting};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// How often fences are raised for one command or batch.
+/// Upper bound of the times that the fences of acquired locks are raised.
 const MAX_RAISES: u32 = 3;
-/// How many batches the lock is kept for while others wait for it.
+/// Upper bound of the batches under one lock while others wait for it.
 const MAX_BATCHES_PER_LEASE: u32 = 4;
-/// How long it is kept at most, though no other process is known to wait.
+/// Time after which a leader starts no further batch under its lock, even if it knows no other
+/// waiter.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
-/// Locks that are held.
+/// The acquired locks of one command or one batch.
 #[derive(Debug)]
 pub(super) struct AcquiredLocks {
     pub(super) guards: Guards,
-    /// What they are on; without a lock, what they would be on.
+    /// The locked keys; without a lock, the keys that a lock would be on.
     keys: Vec<LockKey>,
-    /// Declared after the guards: dropped together, they are released first.
+    /// Declared after the guards, so that a drop releases the locks first.
     holding: Option<Holding>,
-    /// Whether the probe point is behind us.
+    /// Set once the probe point [`Point::Release`] is passed.
     released: bool,
     raises: u32,
 }
 
 impl AcquiredLocks {
-    /// Acquires what the strategy locks for the command.
+    /// Acquires the locks that the strategy requires for the command.
     ///
     /// # Errors
-    /// [`Rejection::LockBusy`], [`Rejection::LockTimeout`]; Redis's.
+    /// [`Rejection::LockBusy`] or [`Rejection::LockTimeout`] if another owner holds a lock; errors
+    /// of the lock.
     pub(super) async fn acquire(
         shop: &Shop,
         options: &RequestOptions,
@@ -76,11 +78,11 @@ impl AcquiredLocks {
         self.keys.iter().map(|key| Seen::key(key.as_str()).under(self.guards.fence(key)))
     }
 
-    /// Rows have higher fences than our locks. Either another holder wrote, and Redis says that the
-    /// lock is lost; or Redis has lost its counters, which are raised to the rows'.
+    /// Raises the fences of the locks above those of the rows. A row has a higher fence because a
+    /// later holder wrote, or because Redis lost its counter.
     ///
     /// # Errors
-    /// [`Error::LockLost`]; Redis's.
+    /// [`Error::LockLost`] if Redis reports a lost lock, or after [`MAX_RAISES`]; errors of Redis.
     pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
         self.raises += 1;
         for (key, floor) in stale {
@@ -91,7 +93,7 @@ impl AcquiredLocks {
         Ok(())
     }
 
-    /// Releases them after the write.
+    /// Releases the locks after the write.
     pub(super) async fn release(mut self, options: &RequestOptions) {
         let seen = self.recorded(options);
         if options.strategy.lock.is_some() {
@@ -101,7 +103,7 @@ impl AcquiredLocks {
         self.pass_release(options, seen).await;
     }
 
-    /// Releases them between write and commit.
+    /// Releases the locks between the write and the commit.
     pub(super) async fn release_early(&mut self, options: &RequestOptions) {
         let seen = self.recorded(options);
         let released = std::mem::take(&mut self.guards).release().await;
@@ -109,14 +111,14 @@ impl AcquiredLocks {
         self.pass_release(options, seen).await;
     }
 
-    /// Leaves them to expire: the write may still arrive.
+    /// Leaves the locks to expire: the write may still arrive.
     pub(super) async fn leave_to_expire(mut self, options: &RequestOptions) {
         let seen = self.recorded(options);
         std::mem::take(&mut self.guards).leave_to_expire();
         self.pass_release(options, seen).await;
     }
 
-    /// What the trace says of them: their fences are gone once they are released.
+    /// Returns the trace of the locks. Must precede the release, which removes their fences.
     fn recorded(&self, options: &RequestOptions) -> Vec<Seen> {
         if options.probe.records() { self.seen().collect() } else { Vec::new() }
     }
@@ -129,12 +131,12 @@ impl AcquiredLocks {
     }
 }
 
-/// The lock of a leader, under which it executes one or several batches.
+/// The lock of a batch leader, for one or several batches.
 #[derive(Debug)]
 pub(super) struct BatchLock {
     pub(super) locks: AcquiredLocks,
     since: Instant,
-    /// How many it has executed.
+    /// Number of batches executed under it.
     pub(super) batches: u32,
 }
 
@@ -149,29 +151,29 @@ impl BatchLock {
         self.locks.guards.guard(self.locks.keys.first()?).and_then(lock::Guard::as_fenced)
     }
 
-    /// Whether the next batch may follow at once. Others wait for as little as possible: a batch
-    /// that is not full yet is the better for being collected while they have the lock.
+    /// Returns whether the next batch may follow at once. While others wait for the lock, only a
+    /// full batch may: a smaller one can grow while they hold the lock.
     pub(super) fn may_continue(&self, waiting: usize) -> bool {
         let Some(guard) = self.guard().filter(|guard| guard.is_held()) else { return false };
         let full = waiting >= MAX_BATCH_SIZE && self.batches < MAX_BATCHES_PER_LEASE;
         (full || !guard.is_wanted()) && self.since.elapsed() < MAX_HOLD
     }
 
-    /// Returns when others want the lock.
+    /// Waits until others want the lock, or it is lost.
     pub(super) async fn wanted(&self) {
         if let Some(guard) = self.guard() {
             guard.wanted().await;
         }
     }
 
-    /// Releases it. The commands have passed the probe point.
+    /// Releases the lock. Its commands have passed the probe point.
     pub(super) async fn release(self) {
         let AcquiredLocks { guards, holding, .. } = self.locks;
         guards.release().await;
         drop(holding);
     }
 
-    /// Leaves it to expire: the write may still arrive.
+    /// Leaves the lock to expire: the write may still arrive.
     pub(super) fn leave_to_expire(self) {
         self.locks.guards.leave_to_expire();
     }

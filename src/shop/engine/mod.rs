@@ -1,19 +1,18 @@
-//! How a command is executed, alone or in a batch.
+//! Executes commands, alone or in a batch.
 //!
 //! 1. *replay*: a duplicate gets the stored response of its idempotency key ([`replay`]);
-//! 2. *prepare*: what is named, and whether it is admitted ([`prepare`]);
-//! 3. *exclude*: the locks of a command ([`direct`], [`locks`]), or the queue of its key, whose
-//!    leader holds the lock for a batch ([`queue`], [`leader`]);
-//! 4. *read*, *decide*, *write*: the same for one command and for 256 ([`attempt`]); writes of
+//! 2. *prepare*: loads immutable data, and checks whether the request is admitted ([`prepare`]);
+//! 3. *exclude*: acquires the command's locks ([`direct`], [`locks`]), or enqueues the command; the
+//!    leader of the queue holds the lock of its key for a batch ([`queue`], [`leader`]);
+//! 4. *read*, *decide*, *write*: the same code for 1 and for 256 commands ([`attempt`]); writes of
 //!    several keys may share a statement ([`group_commit`]);
-//! 5. *resolve* an unknown outcome ([`resolve`]);
-//! 6. *release* the locks, then respond.
+//! 5. *resolve*: determines an unknown outcome ([`resolve`]);
+//! 6. *release*: releases the locks, then responds.
 //!
-//! Guarantees: locks of rows are acquired before a database connection; a command that has begun
-//! runs to its end in a task of its own, also when its caller has gone; a command with several
-//! attempts repeats all of them from the read on, a bounded number of times.
-//!
-//! Does not guarantee that a lease is still held when the write arrives: its guard does.
+//! Guarantees: locks on values are acquired before a database connection; a started command
+//! completes in a task of its own, even if its caller disconnects; each retry repeats read,
+//! decision and write, a bounded number of times. A lease may expire before the write arrives: the
+//! guard of the write rejects a stale write.
 
 mod attempt;
 mod batch;
@@ -48,7 +47,7 @@ pub struct Engine {
     queues: Queues,
     in_flight: InFlightKeys,
     group_commit: GroupCommit,
-    /// Stored responses, looked up for many commands at once.
+    /// Stored responses, looked up for many commands in one call.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
 }

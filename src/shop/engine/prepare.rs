@@ -1,5 +1,5 @@
-//! What handlers call: one function per command. Each loads what never changes of the thing that is
-//! named, checks whether the request is admitted, and executes the command.
+//! The functions that handlers call, one per command. Each loads the immutable data of its order or
+//! item, checks whether the request is admitted, and executes the command.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::shop::{IdempotencyKey, OrderId, RequestOptions, Shop, Sku, USUAL_HOLD
 /// Places an order.
 ///
 /// # Errors
-/// See [`super`]; every function here is as safe to cancel as [`execute`].
+/// As [`execute`], whose cancel safety applies to all functions of this module.
 pub async fn place_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -57,8 +57,7 @@ pub async fn place_order(
     result
 }
 
-/// Parses and responds as [`place_order`] does, and places nothing: what the path costs without the
-/// work.
+/// Parses and responds like [`place_order`] but places nothing: the cost of the path alone.
 pub fn check_order(
     user: UserId,
     key: IdempotencyKey,
@@ -98,7 +97,7 @@ pub async fn pay_order(
         return or_replay(shop, command.as_ref(), failure).await;
     }
     if options.may_break(shop) {
-        // Apart from the payment: in its transaction, the mark would keep two payments apart.
+        // Not in the payment's transaction: the row lock of the mark would serialize payments.
         accounts::mark_lab(shop, user).await?;
     }
     execute(shop, options, command).await
@@ -134,7 +133,7 @@ pub async fn refund_order(
     execute(shop, options, Arc::new(RefundOrder::new(user, order, key))).await
 }
 
-/// Changes an item's stock by hand.
+/// Changes an item's stock on behalf of an admin.
 ///
 /// # Errors
 /// See [`place_order`].
@@ -153,7 +152,7 @@ pub async fn restock(
     execute(shop, options, command).await
 }
 
-/// Puts money on the user's account.
+/// Adds money to the user's account.
 ///
 /// # Errors
 /// See [`place_order`].
@@ -167,7 +166,7 @@ pub async fn top_up(
     execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
-/// Sets or lifts an item's limit per customer.
+/// Sets or removes an item's limit per customer.
 ///
 /// # Errors
 /// See [`place_order`].
@@ -186,10 +185,10 @@ pub async fn set_limit(
     execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
 }
 
-/// Expires those of the orders that are due, all or none of them; returns their ids.
+/// Expires the due orders among `orders`, all or none of them, and returns their ids.
 ///
 /// # Errors
-/// See [`place_order`]. A rejection is a lock that was not acquired.
+/// See [`place_order`]. A rejection means that a lock was not acquired.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,
@@ -204,7 +203,7 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
     found.ok_or_else(|| orders::no_such_order(order).into())
 }
 
-/// A finished key is looked up before its command is rejected.
+/// Returns the stored response of the command's key, or else `failure`.
 async fn or_replay(
     shop: &Shop,
     command: &dyn Command,
@@ -213,8 +212,8 @@ async fn or_replay(
     shop.engine.replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
 }
 
-/// Restricts options under which sales or money may be lost to lab items. An unknown item is
-/// admitted, to be rejected as such.
+/// Rejects options that could lose sales or money, or keep units too long, except for lab items.
+/// Admits unknown items, which the command rejects.
 async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<(), Failure> {
     if !options.is_for_the_lab(shop) {
         return Ok(());
@@ -238,11 +237,11 @@ async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<()
 /// Executes a command, at most once per idempotency key.
 ///
 /// # Errors
-/// [`Failure`]; nothing was changed, unless the error says that the outcome is unknown.
+/// [`Failure`]; nothing changed, unless the error states an unknown outcome.
 ///
 /// # Cancel safety
-/// Dropping the future before the command has begun leaves nothing behind. Afterwards it runs to
-/// its end, and its response can be had with the same key.
+/// Dropping the future before the command starts changes nothing. A started command completes, and
+/// a retry with the same key returns its response.
 async fn execute(
     shop: &Shop,
     options: &RequestOptions,

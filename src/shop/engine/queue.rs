@@ -21,16 +21,16 @@ pub(super) struct BatchEntry {
     pub command: Arc<dyn Command>,
     pub options: RequestOptions,
     pub joined_at: Instant,
-    /// Whether this process holds its key's lock.
+    /// True if this process holds the lock of its idempotency key.
     pub has_key_lock: bool,
-    /// Whether its key was looked up while it waited.
+    /// Set once its idempotency key was looked up.
     pub looked_up: bool,
     pub in_flight: InFlight,
     pub reply: oneshot::Sender<EntryResult>,
 }
 
 impl BatchEntry {
-    /// Whether its caller still waits, and it has time left.
+    /// Returns whether its caller still waits and its deadline has not passed.
     pub fn is_alive(&self, now: Instant) -> bool {
         now < self.options.deadline && !self.reply.is_closed()
     }
@@ -40,23 +40,23 @@ impl BatchEntry {
     }
 
     pub fn respond(self, result: EntryResult) {
-        // A client that has its response may use the key again at once.
+        // First, because a client with its response may use the key again at once.
         drop(self.in_flight);
         let _ = self.reply.send(result);
     }
 }
 
-/// The queues of all keys. A key has one while a leader serves it. Cheap to clone.
+/// The queues of all keys. A key has a queue while a leader serves it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queues(Arc<Mutex<HashMap<LockKey, Queue>>>);
 
 #[derive(Debug, Default)]
 struct Queue {
     entries: VecDeque<BatchEntry>,
-    /// Entries that were borrowed and will be put back. They wait too.
+    /// Number of borrowed entries, which will be put back and count as waiting.
     borrowed: usize,
     limit: AdaptiveQueueLimit,
-    /// Notified when so many wait.
+    /// A number of waiting entries, and the signal that the queue has reached it.
     arrived: (usize, Arc<Notify>),
 }
 
@@ -70,9 +70,9 @@ impl Queue {
 pub(super) enum Joined {
     /// A leader must be started.
     First,
-    /// A leader serves it.
+    /// A leader serves the queue.
     Behind,
-    /// There is no room.
+    /// The queue is full.
     Full,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Joined {
 #[derive(Default)]
 pub(super) struct TakenEntries {
     pub batch: Vec<BatchEntry>,
-    /// Their callers have gone, or their deadlines passed.
+    /// Entries whose caller has gone or whose deadline has passed.
     pub dead: Vec<BatchEntry>,
 }
 
@@ -118,7 +118,7 @@ impl Queues {
         taken
     }
 
-    /// Takes all entries, until some or all are put back. They keep their places.
+    /// Takes all entries, until all or some are put back. They count as waiting.
     pub fn borrow(&self, key: &LockKey) -> Vec<BatchEntry> {
         let mut queues = self.0.lock();
         let Some(queue) = queues.get_mut(key) else { return Vec::new() };
@@ -136,7 +136,7 @@ impl Queues {
         }
     }
 
-    /// Notes that a batch was executed, and the time since the one before it.
+    /// Records an executed batch and the time since the previous one.
     pub fn executed(&self, key: &LockKey, commands: usize, took: Duration) {
         if let Some(queue) = self.0.lock().get_mut(key) {
             queue.limit.executed(commands, took);
@@ -147,7 +147,7 @@ impl Queues {
         self.0.lock().get(key).map_or(0, Queue::waiting)
     }
 
-    /// Returns when at least so many wait.
+    /// Waits until at least `count` entries wait.
     pub async fn arrived(&self, key: &LockKey, count: usize) {
         let notified = self.0.lock().get_mut(key).map(|queue| {
             queue.arrived.0 = count;
@@ -164,7 +164,7 @@ impl Queues {
         self.0.lock().remove(key);
     }
 
-    /// Closes the queue if it is empty, and returns whether it did.
+    /// Closes the queue if it is empty. Returns whether it did.
     pub fn close_if_empty(&self, key: &LockKey) -> bool {
         let mut queues = self.0.lock();
         let empty = queues.get(key).is_none_or(|queue| queue.waiting() == 0);
@@ -218,7 +218,7 @@ mod tests {
         LockKey::new("{sku:tea}").unwrap_or_else(|_| unreachable!())
     }
 
-    /// An order of `quantity`, by which it is told apart.
+    /// An order, identified by its `quantity`.
     fn entry(quantity: i64) -> (BatchEntry, Response) {
         let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
         let (user, lines) = (UserId(Uuid::nil()), [WantedLine { sku, quantity }]);
@@ -250,7 +250,7 @@ mod tests {
         (entry, response)
     }
 
-    /// Joins, and keeps the receiving end of the response.
+    /// Joins the queue, and keeps the receiver of the response.
     fn join(queues: &Queues, responses: &mut Vec<Response>, quantity: i64) -> Joined {
         let (entry, response) = entry(quantity);
         responses.push(response);
@@ -328,7 +328,7 @@ mod tests {
         join(&queues, &mut responses, 300);
         queues.put_back(&key(), early);
         assert_eq!(taken(&queues), (1..=MAX_BATCH_SIZE as i64).collect::<Vec<_>>());
-        // A caller that has gone is left out.
+        // An entry whose caller has gone is left out.
         join(&queues, &mut responses, 301);
         responses.remove(MAX_BATCH_SIZE);
         assert_eq!(taken(&queues), [301]);

@@ -1,20 +1,20 @@
-//! How many commands may wait in a queue, so that none of them waits long in vain.
+//! Limits a queue to the commands that it can execute in time.
 //!
-//! A queue that admits all executes none in time once more commands come than are executed: each
-//! waits behind all before it, until its client has gone. So a queue admits only what it executes
-//! within [`MAX_WAIT`], by the pace of its last batches; the rest are rejected at once. A batch
-//! that stands still (a holder in another process that is paused) counts when it is over.
+//! Under overload, an unlimited queue executes no command in time: each waits behind all earlier
+//! ones until its client disconnects. So a queue admits only the commands that it can execute
+//! within [`MAX_WAIT`], at the throughput of its last batches, and rejects the others at once. A
+//! batch that is stalled, e.g. by a paused holder in another process, counts when it ends.
 
 use std::time::Duration;
 
 /// Upper bound of a queue, independent of its throughput.
 pub(super) const MAX_QUEUE_LENGTH: usize = 4_096;
-/// The largest batch.
+/// Upper bound of the commands in a batch.
 pub(super) const MAX_BATCH_SIZE: usize = 256;
 
-/// Longer than a few batches take, shorter than a person notices.
+/// Bound of the expected wait: longer than a few batches, shorter than a person notices.
 const MAX_WAIT: Duration = Duration::from_millis(200);
-/// Always admitted, however slow the last batch was: it may have been the only slow one, and two
+/// Lower bound of the limit, however slow the last batch was: it may be an exception, and two
 /// batches keep the leader busy.
 const MIN_LENGTH: usize = 2 * MAX_BATCH_SIZE;
 /// Weight of the last batch in the moving average.
@@ -23,12 +23,12 @@ const WEIGHT: f64 = 0.2;
 /// The length limit of one queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AdaptiveQueueLimit {
-    /// Seconds per command, once a batch was executed.
+    /// Moving average of the seconds per command; `None` before the first batch.
     each_s: Option<f64>,
 }
 
 impl AdaptiveQueueLimit {
-    /// Notes a batch, and the time since the end of the one before it.
+    /// Records a batch and the time since the end of the previous one.
     pub fn executed(&mut self, commands: usize, took: Duration) {
         if commands > 0 {
             let each_s = took.as_secs_f64() / commands as f64;
@@ -37,12 +37,12 @@ impl AdaptiveQueueLimit {
         }
     }
 
-    /// Returns how many may wait.
+    /// Returns the maximum length of the queue.
     pub fn max_length(&self) -> usize {
         match self.each_s {
             None => MAX_QUEUE_LENGTH,
             Some(each_s) => {
-                // A float that is too large for it becomes the largest there is.
+                // The cast saturates.
                 let in_time = (MAX_WAIT.as_secs_f64() / each_s) as usize;
                 in_time.clamp(MIN_LENGTH, MAX_QUEUE_LENGTH)
             }

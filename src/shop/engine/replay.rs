@@ -1,13 +1,13 @@
-//! Looks up stored responses before a command is rejected: a client that has lost a response gets
-//! it although there is no room for the command.
+//! Looks up stored responses before a command is rejected: a client that lost a response gets it
+//! even if the command itself can't be executed now.
 //!
-//! When there is no room many commands are rejected at once, and a look-up for each would cost
-//! Postgres more than what it executes. So one look-up at a time, on one connection, serves all
-//! that came meanwhile ([`super::coalesce`]).
+//! Under overload many commands are rejected at once, and a lookup for each would cost Postgres
+//! more than the commands that it executes. So one lookup at a time, on one connection, serves all
+//! commands that arrived during the previous one ([`super::coalesce`]).
 //!
 //! Best effort: behind [`super::coalesce::MAX_WAITING`] others, after the caller's time limit, or
-//! while Postgres is unavailable, a command is rejected without it. `overloaded` and
-//! `idempotency-key-in-flight` mean *ask again with the same key*.
+//! while Postgres is unavailable, a command is rejected without a lookup. `overloaded` and
+//! `idempotency-key-in-flight` mean *retry with the same key*.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::shop::failure::{Error, Executed, Failure};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 
-/// A look-up takes well under a millisecond.
+/// Timeout of a lookup, which takes well under a millisecond.
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Cheap to clone.
+/// The coalesced lookup of key records. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>>);
 
 impl ReplayLookup {
-    /// Returns what the key's record says, if there is one and it is found in time.
+    /// Returns the replay of the key, if it has a record that is found within the time limit.
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
@@ -50,10 +50,10 @@ impl ReplayLookup {
         timeout(within, asking).await.ok()?.ok().flatten()
     }
 
-    /// Returns the stored response, or else the failure.
+    /// Returns the stored response of the key, or else `failure`.
     ///
     /// # Errors
-    /// `failure`, if the key has no record.
+    /// `failure`, if no record is found; the rejection of a record without a response to send.
     pub(super) async fn or(
         &self,
         shop: &Shop,
@@ -68,10 +68,10 @@ impl ReplayLookup {
     }
 }
 
-/// Looks keys up on a connection of their own, within 1.5 s.
+/// Looks up keys on a connection of their own, within 1.5 s.
 ///
 /// # Errors
-/// Postgres's.
+/// Errors of Postgres.
 ///
 /// # Cancel safety
 /// Safe: nothing is changed.

@@ -1,11 +1,11 @@
 //! Resolves an unknown outcome: a write was sent, and its result did not arrive.
 //!
-//! To look its keys up is not enough: bytes still in flight may reach Postgres later, and commit.
-//! So the guard is invalidated first: the version of one row that the write demanded is raised.
-//! That waits for a write that is running, and one that arrives later matches nothing. A
-//! transaction has locked that row, so it has ended by then. Only then the keys are looked up, in a
-//! new statement.
-//! `tests/model/writes.rs` walks through all orders of these events.
+//! A lookup of the keys alone does not resolve it, because bytes in flight may reach Postgres later
+//! and commit. So the guard is invalidated first: the version of one row that the write requires is
+//! raised. This waits for a running write, and a later one matches no row. An explicit transaction
+//! has locked that row, so it has ended by then. Finally, a separate statement looks up the keys.
+//!
+//! Tests: `tests/model/unknown.rs` explores all interleavings.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::guard::GuardedRow;
 use crate::shop::store::key_records::{self, Replay};
 
-/// Together with the write, shorter than a request may take.
+/// Timeout of a resolution. Write and resolution together take less than a request may.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns what each key's record says; a key without one was not executed, and never will be by
-/// the write in question.
+/// Returns the replay of each key. A key without a record was not executed, and this write will
+/// never execute it.
 async fn resolve(
     shop: &Shop,
     row: &GuardedRow,
@@ -42,8 +42,8 @@ async fn resolve(
     }
 }
 
-/// Finds out what became of a write. Who was rejected for want of what the others took was rejected
-/// rightly if they have it, and otherwise gets the error.
+/// Resolves the outcome of a write, and returns the results. A rejection stands if all changes are
+/// written, because it was decided on the state that they left; otherwise it becomes `error`.
 pub(super) async fn resolve_outcome(
     shop: &Shop,
     entries: &[Entry<'_>],

@@ -1,4 +1,4 @@
-//! The connection of one attempt: with a transaction around read and write, or without.
+//! The connection of one attempt, with or without a transaction around the read and the write.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tokio::time::timeout;
 
 use crate::db::Transaction;
 
-/// How long a commit or a rollback may take.
+/// Timeout of a commit or a rollback.
 pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection. Dropped in the middle of a statement it is closed: Postgres undoes what it was
-/// doing, and no other command gets it.
+/// A connection that is closed on drop, so that no other command gets it in the middle of a
+/// statement. Postgres then rolls back an open transaction.
 #[derive(Debug)]
 pub(super) enum Session {
     /// Each statement commits itself.
     Autocommit(Connection),
-    /// One transaction.
+    /// One transaction around the read and the write.
     Explicit(Transaction),
 }
 
-/// A connection that is closed when it is dropped.
+/// A connection that is closed on drop.
 #[derive(Debug)]
 pub(super) struct Connection(Option<PoolConnection<Postgres>>);
 
@@ -31,20 +31,20 @@ impl Session {
         Session::Autocommit(Connection(Some(connection)))
     }
 
-    /// Moves the session out, between two statements. Nothing can be sent on what stays.
+    /// Moves the session out, between two statements. Nothing can be sent on the rest.
     pub(super) fn hand_over(&mut self) -> Self {
         std::mem::replace(self, Session::Autocommit(Connection(None)))
     }
 
-    /// Gives the connection of an autocommit session back, between two statements. Nothing more can
-    /// be sent on it.
+    /// Returns the connection of an autocommit session to the pool, between two statements. Nothing
+    /// can be sent on the session afterwards.
     pub(super) fn give_back(&mut self) {
         if let Session::Autocommit(connection) = self {
             drop(connection.0.take());
         }
     }
 
-    /// Ends it without a commit; the connection can be used again.
+    /// Ends the session without a commit, so that its connection can be reused.
     pub(super) async fn abandon(mut self) {
         self.give_back();
         if let Session::Explicit(tx) = self {

@@ -1,9 +1,9 @@
 //! Rejects orders of sold-out items without a lock and without a write.
 //!
-//! Once an order was rejected as sold out, orders of at least as many units ask here first: one
-//! statement reads the stock and the keys of all that wait ([`super::coalesce`]). It begins after
-//! the last of them has come, so every rejection was true at a moment of its request. Where enough
-//! is in stock, the order joins the queue like all others.
+//! After an order was rejected as sold out, orders of more units than the last known stock are
+//! checked before they are enqueued: one call reads the stock and the key records of all waiting
+//! orders ([`super::coalesce`]). It begins after the last of them arrived, so every rejection was
+//! true at some moment of its request. An order that the stock covers is enqueued as usual.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 use crate::shop::{Shop, Sku};
 
-/// The most items remembered; at more, all are forgotten, which costs each one rejection by the
-/// engine.
+/// Upper bound of the cached items. Beyond it all are removed, which costs each item one rejection
+/// by the engine.
 const MAX_ITEMS: usize = 10_000;
 
 /// The last known stock of items that were sold out. Cheap to clone.
@@ -30,7 +30,7 @@ pub struct SoldOutCache {
     look_ups: Coalescer<Sku, IdempotencyRequest, Answer>,
 }
 
-/// What a look-up found: the stock, if there is such an item, and what the key's record says.
+/// The result of a lookup: the stock, if the item exists, and the replay of the key.
 #[derive(Debug)]
 struct Answer {
     stock: Option<i64>,
@@ -38,7 +38,7 @@ struct Answer {
 }
 
 impl SoldOutCache {
-    /// Remembers the stock of an item for which an order was rejected.
+    /// Caches the last known stock of an item.
     pub(super) fn note(&self, sku: &Sku, available: i64) {
         let mut stock = self.stock.lock();
         if stock.len() >= MAX_ITEMS {
@@ -52,11 +52,10 @@ impl SoldOutCache {
         self.stock.lock().get(sku).is_some_and(|available| *available < quantity)
     }
 
-    /// Returns the result of an order that is a duplicate or can't be had; `None` if it has to be
-    /// executed.
+    /// Returns the stored response of a duplicate, or `None` if the order has to be executed.
     ///
     /// # Errors
-    /// [`Rejection::SoldOut`]; Postgres's.
+    /// [`Rejection::SoldOut`]; the rejection of a key record; errors of Postgres.
     ///
     /// # Cancel safety
     /// Safe: nothing is changed.
@@ -96,8 +95,8 @@ impl SoldOutCache {
         let asking = shop.pool.ask(move |db| {
             let (item, requests) = (item.clone(), requests.clone());
             async move {
-                // In this order: the orders that emptied the stock have committed by then, and if
-                // one of them had one of these keys, its record is found.
+                // The stock first: the orders that emptied it have committed by then, so the lookup
+                // finds their key records.
                 let stock =
                     sqlx::query_scalar!("select stock from items where sku = $1", item.as_str())
                         .fetch_optional(&mut *db)

@@ -1,4 +1,5 @@
-//! The write of one batch: sent as one statement, maybe with others', committed, and reported.
+//! Writes the changes of one batch: sends one statement, which other batches may share, commits,
+//! and notifies order expiry of new orders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::shop::store::{Written, read};
 use crate::shop::strategy::{Release, Strategy};
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
-/// Sends the write, and commits it.
+/// Sends the write and commits it.
 pub(super) async fn write(
     mut session: Session,
     strategy: &'static Strategy,
@@ -92,7 +93,7 @@ pub(super) async fn write(
     Ok(results)
 }
 
-/// The entries that are written, each with its position.
+/// Returns the entries with changes, each with its position.
 fn entries_of<'a, 'e>(
     entries: &'a [Entry<'e>],
     decided: &'a Decided,
@@ -100,14 +101,14 @@ fn entries_of<'a, 'e>(
     entries.iter().copied().enumerate().filter(|(at, _)| decided.changes.contains_key(at))
 }
 
-/// Sends the write; with others that are ready, if they may share a statement.
+/// Sends the write, through group commit if it may share a statement.
 async fn send(
     session: &mut Session,
     entries: &[Entry<'_>],
     write: &Arc<ReadyWrite>,
     shop: &Shop,
 ) -> Result<Written, Failure> {
-    // Those that a leader executes: it has the only write of its key in this process.
+    // Only batches of a leader may: theirs is the only write of its key in this process.
     let batched = |entry: &Entry<'_>| entry.options.batch_key(entry.command).is_some();
     let shared = entries.first().is_some_and(batched);
     match session {
@@ -119,7 +120,8 @@ async fn send(
     }
 }
 
-/// Checks limits that could not be judged before, and commits. A rejection rolls back.
+/// Checks the limits that the decision could not check, and commits. Rolls back and returns the
+/// rejection if a limit is exceeded.
 async fn commit(
     (mut session, strategy, deadline): (Session, &'static Strategy, Instant),
     locks: &mut AcquiredLocks,
@@ -170,7 +172,7 @@ async fn commit(
     }
 }
 
-/// Tells the delay queue of the orders that were placed.
+/// Notifies order expiry of the placed orders.
 fn notify_expiry(shop: &Shop, decided: &Decided) {
     let orders = decided.changes.values().filter_map(|(changes, _)| changes.order.as_ref());
     let due_in = |order: &NewOrder| (order.expires_at - order.created_at).try_into();
@@ -181,7 +183,7 @@ fn notify_expiry(shop: &Shop, decided: &Decided) {
     }
 }
 
-/// Passes a probe point for all commands that the lab watches, at once.
+/// Passes a probe point for all commands that the lab watches, concurrently.
 pub(super) async fn pass<'e>(
     entries: impl Iterator<Item = (usize, Entry<'e>)>,
     point: Point,
@@ -203,7 +205,7 @@ pub(super) async fn pass<'e>(
     join_all(passes).await;
 }
 
-/// What each buyer has of the limited items, counted now.
+/// Counts each buyer's units of the limited items.
 pub(super) async fn purchases(
     session: &mut Session,
     entries: &[Entry<'_>],
@@ -220,8 +222,8 @@ pub(super) async fn purchases(
     Ok(read::count_purchases(session, &asked).await?)
 }
 
-/// Decides again, with what each buyer has: the rows are written, and so locked, by now. What was
-/// just written is counted already.
+/// Decides again with the customers' purchases, which are exact because the write has locked the
+/// rows. Subtracts the units of this write, which the count includes. Returns the first rejection.
 async fn over_limit(
     session: &mut Session,
     entries: &[Entry<'_>],

@@ -1,4 +1,4 @@
-//! Accounts: marking those on which broken strategies were tried, and opening balances.
+//! Writes to accounts: the mark that broken strategies were tried, and opening balances.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::shop::failure::Error;
 use crate::shop::{IdempotencyKey, Shop, UserId};
 
-/// Marks an account as one on which broken strategies were tried: the audit counts it apart.
+/// Marks an account on which broken strategies are tried: the audit counts it separately.
 pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
     sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
         .execute(&mut *shop.connection().await?)
@@ -14,7 +14,7 @@ pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts the first money on an account that no other transaction knows yet.
+/// Writes the opening balance of an account that no other transaction has seen.
 pub async fn open_balance(
     tx: &mut PgConnection,
     user: UserId,

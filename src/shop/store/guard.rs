@@ -1,4 +1,4 @@
-//! The rows that a write changes, and what it demands of them, column by column.
+//! The rows that a write changes, with their guards, as columns.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -12,17 +12,17 @@ use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;
 use crate::shop::strategy::{Guard, Strategy};
 
-/// What keeps a write apart from others.
+/// The protection of a write against concurrent writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Protection<'a> {
-    /// What the write demands of its rows.
+    /// The condition of the write on its rows.
     pub guard: Guard,
-    /// The locks around it, or what stands in for them.
+    /// The acquired locks, or what replaces them.
     pub exclusion: &'a Exclusion<'a>,
 }
 
 impl<'a> Protection<'a> {
-    /// Under that strategy.
+    /// Returns the protection under `strategy`.
     pub fn of(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
         Self { guard: strategy.guard, exclusion }
     }
@@ -36,20 +36,21 @@ pub struct ChangedRows {
 }
 
 impl ChangedRows {
-    /// The rows that differ between two states, sorted. Each row's new value is the one of `after`;
-    /// its guard is the version of `before`. [`Error::Bug`] if the locks do not cover a row.
+    /// Returns the rows that differ between two states, sorted. The value of a row is that of
+    /// `after`; its guard is the version of `before`. Fails with [`Error::Bug`] if the locks do not
+    /// cover a row.
     pub fn of(before: &State, after: &State, by: Protection<'_>) -> Result<Self, Error> {
         Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
     }
 
-    /// The first of them.
+    /// Returns the first row.
     pub fn first(&self) -> Option<GuardedRow> {
         let item = self.items.keys.first().cloned().map(GuardedRow::Item);
         item.or_else(|| self.accounts.keys.first().copied().map(GuardedRow::Account))
     }
 }
 
-/// Whether two of them change the same row.
+/// Returns whether two of `all` change the same row.
 pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
     if all.len() < 2 {
         return false;
@@ -63,21 +64,21 @@ pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> b
     shared
 }
 
-/// Changed rows of one table. Columns of equal length.
+/// The changed rows of one table, as columns of equal length.
 #[derive(Debug, Default)]
 pub(super) struct Rows<K> {
     pub keys: Vec<K>,
-    /// The version that the row must have; `None` demands nothing.
+    /// The version that the row must have; `None` without a condition.
     pub versions: Vec<Option<i64>>,
-    /// The fence under which it is written, and above which it must not have been.
+    /// The fence of the write, which must not be lower than the row's; `None` without a condition.
     pub fences: Vec<Option<i64>>,
-    /// The new value; `None` for a row that a conditional update has changed already.
+    /// The new value; `None` if a conditional update has changed the row already.
     pub values: Vec<Option<i64>>,
-    /// By how much the version is raised.
+    /// Increment of the version.
     pub raises: Vec<i64>,
 }
 
-/// What changes of one row.
+/// The change of one row.
 struct Row {
     version: i64,
     reserved: bool,
@@ -94,7 +95,7 @@ impl<K: Clone> Rows<K> {
         self.raises.extend_from_slice(&more.raises);
     }
 
-    /// The fence under which a row is written.
+    /// Returns the fence under which a row is written.
     pub fn fence<Q: PartialEq + ?Sized>(&self, key: &Q) -> Option<i64>
     where
         K: Borrow<Q>,
@@ -102,7 +103,7 @@ impl<K: Clone> Rows<K> {
         self.fences[self.keys.iter().position(|known| known.borrow() == key)?]
     }
 
-    /// Fails if the locks do not cover the row.
+    /// Adds a row. Fails if the locks do not cover it.
     fn push(&mut self, key: K, lock: &LockKey, row: &Row, by: Protection<'_>) -> Result<(), Error> {
         by.exclusion.check(lock)?;
         let guard = by.guard;
@@ -164,8 +165,8 @@ pub enum GuardedRow {
 }
 
 impl GuardedRow {
-    /// Raises the row's version, so that a write that arrives later matches nothing. Waits for a
-    /// write or a transaction that has the row locked.
+    /// Raises the row's version, so that a write that arrives later matches no row. Waits for a
+    /// write or a transaction that has locked the row.
     pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
         match self {
             GuardedRow::Item(sku) => {

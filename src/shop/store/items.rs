@@ -1,5 +1,5 @@
-//! Creating items. A new item's opening stock is the first entry of its ledger, written in the same
-//! transaction.
+//! Creates items. The opening stock of an item is the first entry of its ledger, written in the
+//! same transaction.
 
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
@@ -11,12 +11,12 @@ use crate::shop::command::set_limit::check_limit;
 use crate::shop::failure::{Error, Failure, Rejection, StoredResponse};
 use crate::shop::model::Item;
 
-/// Whom an item is for.
+/// The purpose of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
-    /// Customers.
+    /// Sale to customers.
     Shop,
-    /// One run of the lab.
+    /// Experiments of the lab.
     Lab,
 }
 
@@ -32,7 +32,7 @@ impl ItemKind {
 /// Creates an item.
 ///
 /// # Errors
-/// [`Rejection::Invalid`], [`Rejection::Exists`]; Postgres's.
+/// [`Rejection::Invalid`]; [`Rejection::Exists`]; errors of Postgres.
 pub async fn create(
     shop: &Shop,
     item: Item,
@@ -50,7 +50,7 @@ pub async fn create(
     Ok(StoredResponse::json(201, &item)?)
 }
 
-/// Inserts the item and its opening entry; `false` when the sku is taken.
+/// Inserts the item and its opening entry. Returns `false` if the sku exists.
 pub async fn insert(
     tx: &mut PgConnection,
     item: &Item,
@@ -73,7 +73,7 @@ pub async fn insert(
         Err(error) if db::violates(&error, "items_pkey") => return Ok(false),
         other => other?,
     };
-    // Version 0, before the row's first.
+    // Version 0: the row starts at version 1.
     sqlx::query!(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          values ($1, 0, $2::bigint, $2, 0, 'opening', $3)",

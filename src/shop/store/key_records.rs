@@ -1,8 +1,8 @@
-//! Key records: the rows of `idempotency`. They are inserted by [`super::place`] and
-//! [`super::transition`], with the response, and never changed before they are purged.
+//! Key records: the rows of `idempotency`. [`super::place`] and [`super::transition`] insert them
+//! with the response; they do not change until they are purged.
 //!
-//! Each key is looked up by itself (`lateral … limit 1`), which is always an index look-up. A plain
-//! join leaves the planner free to read the whole table when its statistics are old.
+//! Each key has a lookup of its own (`lateral … limit 1`), which always uses the index. With a
+//! plain join, the planner may scan the whole table if its statistics are outdated.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use crate::shop::failure::{Error, Executed, Failure, Rejection, StoredResponse};
 use crate::shop::idempotency::{IdempotencyRequest, KEPT_HOURS, ORDERS_PATH, record_id};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
-/// What a key record says about a command with its key: the stored response, or why it is not sent.
+/// The stored response of a key record, or the reason why it can't be sent.
 pub type Replay = Result<StoredResponse, Rejection>;
 
-/// As the result of the command.
+/// Converts a replay into the result of its command.
 pub fn replayed(replay: Replay) -> Result<Executed, Failure> {
     Ok(Executed::before(replay?))
 }
@@ -49,8 +49,8 @@ impl<'a> KeyColumns<'a> {
     }
 }
 
-/// A key record that was inserted since the read: the whole statement was rolled back, and the next
-/// read finds it.
+/// Converts a violation of `idempotency_pkey` to [`Error::Conflict`]: a key record was inserted
+/// since the read, so the whole statement was rolled back, and the next read finds the record.
 pub(super) fn inserted_meanwhile(error: sqlx::Error) -> Error {
     if db::violates(&error, "idempotency_pkey") {
         Error::Conflict("a key record was inserted since the read".to_owned())
@@ -59,7 +59,7 @@ pub(super) fn inserted_meanwhile(error: sqlx::Error) -> Error {
     }
 }
 
-/// Looks up the key records of several commands.
+/// Looks up the key records of several commands; `None` for a key without a record.
 pub async fn look_up(
     db: &mut PgConnection,
     requests: &[&IdempotencyRequest],
@@ -99,7 +99,7 @@ pub async fn look_up(
     Ok((0..requests.len()).map(|place| found.remove(&place)).collect())
 }
 
-/// The order that a user placed with that key, however long ago.
+/// Returns the order that a user placed with the key, however long ago.
 pub async fn order_placed_with(
     db: &mut PgConnection,
     user: UserId,

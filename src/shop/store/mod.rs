@@ -1,10 +1,10 @@
-//! All SQL that writes orders, items, accounts, ledgers and key records, and the reads that a write
-//! is computed from.
+//! All SQL that writes orders, items, accounts, ledgers and key records, and the reads from which a
+//! write is computed.
 //!
-//! Changes are written by one of two statements, all or nothing: [`place`] for new orders,
+//! One of two statements writes the changes, all or nothing: [`place`] for new orders,
 //! [`transition`] for everything else. Each locks its rows in one order (orders, items, accounts,
-//! key records), compares them with the guard, and writes only if all of them match. No statement
-//! raises an error for a guard that does not hold.
+//! key records), compares them with the guard, and writes only if all rows match. A guard that does
+//! not match raises no SQL error.
 
 pub mod accounts;
 pub mod guard;
@@ -24,7 +24,7 @@ use super::command::changes::Changes;
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 
-/// What one command of a batch writes.
+/// The write of one command.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
     /// Its idempotency key.
@@ -33,38 +33,39 @@ pub struct Write<'a> {
     pub changes: &'a Changes,
     /// Its response.
     pub response: &'a StoredResponse,
-    /// The request it belongs to.
+    /// The id of its request.
     pub request_id: Uuid,
 }
 
-/// What is written under the same locks.
+/// The writes under the same locks.
 #[derive(Debug)]
 pub struct Part<'a> {
     /// The rows that change.
     pub rows: &'a ChangedRows,
-    /// When they were read, by the clock of Postgres.
+    /// Time of their read, by Postgres's clock.
     pub now: OffsetDateTime,
-    /// What each command writes.
+    /// One write per command.
     pub writes: Vec<Write<'a>>,
 }
 
 impl Part<'_> {
-    /// Whether it is written by [`place`], not by [`transition`].
+    /// Returns whether [`place`] writes it, and not [`transition`].
     pub fn places_orders(&self) -> bool {
         self.writes.iter().any(|write| write.changes.order.is_some())
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// All of it is written.
+    /// Everything is written.
     Done,
-    /// Nothing is: a row is no longer as it was read.
+    /// Nothing is written: a row changed since it was read.
     Moved,
 }
 
-/// How long a statement of several parts waits for a row. By itself, each part waits longer.
+/// Returns the `lock_timeout` of a statement with several parts. A single part waits longer, for
+/// the `lock_timeout` of its session.
 fn row_patience(parts: &[Part<'_>]) -> Option<&'static str> {
     (parts.len() > 1).then_some("200ms")
 }

@@ -1,5 +1,5 @@
-//! The statement that places orders: orders and their lines, the items' rows, ledger entries, and
-//! key records with their responses.
+//! The statement that places orders: it writes orders and their lines, the rows of items, ledger
+//! entries, and key records with their responses.
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -25,7 +25,7 @@ struct Orders<'a> {
     records: Vec<Uuid>,
 }
 
-/// Columns of their lines, one row each; a line is one ledger entry.
+/// Columns of order lines, one row each; a line is one ledger entry.
 #[derive(Default)]
 struct Lines<'a> {
     orders: Vec<Uuid>,
@@ -40,10 +40,10 @@ struct Lines<'a> {
     requests: Vec<Uuid>,
 }
 
-/// Writes orders, all or nothing, in one statement.
+/// Writes orders in one statement, all or nothing.
 ///
 /// # Errors
-/// [`Error::Conflict`] when a key record was inserted since the read; Postgres's. After
+/// [`Error::Conflict`] if a key record was inserted since the read; errors of Postgres. After
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Error> {

@@ -1,10 +1,10 @@
-//! Purging key records after [`KEPT_HOURS`]: those of orders lose their response and stay, all
+//! Purges key records after [`KEPT_HOURS`]: those of orders lose their response and stay, all
 //! others are deleted.
 //!
-//! The records of orders stay forever, so no statement here may search all of the table. Each gets
-//! a range of the table's blocks and reads those by a TID range scan: what it costs is known
-//! beforehand, and it needs no index that every order would pay for. An index on the age would
-//! break that bound: the planner might prefer it.
+//! The records of orders stay forever, so no statement may scan the whole table. Each statement
+//! reads a range of blocks by a TID range scan, which has a known cost and needs no index that
+//! every order would maintain. An index on the age would break that bound, because the planner
+//! might prefer it.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::db::Pool;
 use crate::shop::failure::Error;
 use crate::shop::idempotency::{KEPT_HOURS, ORDERS_PATH};
 
-/// Returns the number of the table's blocks, and the moment before which responses may be purged.
+/// Returns the number of the table's blocks, and the time before which responses may be purged.
 pub async fn reach(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
     let reach = sqlx::query!(
         r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
@@ -32,7 +32,7 @@ fn start_of(block: i64) -> String {
     format!("({block},0)")
 }
 
-/// Deletes old key records in these blocks, except those of orders.
+/// Deletes the old key records in `blocks`, except those of orders. Returns their number.
 pub async fn purge_records(
     pool: &Pool,
     blocks: Range<i64>,
@@ -52,7 +52,7 @@ pub async fn purge_records(
     Ok(purged.rows_affected())
 }
 
-/// Removes the responses of old key records of orders in these blocks.
+/// Removes the responses of the old key records of orders in `blocks`. Returns their number.
 pub async fn purge_bodies(
     pool: &Pool,
     blocks: Range<i64>,

@@ -1,9 +1,9 @@
-//! The read that changes are computed from: rows, their versions, the key records that exist, what
-//! customers have of limited items, and the clock.
+//! Reads the data from which changes are computed: rows with their versions, existing key records,
+//! customers' purchases of limited items, and the clock.
 //!
-//! Without a transaction the rows may come from several moments: the guard of the write compares
-//! each of them. What a customer has is read in the statement that reads the item's version, so it
-//! is exact if that version still holds.
+//! Without a transaction the rows may be read at different times; the guard of the write compares
+//! each of them. The purchases are read in the statement that reads the item's version, so they are
+//! exact if that version still holds.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::shop::command::state::{
 use crate::shop::model::OrderStatus;
 use crate::shop::{OrderId, Sku, UserId};
 
-/// What a batch needs to know.
+/// The data that a batch needs.
 #[derive(Debug, Clone, Default)]
 pub struct ReadRequest {
     /// The rows.
@@ -27,13 +27,13 @@ pub struct ReadRequest {
     pub buyers: Vec<UserId>,
     /// The ids of key records.
     pub keys: Vec<Uuid>,
-    /// Whether orders' rows are locked.
+    /// True if the rows of orders are locked.
     pub lock_orders: bool,
-    /// Whether the rows of items and accounts are locked.
+    /// True if the rows of items and accounts are locked.
     pub lock_values: bool,
 }
 
-/// What was read.
+/// The data that was read.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The rows.
@@ -42,15 +42,15 @@ pub struct Snapshot {
     pub known_keys: Vec<usize>,
 }
 
-/// What comes with the rows of items, and with an account: the clock, the positions of the keys
-/// that have a record, the next number of the ledger.
+/// The data that is read with items or an account: the clock, the positions of the keys that have a
+/// record, and the next number of the ledger.
 struct Part {
     now: OffsetDateTime,
     known: Vec<i64>,
     seq: Option<i64>,
 }
 
-/// Reads. Waits for rows that other transactions have locked only where it locks them itself.
+/// Reads the data. Waits for rows that other transactions have locked only if it locks them itself.
 pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<Snapshot> {
     let reads = &request.reads;
     let mut state = State::at(OffsetDateTime::UNIX_EPOCH);
@@ -71,8 +71,7 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
 }
 
 impl Snapshot {
-    /// Leaves out the keys of commands that are not executed, so that positions are those of the
-    /// others.
+    /// Removes the keys of commands that are not executed, and adjusts the positions of the others.
     pub fn retain_keys(&mut self, retained: &[bool]) {
         self.known_keys.retain(|at| retained[*at]);
         for at in &mut self.known_keys {
@@ -108,7 +107,7 @@ async fn orders(
         );
         lock.execute(&mut *db).await?;
     }
-    // A statement of its own: one that waits for rows sees others as they were before it waited.
+    // A statement of its own: its snapshot is from after the wait for locks.
     let rows = sqlx::query!(
         r#"select id, status, expires_at, paid_at,
                   status = 'cancelled' and exists (
@@ -127,7 +126,7 @@ async fn orders(
     Ok(found.collect())
 }
 
-/// A row of an item, absent when the item is.
+/// An item's row; its columns are `None` if no item is found.
 struct ItemRow {
     now: OffsetDateTime,
     known: Vec<i64>,
@@ -240,8 +239,8 @@ async fn account(
     Ok(Part { now: row.now, known: row.known, seq: row.seq })
 }
 
-/// Counts what each buyer has of each limited item, in a statement of its own: of rows that are
-/// locked by now, it sees all that was committed.
+/// Counts each buyer's units of each limited item. As a statement of its own, it sees everything
+/// that was committed on rows that are locked by now.
 pub async fn count_purchases(
     db: &mut PgConnection,
     limited: &[(Sku, UserId)],

@@ -1,5 +1,5 @@
-//! The conditional update of `atomic`: changes a value where the sum is allowed, and returns the row
-//! as it was. Made before the decision, and undone with its transaction if the command is rejected.
+//! The conditional update of `atomic`: changes a value if the sum is allowed, and returns the row
+//! as it was before. It precedes the decision, and a rejection rolls its transaction back.
 
 use sqlx::PgConnection;
 
@@ -7,7 +7,7 @@ use crate::shop::command::Reservation;
 use crate::shop::command::state::{BalanceSnapshot, State, StockSnapshot};
 use crate::shop::{Sku, UserId};
 
-/// The rows that were changed, as they were before.
+/// The changed rows, as they were before.
 #[derive(Debug, Default)]
 pub struct Reserved {
     items: Vec<(Sku, StockSnapshot)>,
@@ -15,14 +15,14 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Puts the rows into a state that was read afterwards.
+    /// Replaces the rows in a state that was read afterwards.
     pub fn put_into(self, state: &mut State) {
         state.items.extend(self.items);
         state.accounts.extend(self.account);
     }
 }
 
-/// Changes each value where the sum is allowed, in sorted order. The trigger raises the version.
+/// Changes each value if the sum is allowed, in sorted order. The trigger raises the version.
 pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<Reserved> {
     let mut reserved = Reserved::default();
     for (sku, delta) in &wanted.stock {

@@ -1,9 +1,9 @@
-//! The statement that moves what is there: orders' status, items, an account, their ledger entries,
-//! and key records with their responses.
+//! The statement that changes existing rows: the status of orders, items, accounts, their ledger
+//! entries, and key records with their responses.
 //!
 //! Rows are locked in one order: orders (compare-and-set of their status, under every strategy),
-//! items, accounts; each step waits for the one before it. Orders come first because a payment and
-//! a cancellation of one order share no other row.
+//! items, accounts; each step waits for the previous one. Orders come first because a payment and a
+//! cancellation of one order share no other row.
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -49,7 +49,7 @@ struct Entries<K> {
 }
 
 impl<K: Clone + PartialEq> Entries<K> {
-    /// An entry of a row in `rows`; `change` is before, delta and version.
+    /// Adds an entry of a row in `rows`; `change` is before, delta and version.
     fn push(&mut self, key: K, change: (i64, i64, i64), rows: &Rows<K>, request_id: Uuid) {
         self.fences.push(rows.fence(&key));
         self.keys.push(key);
@@ -116,11 +116,11 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Writes changes, all or nothing, in one statement; of top-ups, new limits and entries whose
-/// number is in a response, those of one command.
+/// Writes changes in one statement, all or nothing. At most one command may have a top-up, a new
+/// limit, or an entry whose number is in its response.
 ///
 /// # Errors
-/// [`Rejection::KeyUsed`] when a top-up with that key was made long ago. Otherwise as
+/// [`Rejection::KeyUsed`] if a top-up has used the key, and its key record is purged. Otherwise as
 /// [`super::place::place`].
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Failure> {
