@@ -373,7 +373,7 @@ async fn on_the_shops_own_items_only_what_postgres_keeps_apart_from_everybody_is
 }
 
 #[test]
-fn every_strategy_is_in_the_help_and_in_the_readme() {
+fn help_and_documentation_list_every_strategy() {
     let help = |command| {
         let output =
             Command::new(env!("CARGO_BIN_EXE_holdfast")).args([command, "--help"]).output();
@@ -383,10 +383,14 @@ fn every_strategy_is_in_the_help_and_in_the_readme() {
     let names: Vec<&str> = STRATEGIES.iter().map(|strategy| strategy.name).collect();
     let listed = format!("{} or batched", names[..names.len() - 1].join(", "));
     assert!(help("up").contains(&listed) && help("serve").contains(&listed), "{listed}");
-    let readme = include_str!("../../README.md");
-    let (rungs, _prices) = readme.split_once("## What it costs").unwrap();
-    let rows: Vec<&str> =
-        names.iter().filter(|n| rungs.contains(&format!("\n| `{n}` "))).copied().collect();
+    let concepts = include_str!("../../docs/CONCEPTS.md");
+    let (_, section) = concepts.split_once("\n## Strategies\n").unwrap();
+    let (table, _) = section.split_once("\n## ").unwrap();
+    let rows: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(rows, names);
 }
 

@@ -263,18 +263,49 @@ fn the_map_in_the_library_lists_every_module() {
     }
 }
 
-#[test]
-fn paths_named_in_the_readme_are_there() {
+/// README.md and the files of docs.
+fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let mut named = 0;
-    for (_, rest) in readme.match_indices("](").map(|(at, _)| readme.split_at(at + 2)) {
-        let target = rest.split([')', '#']).next().unwrap();
-        if target.is_empty() || target.contains("://") {
-            continue;
+    let mut documents = vec![root.join("README.md")];
+    for entry in fs::read_dir(root.join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            documents.push(path);
         }
-        named += 1;
-        assert!(root.join(target).exists(), "README.md points to {target}, which is not there");
     }
-    assert!(named > 10, "the README points to its files");
+    documents
+}
+
+/// The links of a document to files, as label and target.
+fn links(text: &str) -> Vec<(&str, &str)> {
+    let mut links = Vec::new();
+    for (at, _) in text.match_indices("](") {
+        let label = text[..at].rsplit('[').next().unwrap();
+        let target = text[at + 2..].split([')', '#']).next().unwrap();
+        if !target.is_empty() && !target.contains("://") {
+            links.push((label.trim_matches('`'), target));
+        }
+    }
+    links
+}
+
+#[test]
+fn links_in_documents_resolve() {
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        let name = relative(&document);
+        let found = links(&text);
+        assert!(name != "README.md" || found.len() > 10, "the README points to its files");
+        for (label, target) in found {
+            let path = document.parent().unwrap().join(target);
+            assert!(path.exists(), "{name} points to {target}, which is not there");
+            // A label in snake case is the name of a function in that file.
+            let is_function = label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if is_function && target.ends_with(".rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let function = format!("fn {label}(");
+                assert!(source.contains(&function), "{name}: {target} has no {function}");
+            }
+        }
+    }
 }
