@@ -52,7 +52,7 @@ async fn a_paused_holder_comes_back_and_its_write_is_refused() {
     let sku = shop.lab_item(10).await;
     // It reads 10, and then its whole process stops.
     let late =
-        tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "400").send());
+        tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "1500").send());
     shop.until_read().await;
     shop.replicas[0].pause();
     let paused = Instant::now();

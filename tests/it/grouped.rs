@@ -22,31 +22,20 @@ async fn send_together(
     reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
     writes.execute("lock table orders in share mode").await.unwrap();
     let sent: Vec<_> = requests.into_iter().map(send).collect();
-    until("all want to read", async || {
-        shop.number(
-            "select count(*) from pg_locks join pg_database d on d.oid = database
-              where not granted and relation = 'idempotency'::regclass
-                and datname = current_database()",
-        )
-        .await
-            == wanted
-    })
-    .await;
+    until("all want to read", async || waiting_for(shop, "idempotency").await == wanted).await;
     reads.commit().await.unwrap();
     // One by itself, and a group.
-    until("a group waits", async || {
-        shop.number(
-            "select count(*) from pg_locks join pg_database d on d.oid = database
-              where not granted and relation = 'orders'::regclass
-                and datname = current_database()",
-        )
-        .await
-            >= 2
-    })
-    .await;
+    until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
     writes.execute(sqlx::AssertSqlSafe(meanwhile.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
     join_all(sent.into_iter().map(answer)).await
+}
+
+/// The number of statements that wait for that table.
+async fn waiting_for(shop: &Shop, table: &str) -> i64 {
+    let waiting = "select count(*) from pg_locks join pg_database d on d.oid = database
+                    where not granted and relation = $1::regclass and datname = current_database()";
+    sqlx::query_scalar(waiting).bind(table).fetch_one(&shop.pool).await.unwrap()
 }
 
 /// Orders one unit of each of ten items.
