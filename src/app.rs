@@ -19,8 +19,9 @@ use crate::config::{LimitSettings, Serve, Switch};
 use crate::db;
 use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Games;
+use crate::ladder::ShopLocks;
 use crate::limits::{Limiter, Rate};
-use crate::lock::{Locks, Redis, Settings};
+use crate::lock::{Redis, Settings};
 use crate::probe::Board;
 use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
@@ -180,7 +181,7 @@ fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Resul
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
     let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
-    let locks = Locks::new(redis(&options.redis_url)?, settings).with_quorum(nodes);
+    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings);
     let strategy = strategy(&lock.strategy)?;
     if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
@@ -259,8 +260,8 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
 }
 
 /// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
-pub fn locks(redis_url: &str) -> anyhow::Result<Locks> {
-    Ok(Locks::new(redis(redis_url)?, Settings::default()))
+pub fn locks(redis_url: &str) -> anyhow::Result<ShopLocks> {
+    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default()))
 }
 
 fn redis(url: &str) -> anyhow::Result<Redis> {

@@ -3,12 +3,14 @@
 //!
 //! The modules, in reading order. `tests/tidy` enforces which module may use which.
 
-pub mod clock;
 pub mod load;
 pub mod output;
 pub mod probe;
 
-pub mod lock;
+pub mod ladder;
+
+pub use holdfast_lock as lock;
+pub use holdfast_lock::clock;
 
 pub mod db;
 pub mod shop;

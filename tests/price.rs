@@ -14,7 +14,7 @@ mod observer;
 #[expect(dead_code, reason = "the other tests use the rest")]
 #[path = "it/queue.rs"]
 mod queue;
-#[path = "topology/mod.rs"]
+#[path = "../crates/holdfast-lock/tests/topology/mod.rs"]
 mod topology;
 
 use std::collections::BTreeMap;

@@ -152,7 +152,7 @@ fn no_op(clients: usize) -> Run {
 fn of_locks(results: &Results) -> Vec<Figure> {
     let value = |of: fn(&LockArm) -> Option<f64>| -> Value {
         let lock = results.lock.as_ref();
-        let lock = lock.ok_or("cargo bench --bench lock; script/bench runs it")?;
+        let lock = lock.ok_or("cargo bench -p holdfast-lock; script/bench runs it")?;
         let arm = lock.arms.get("fenced").ok_or("the lock's benchmark lacks fenced")?;
         Spread::of(of(arm)).ok_or_else(|| "it happened too seldom".to_owned())
     };

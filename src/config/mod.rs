@@ -278,7 +278,8 @@ pub struct Bench {
     /// Print the goals beside the figures
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
-    /// Output of `cargo bench --bench lock` (HOLDFAST_BENCH_JSON), for the goals of the lock alone
+    /// Output of `cargo bench -p holdfast-lock` (HOLDFAST_BENCH_JSON), for the goals of the lock
+    /// alone
     #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
     pub lock_json: Option<PathBuf>,
 }

@@ -20,8 +20,8 @@ use super::store::{self, Attempt, Claim, End};
 use super::timetable::{PAUSES, Timetable};
 use super::{Job, Once, Turn};
 use crate::clock::Backoff;
-use crate::lock::fenced::FencedGuard;
-use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Outcome, Wait};
+use crate::lock::FencedGuard;
+use crate::lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Wait};
 use crate::probe::{Point, Probe, Seen};
 use crate::shop::{Error, Shop};
 
@@ -111,16 +111,18 @@ pub(super) async fn take(by: &By, offer: &Offer) -> Result<Came, Error> {
         });
     }
     let keys = [key.clone()];
-    let ask = Ask {
-        kind: Kind::Fenced,
+    let ask = AcquireRequest {
+        kind: LockKind::Fenced,
         wait: Wait::Try,
         ttl: None,
         deadline: Instant::now() + ASK_LIMIT,
         keys: &keys,
     };
-    let mut guards = match by.shop.locks.acquire(ask).await? {
-        Outcome::Acquired(guards) => guards,
-        Outcome::Busy(holder) | Outcome::TimedOut { holder, .. } => return Ok(Came::Busy(holder)),
+    let mut guards = match by.shop.locks.leases().acquire(ask).await? {
+        AcquireOutcome::Acquired(guards) => guards,
+        AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. } => {
+            return Ok(Came::Busy(holder));
+        }
     };
     let began = Instant::now();
     let came = under_lock(by, offer, &key, &mut guards).await;
@@ -216,7 +218,7 @@ async fn claim(
             Claim::NotYet | Claim::OtherIsOpen => return Ok(Err(Came::NotYet)),
             Claim::Parked => return Ok(Err(Came::Parked(store::DIED.to_owned()))),
             Claim::Behind(floor) => {
-                if guards.refence(key, floor).await?.is_none() {
+                if guards.raise_fence(key, floor).await?.is_none() {
                     break;
                 }
             }

@@ -6,7 +6,8 @@ use anyhow::{Context as _, bail};
 use tokio::time::Instant;
 
 use super::stage::Stage;
-use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
+use crate::lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Locks};
+use crate::lock::{Redis, Settings, Wait};
 
 /// Acquire timeout of a lesson's locks.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -52,7 +53,7 @@ pub(super) fn process(url: &str, prefix: &str, name: &str) -> anyhow::Result<Loc
 /// Acquires a lock of `kind`, or returns the holder.
 pub(super) async fn take(
     locks: &Locks,
-    kind: Kind,
+    kind: LockKind,
     wait: Wait,
     key: &LockKey,
     ttl: Option<Duration>,
@@ -60,10 +61,10 @@ pub(super) async fn take(
     let began = Instant::now();
     let deadline = began + PATIENCE;
     let keys = std::slice::from_ref(key);
-    Ok(match locks.acquire(Ask { kind, wait, ttl, deadline, keys }).await? {
-        Outcome::Acquired(guards) => Got::Lock(guards),
-        Outcome::Busy(holder) => Got::Nothing { waited: began.elapsed(), holder },
-        Outcome::TimedOut { waited, holder } => Got::Nothing { waited, holder },
+    Ok(match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
+        AcquireOutcome::Acquired(guards) => Got::Lock(guards),
+        AcquireOutcome::Busy(holder) => Got::Nothing { waited: began.elapsed(), holder },
+        AcquireOutcome::TimedOut { waited, holder } => Got::Nothing { waited, holder },
     })
 }
 

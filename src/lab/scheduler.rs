@@ -15,7 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::lock::{Kind, Manner};
+use crate::ladder::{Mechanism, QueueOptions};
+use crate::lock::LockKind;
 use crate::probe::{Board, Event, Pause, Point, Probe, Watch};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::model::{Entry, Item, Order, WantedLine};
@@ -66,8 +67,12 @@ impl Rules {
 
     /// Returns the lease. A renewed lease is always short: the renewal is how its holder learns of
     /// a loss.
-    fn lease(self, kind: Kind) -> Duration {
-        if self.short_lease || kind == Kind::Fenced { SHORT_LEASE } else { SESSION }
+    fn lease(self, mechanism: Mechanism) -> Duration {
+        if self.short_lease || mechanism == Mechanism::Lock(LockKind::Fenced) {
+            SHORT_LEASE
+        } else {
+            SESSION
+        }
     }
 }
 
@@ -221,7 +226,7 @@ impl Games {
 
     /// Deletes the item's lock in Redis.
     pub async fn forget(&self, game: &Game) -> Result<(), Error> {
-        self.shop.locks.forget(&game.sku.lock_key()).await?;
+        self.shop.locks.leases().forget(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
         let from = "Redis forgets the lock".to_owned();
         game.steps.lock().push(Step { who: None, at: None, from, to });
@@ -258,7 +263,7 @@ impl Games {
         let options = RequestOptions {
             strategy: rules.strategy,
             wait: None,
-            manner: Manner::default(),
+            queue_options: QueueOptions::default(),
             ttl: rules.strategy.lock.map(|kind| rules.lease(kind)),
             probe: Probe::Lab(Arc::clone(&watch)),
             hold: self.shop.hold,
@@ -403,7 +408,9 @@ fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
 pub fn lease_words(rules: Rules) -> String {
     match rules.strategy.lock {
         None => "no lease".to_owned(),
-        Some(Kind::Fenced) => format!("a lease of {} s, renewed", SHORT_LEASE.as_secs()),
+        Some(Mechanism::Lock(LockKind::Fenced)) => {
+            format!("a lease of {} s, renewed", SHORT_LEASE.as_secs())
+        }
         Some(_) if rules.short_lease => format!("a lease of {} s", SHORT_LEASE.as_secs()),
         Some(_) => "a lease as long as the game".to_owned(),
     }

@@ -33,8 +33,8 @@ const FILES: [Source; 7] = [
     Source {
         name: "priority.rs",
         about: "who goes first, and why nobody waits for ever",
-        path: "src/lock/ladder/priority.rs",
-        text: include_str!("../lock/ladder/priority.rs"),
+        path: "src/ladder/priority.rs",
+        text: include_str!("../ladder/priority.rs"),
     },
     Source {
         name: "read.rs",

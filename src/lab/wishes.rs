@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::lock::ladder::queue::PLACES;
-use crate::lock::{Kind, Manner, Priority, Wait, WhenFull};
+use crate::ladder::{DEFAULT_CAPACITY, Mechanism, Priority, QueueOptions, WhenFull};
+use crate::lock::Wait;
 use crate::probe::{Board, Pause, Point, Probe, Watch};
 use crate::shop::{RequestOptions, Shop, Strategy};
 
@@ -93,7 +93,7 @@ impl Wishes {
             }
         }
         conditions.wait = self.wait(conditions.strategy)?;
-        conditions.manner = self.manner(&conditions)?;
+        conditions.queue_options = self.queue_options(&conditions)?;
         conditions.ttl = self.number(TTL, &TTL_RANGE_MS)?.map(Duration::from_millis);
         if let Some(hold) = self.number(HOLD, &HOLD_RANGE_MS)? {
             conditions.hold = Duration::from_millis(hold);
@@ -115,9 +115,9 @@ impl Wishes {
     }
 
     /// Parses the queue options, which only a strategy with a queue accepts.
-    fn manner(&self, conditions: &RequestOptions) -> Result<Manner, Ungrantable> {
+    fn queue_options(&self, conditions: &RequestOptions) -> Result<QueueOptions, Ungrantable> {
         let strategy = conditions.strategy;
-        if strategy.lock != Some(Kind::Queue)
+        if strategy.lock != Some(Mechanism::Queue)
             && let Some(header) = [OFFER, PLACES_HEADER, PRIORITY]
                 .into_iter()
                 .find(|header| self.of(header).is_some())
@@ -132,11 +132,11 @@ impl Wishes {
             let why = || Ungrantable(PRIORITY, "high or normal".to_owned());
             Priority::named(name).ok_or_else(why)
         };
-        let places = self.number(PLACES_HEADER, &(1..=PLACES as u64))?;
-        Ok(Manner {
+        let places = self.number(PLACES_HEADER, &(1..=DEFAULT_CAPACITY as u64))?;
+        Ok(QueueOptions {
             when_full: self.of(OFFER).map(when_full).transpose()?.unwrap_or_default(),
             priority: self.of(PRIORITY).map(priority).transpose()?,
-            places: places.and_then(|places| usize::try_from(places).ok()),
+            capacity: places.and_then(|places| usize::try_from(places).ok()),
         })
     }
 
@@ -174,7 +174,7 @@ impl Wishes {
 fn when_full(wish: &str) -> Result<WhenFull, Ungrantable> {
     match wish.split_once(':').unwrap_or((wish, "")) {
         ("add", "") => Ok(WhenFull::Fail),
-        ("offer", "") => Ok(WhenFull::Refuse),
+        ("offer", "") => Ok(WhenFull::Reject),
         ("put", "") => Ok(WhenFull::Wait),
         ("offer-for", "") => Ok(WhenFull::WaitFor(None)),
         ("offer-for", ms) => {

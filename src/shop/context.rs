@@ -15,7 +15,8 @@ use super::expiry::ExpiryNotifier;
 use super::failure::Error;
 use super::strategy::Strategy;
 use crate::db::{Pool, Transaction};
-use crate::lock::{LockKey, Locks, Manner, Wait};
+use crate::ladder::{QueueOptions, ShopLocks};
+use crate::lock::{LockKey, Wait};
 use crate::probe::Probe;
 
 /// Timeout of a command: less than that of a request, which leaves time to respond.
@@ -26,7 +27,7 @@ const COMMAND_LIMIT: Duration = Duration::from_millis(7_500);
 pub struct Shop {
     pub pool: Pool,
     /// The locks, with their connection to Redis.
-    pub locks: Locks,
+    pub locks: ShopLocks,
     /// The strategy of requests that do not select another one.
     pub strategy: &'static Strategy,
     /// The runtime of commands, which outlives the workers that serve requests.
@@ -59,7 +60,7 @@ pub struct RequestOptions {
     pub strategy: &'static Strategy,
     /// The way of waiting for its lock, if the request sets it.
     pub wait: Option<Wait>,
-    pub manner: Manner,
+    pub queue_options: QueueOptions,
     /// The TTL of its lease, if the request sets it.
     pub ttl: Option<Duration>,
     pub probe: Probe,
@@ -76,7 +77,7 @@ impl RequestOptions {
         Self {
             strategy: shop.strategy,
             wait: None,
-            manner: Manner::default(),
+            queue_options: QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
             hold: shop.hold,

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::{OrderId, Sku};
 use crate::db::{self, Trouble};
+use crate::ladder::LockError;
 use crate::lock::{self, Holder, LockKey};
 
 /// An HTTP status and body, sent, stored and replayed byte for byte.
@@ -225,6 +226,21 @@ impl From<lock::Error> for Failure {
     }
 }
 
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Failure::Error(error.into())
+    }
+}
+
+impl From<LockError> for Error {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Lock(error) => error.into(),
+            LockError::QueueFull(error) => Error::Overloaded(error.to_string()),
+        }
+    }
+}
+
 impl From<lock::Error> for Error {
     fn from(error: lock::Error) -> Self {
         match error {
@@ -233,10 +249,7 @@ impl From<lock::Error> for Error {
                 cause: error.to_string(),
                 outcome_unknown: false,
             },
-            lock::Error::Full => Error::Overloaded(error.to_string()),
-            lock::Error::BlankKey | lock::Error::NoQuorum | lock::Error::Lost => {
-                Error::Bug(error.to_string())
-            }
+            error => Error::Bug(error.to_string()),
         }
     }
 }

@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
+#[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
 pub mod ports;
 pub mod proxy;
@@ -19,10 +20,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use holdfast::embedded::{RunningUp, read_env};
-use holdfast::lock::{Locks, Redis, Settings};
+use holdfast::ladder::ShopLocks;
 use holdfast::shop::engine::Engine;
 use holdfast::shop::expiry::ExpiryNotifier;
 use holdfast::shop::{Shop as Domain, Strategy, USUAL_HOLD};
+use holdfast_lock::{Redis, Settings};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -129,7 +131,7 @@ impl Shop {
         let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
         Domain {
             pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
-            locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
+            locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
             strategy: Strategy::named(strategy).unwrap(),
             runtime: tokio::runtime::Handle::current(),
             running: TaskTracker::new(),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use holdfast::lock::inspect::HeldLock;
 use holdfast::probe::{Board, Pause, Point, Probe, Watch};
 use holdfast::shop::engine;
 use holdfast::shop::model::{Order, WantedLine};
 use holdfast::shop::{
     Executed, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
 };
+use holdfast_lock::inspect::HeldLock;
 use parking_lot::Mutex;
 use uuid::Uuid;
 

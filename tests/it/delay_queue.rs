@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast::jobs::unpaid::queue::DelayQueue;
-use holdfast::lock::Redis;
+use holdfast_lock::Redis;
 use uuid::Uuid;
 
 use crate::common::{services, until};

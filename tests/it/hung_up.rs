@@ -5,7 +5,7 @@
 //! its time was, theirs would have been over first.
 
 use holdfast::jobs::unpaid::queue_of;
-use holdfast::lock::Redis;
+use holdfast_lock::Redis;
 use reqwest::StatusCode;
 use serde_json::json;
 

@@ -9,9 +9,10 @@ use futures_util::future::{BoxFuture, join_all};
 use holdfast::jobs::history::{self, Run};
 use holdfast::jobs::store::{ATTEMPTS, DIED, State};
 use holdfast::jobs::{Came, Job, Once, Scheduler, Turn};
-use holdfast::lock::{Locks, Redis, Settings};
+use holdfast::ladder::ShopLocks;
 use holdfast::probe::Probe;
 use holdfast::shop::Shop as Domain;
+use holdfast_lock::{Redis, Settings};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
@@ -79,7 +80,7 @@ fn replica_over(
     };
     let domain = Domain {
         pool: holdfast::db::pool(database_url, 4).unwrap(),
-        locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
+        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
         ..shop.in_this_process("batched")
     };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use holdfast::jobs::keys::{BATCH, Big, Error, Found, Kind, Search, With, find, look_at, remove};
-use holdfast::lock::Redis;
+use holdfast_lock::Redis;
 use redis::{Cmd, FromRedisValue, RedisResult, cmd};
 
 use crate::topology::{self, Running, Topology, ask};

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use holdfast::lock::{Ask, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
+use holdfast_lock::{
+    AcquireOutcome, AcquireRequest, LockKey, LockKind, Locks, Redis, Settings, Wait,
+};
 use serde_json::Value;
 
 use crate::keys::Keep;
@@ -161,12 +163,15 @@ async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
     let locks = Locks::new(Redis::open(keep.url()).unwrap(), Settings::default());
     let held = [LockKey::new("{sku:tea}").unwrap()];
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-    let ask = Ask { kind: Kind::Owner, wait: Wait::Try, ttl: None, deadline, keys: &held };
-    let Outcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else { panic!("it is free") };
+    let ask =
+        AcquireRequest { kind: LockKind::Owner, wait: Wait::Try, ttl: None, deadline, keys: &held };
+    let AcquireOutcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
+        panic!("it is free")
+    };
     let name = "holdfast:lock:{sku:tea}";
     let why = refused(&keys(keep.url(), &["--delete", name]));
     assert!(why.contains("--force") && why.contains("held twice"), "{why}");
-    assert_eq!(locks.held().await.unwrap().len(), 1);
+    assert_eq!(locks.held(&[]).await.unwrap().len(), 1);
     // Another shop's are nobody's business here.
     let other = keys(keep.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
     assert!(refused(&other).contains("other:"));
@@ -174,7 +179,7 @@ async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
     assert!(text(&forced.stderr).contains("because of --force"), "{forced:?}");
     printed(&forced);
     let left: BTreeSet<String> =
-        locks.held().await.unwrap().into_iter().map(|lock| lock.key).collect();
+        locks.held(&[]).await.unwrap().into_iter().map(|lock| lock.key).collect();
     assert!(left.is_empty(), "{left:?}");
     guards.release().await;
 }

@@ -4,7 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../topology/mod.rs"]
+#[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
 mod topology;
 
 mod audit;

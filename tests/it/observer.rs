@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use holdfast::clock;
 use holdfast::shop::audit::history::{self, Asked, Observation, Outcome};
 use holdfast::shop::{OrderId, Sku, UserId};
+use holdfast_lock::clock;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;

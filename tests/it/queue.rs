@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
+use holdfast_lock::{
+    AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Settings, Wait,
+};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -119,14 +121,14 @@ impl Barrier {
         let url = services().running.redis_url.as_str();
         let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
         let locks = Locks::new(Redis::open(url).unwrap(), settings);
-        let ask = Ask {
-            kind: Kind::Fenced,
+        let ask = AcquireRequest {
+            kind: LockKind::Fenced,
             wait: Wait::Notify,
             ttl: None,
             deadline: Instant::now() + Duration::from_secs(5),
             keys: &[LockKey::new(key).unwrap()],
         };
-        let Outcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
+        let AcquireOutcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
             panic!("{key} is taken");
         };
         Self { guards, line: Line::of(shop).await }

@@ -1,4 +1,4 @@
-//! The scripts of the fenced lock (`src/lock/fenced/*.lua`), written down again line by line.
+//! The scripts of the fenced lock (`crates/holdfast-lock/src/fenced/*.lua`), written down again line by line.
 //! `tests/lock/differential.rs` compares the two.
 //!
 //! Times are ticks, a few of them ([`Times`]): the orders of events are what matters, not lengths.

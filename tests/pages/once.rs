@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use holdfast::lock::{Ask, Kind, Locks, Outcome, Redis, Settings, Wait};
 use holdfast::shop::UserId;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Settings, Wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -77,14 +77,16 @@ async fn a_person_whose_lock_is_taken_waits_for_a_while_and_is_then_told() {
     let locks = Locks::new(redis, Settings { prefix: shop.prefix.clone(), ..Settings::default() });
     let id = sqlx::query_scalar("select id from users where name = 'alice'");
     let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
-    let ask = Ask {
-        kind: Kind::Owner,
+    let ask = AcquireRequest {
+        kind: LockKind::Owner,
         wait: Wait::Try,
         ttl: Some(Duration::from_secs(60)),
         deadline: Instant::now() + Duration::from_secs(5),
         keys: &[user.ordering_lock_key()],
     };
-    let Outcome::Acquired(held) = locks.acquire(ask).await.unwrap() else { panic!("it is free") };
+    let AcquireOutcome::Acquired(held) = locks.acquire(ask).await.unwrap() else {
+        panic!("it is free")
+    };
     let refused = alice.orders(&token, &csrf).await;
     assert_eq!(refused.status, 423);
     assert!(refused.words().contains("Somebody else is changing this"));

@@ -9,7 +9,8 @@ use uuid::Uuid;
 use super::failures;
 use super::group::Due;
 use super::queue::{CLAIM, DelayQueue};
-use crate::lock::Kind;
+use crate::ladder::Mechanism;
+use crate::lock::LockKind;
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 
 /// Pause before a retry after a busy lock or an unavailable server; up to as much jitter is added.
@@ -130,7 +131,7 @@ impl Giver {
     pub(super) fn usual(&self) -> RequestOptions {
         let usual = RequestOptions::of(&self.shop, Uuid::now_v7());
         // A fenced write rejects a stale holder itself, so a short lease costs nothing.
-        let fenced = usual.strategy.lock == Some(Kind::Fenced);
+        let fenced = usual.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
         RequestOptions { ttl: fenced.then_some(LEASE).or(usual.ttl), ..usual }
     }
 }

@@ -75,7 +75,7 @@ pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
 
 impl Unpaid {
     pub fn of(shop: &Shop) -> Self {
-        let queue = queue_of(shop.locks.redis().clone(), &shop.locks.settings().prefix);
+        let queue = queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().prefix);
         Self { queue, lab: Arc::default() }
     }
 

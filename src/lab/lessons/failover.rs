@@ -13,7 +13,7 @@ use crate::embedded::Spare;
 use crate::lab::by_hand::{process, take};
 use crate::lab::house::connect;
 use crate::lab::stage::Stage;
-use crate::lock::{Kind, LockKey, Wait};
+use crate::lock::{LockKey, LockKind, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 11,
@@ -53,7 +53,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let before = process(&primary.url, PREFIX, "A")?;
     let after = process(&replica.url, PREFIX, "B")?;
 
-    let copied = take(&before, Kind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let copied = take(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.lock()?;
     let copies = until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
     stage.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
@@ -63,12 +63,12 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
     stage.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
-    let by_a = take(&before, Kind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let by_a = take(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.lock()?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
     stage.say("The primary is killed, and the replica is the primary now. B asks it.").await;
-    let by_b = take(&after, Kind::Owner, Wait::Try, &key, TTL).await?;
+    let by_b = take(&after, LockKind::Owner, Wait::Try, &key, TTL).await?;
     let two = !by_b.is_nothing();
     stage.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
     // No release: the primary that granted the lock is dead.

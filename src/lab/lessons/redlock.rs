@@ -17,7 +17,7 @@ use crate::embedded::Spare;
 use crate::lab::by_hand::{process, take};
 use crate::lab::house::connect;
 use crate::lab::stage::Stage;
-use crate::lock::{Kind, LockKey, Locks, Redis, Released, Wait};
+use crate::lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 12,
@@ -65,13 +65,13 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     for node in &mut nodes[..2] {
         node.kill().await?;
     }
-    let with_three = take(&locks, Kind::Quorum, Wait::Retry, &key, None).await?;
+    let with_three = take(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
     let works = !with_three.is_nothing();
     with_three.lock()?.release().await;
     stage.say("Two of the five are killed: three agree, and the lock is granted.").await;
 
     nodes[2].kill().await?;
-    let with_two = take(&locks, Kind::Quorum, Wait::Try, &key, None).await;
+    let with_two = take(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
     stage.say("A third is killed: no majority can be had, and that is not called busy.").await;
     let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
@@ -114,7 +114,7 @@ async fn paused_holder(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
-            let guards = take(&locks, Kind::Quorum, Wait::Retry, &name, SHORT).await?.lock()?;
+            let guards = take(&locks, LockKind::Quorum, Wait::Retry, &name, SHORT).await?.lock()?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
             let still_its_own = guards.release().await == Released::Held;
@@ -125,7 +125,7 @@ async fn paused_holder(
     is_taken.await.context("A did not get the lock")?;
     stage.say("A has the lock for a second, and stands still with all that it would do.").await;
     until_forgotten(urls).await?;
-    let second = take(locks, Kind::Quorum, Wait::Retry, key, None).await?;
+    let second = take(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let granted = !second.is_nothing();
     stage.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
     let _ = go_on.send(());

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use super::{Lesson, Shown};
 use crate::lab::by_hand::{Got, take};
 use crate::lab::stage::Stage;
-use crate::lock::{Kind, LockKey, Wait};
+use crate::lock::{LockKey, LockKind, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 9,
@@ -40,8 +40,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let locks = stage.process(&prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
     stage.say("A caller holds the plain lock, and asks for it once more.").await;
-    let held = take(&locks, Kind::Owner, Wait::Try, &key, None).await?.lock()?;
-    let again = take(&locks, Kind::Owner, Wait::Retry, &key, None).await?;
+    let held = take(&locks, LockKind::Owner, Wait::Try, &key, None).await?.lock()?;
+    let again = take(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
     let (waited, by) = match &again {
         Got::Lock(_) => (0, String::new()),
         Got::Nothing { waited, holder } => {
@@ -54,7 +54,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     held.release().await;
 
     stage.say("The same with the guard handed down: nobody is asked.").await;
-    let held = take(&locks, Kind::Watchdog, Wait::Try, &key, None).await?.lock()?;
+    let held = take(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?.lock()?;
     let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
     let handed_down = inner == Some(true);
     held.release().await;

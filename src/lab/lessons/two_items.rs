@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Lesson, Shown};
 use crate::lab::by_hand::take;
 use crate::lab::stage::{Stage, Wish};
-use crate::lock::{Kind, LockKey, Wait};
+use crate::lock::{LockKey, LockKind, Wait};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -65,13 +65,13 @@ async fn in_redis(stage: &Stage) -> anyhow::Result<Option<u128>> {
     let prefix = stage.own_key("two-items:");
     let (a, b) = (stage.process(&prefix, "A")?, stage.process(&prefix, "B")?);
     let (tea, coffee) = (LockKey::new("{sku:tea}")?, LockKey::new("{sku:coffee}")?);
-    let a_has = take(&a, Kind::Owner, Wait::Try, &tea, None).await?.lock()?;
-    let b_has = take(&b, Kind::Owner, Wait::Try, &coffee, None).await?.lock()?;
+    let a_has = take(&a, LockKind::Owner, Wait::Try, &tea, None).await?.lock()?;
+    let b_has = take(&b, LockKind::Owner, Wait::Try, &coffee, None).await?.lock()?;
     stage.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
-        take(&a, Kind::Owner, Wait::Retry, &coffee, None),
-        take(&b, Kind::Owner, Wait::Retry, &tea, None),
+        take(&a, LockKind::Owner, Wait::Retry, &coffee, None),
+        take(&b, LockKind::Owner, Wait::Retry, &tea, None),
     );
     let waited = began.elapsed().as_millis();
     let both = a_wants?.is_nothing() && b_wants?.is_nothing();

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::{Error, Sku};
 use crate::db::Pool;
-use crate::lock::Locks;
+use crate::ladder::ShopLocks;
 
 pub use checks::Check;
 pub use conservation::{Conservation, conservation};
@@ -35,7 +35,7 @@ pub struct Audit {
     pub notes: Vec<String>,
 }
 
-pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Error> {
+pub async fn everything(pool: &Pool, locks: Option<&ShopLocks>) -> Result<Audit, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     snapshot(&mut tx).await?;
@@ -69,7 +69,7 @@ async fn snapshot(tx: &mut PgConnection) -> Result<(), Error> {
 }
 
 /// Returns a note on Redis, which never fails the audit: it stores nothing that matters.
-async fn redis_note(locks: &Locks) -> String {
+async fn redis_note(locks: &ShopLocks) -> String {
     match locks.held().await {
         Ok(held) => {
             let forever = held.iter().filter(|lock| lock.remaining_ms.is_none()).count();

@@ -9,7 +9,7 @@ use super::pay_order::in_status;
 use super::place_order::no_item;
 use super::state::{OrderSnapshot, State};
 use super::{Command, Reads, Reservation};
-use crate::lock::Priority;
+use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Change, Order, OrderStatus, Returned};

@@ -9,7 +9,7 @@ use super::cancel_order::return_units;
 use super::changes::{Changes, Response, Transition};
 use super::state::{OrderSnapshot, State};
 use super::{Command, Reads};
-use crate::lock::Priority;
+use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Expired, OrderStatus};

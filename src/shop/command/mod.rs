@@ -23,7 +23,8 @@ use std::fmt::Debug;
 use super::failure::Rejection;
 use super::idempotency::IdempotencyRequest;
 use super::{OrderId, Sku, UserId};
-use crate::lock::{LockKey, Priority};
+use crate::ladder::Priority;
+use crate::lock::LockKey;
 use changes::Changes;
 use state::{Ledger, State};
 

@@ -8,7 +8,7 @@ use super::pay_order::{in_status, no_account};
 use super::state::{OrderSnapshot, State};
 use super::top_up::check_balance;
 use super::{Command, Reads, Reservation};
-use crate::lock::Priority;
+use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Change, Order, OrderStatus, Returned};

@@ -8,7 +8,7 @@ use super::changes::{Changes, Response};
 use super::place_order::no_item;
 use super::state::{Ledger, State};
 use super::{Command, MAX_AMOUNT, Reads, Reservation};
-use crate::lock::Priority;
+use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::{IdempotencyKey, Sku, UserId};

@@ -6,7 +6,7 @@ use super::changes::{Changes, Response};
 use super::pay_order::no_account;
 use super::state::{Ledger, State};
 use super::{Command, MAX_AMOUNT, MAX_BALANCE, Reads, Reservation};
-use crate::lock::Priority;
+use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
 use crate::shop::{IdempotencyKey, UserId};

@@ -79,7 +79,7 @@ async fn prepare(
 ) -> Result<Prepared, Stopped> {
     let request = command.idempotency();
     let in_flight = shop.engine.in_flight.register(request)?;
-    let mut key_locks = shop.locks.key_locks();
+    let mut key_locks = KeyLocks::new(shop.locks.leases());
     if !request.minted {
         let wanted = [(request.lock_name(), request.fingerprint_hex())];
         match key_locks.acquire(&wanted).await.as_deref() {

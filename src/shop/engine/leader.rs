@@ -29,7 +29,8 @@ use super::queue::{BatchEntry, CloseOnPanic, Joined, Queues, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::write::pass;
-use crate::lock::{self, Ask, KeyLock, KeyLocks, Kind, LockKey, Wait};
+use crate::lock::{self, AcquireOutcome, AcquireRequest, KeyLock, KeyLocks};
+use crate::lock::{LockKey, LockKind, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Executed, Failure, Rejection};
@@ -49,7 +50,7 @@ const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A pending request for the lock.
 type Acquiring = MaybeDone<BoxFuture<'static, AcquireResult>>;
-type AcquireResult = Result<lock::Outcome, lock::Error>;
+type AcquireResult = Result<AcquireOutcome, lock::Error>;
 
 /// Enqueues a command under `key`, and waits for its result.
 pub(super) async fn enqueue(
@@ -96,7 +97,7 @@ pub(super) async fn enqueue(
 async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
     let _closing = CloseOnPanic::of(&queues, &key);
-    let key_locks = shop.locks.key_locks();
+    let key_locks = KeyLocks::new(shop.locks.leases());
     let mut leader = BatchLeader { shop, queues, key, key_locks, crowd: 0 };
     let mut held: Option<BatchLock> = None;
     let mut last = Instant::now();
@@ -272,16 +273,16 @@ impl BatchLeader {
 
     /// Requests the lock once it is polled.
     fn acquire(&self) -> Acquiring {
-        let (locks, key) = (self.shop.locks.clone(), self.key.clone());
+        let (locks, key) = (self.shop.locks.leases().clone(), self.key.clone());
         maybe_done(Box::pin(async move {
-            let ask = Ask {
-                kind: Kind::Fenced,
+            let request = AcquireRequest {
+                kind: LockKind::Fenced,
                 wait: Wait::Notify,
                 ttl: None,
                 deadline: Instant::now() + locks.settings().timeout,
                 keys: &[key],
             };
-            locks.acquire(ask).await
+            locks.acquire(request).await
         }))
     }
 
@@ -312,12 +313,12 @@ impl BatchLeader {
         let outcome = Pin::new(&mut acquiring).take_output()?;
         waiting.answered();
         match outcome {
-            Ok(lock::Outcome::Acquired(guards)) => Some(BatchLock::new(guards, self.key.clone())),
-            Ok(lock::Outcome::Busy(holder)) => {
+            Ok(AcquireOutcome::Acquired(guards)) => Some(BatchLock::new(guards, self.key.clone())),
+            Ok(AcquireOutcome::Busy(holder)) => {
                 self.turn_away(&Rejection::LockBusy(holder).into(), Instant::now()).await;
                 None
             }
-            Ok(lock::Outcome::TimedOut { waited, holder }) => {
+            Ok(AcquireOutcome::TimedOut { waited, holder }) => {
                 // Commands that joined later have not waited for the full timeout, and wait on.
                 self.turn_away(&Rejection::LockTimeout { waited, holder }.into(), began).await;
                 None

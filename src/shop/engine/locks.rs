@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
-use crate::lock::fenced::FencedGuard;
-use crate::lock::{self, Ask, Guards, LockKey, Manner, Wait};
+use crate::ladder::{LockRequest, QueueOptions};
+use crate::lock::FencedGuard;
+use crate::lock::{self, AcquireOutcome, Guards, LockKey, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
@@ -52,23 +53,24 @@ impl AcquiredLocks {
         let mut locks =
             Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
         probe.at(Point::Wait, locks.seen()).await;
-        let Some(kind) = strategy.lock else { return Ok(locks) };
-        let wait = options.wait.unwrap_or(kind.waits().first().copied().unwrap_or(Wait::Try));
-        let ask = Ask { kind, wait, ttl, deadline, keys: &locks.keys };
-        let priority = options.manner.priority.unwrap_or(command.priority());
-        let manner = Manner { priority: Some(priority), ..options.manner };
+        let Some(mechanism) = strategy.lock else { return Ok(locks) };
+        let wait = options.wait.unwrap_or(mechanism.waits().first().copied().unwrap_or(Wait::Try));
+        let priority = options.queue_options.priority.unwrap_or(command.priority());
+        let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
+        let keys = &locks.keys;
+        let request = LockRequest { mechanism, wait, ttl, deadline, keys, queue, probe };
         let waiting = Waiting::begin(strategy);
-        let outcome = shop.locks.acquire_in_line(ask, &manner, probe).await?;
+        let outcome = shop.locks.acquire(request).await?;
         waiting.answered();
         match outcome {
-            lock::Outcome::Acquired(guards) => {
+            AcquireOutcome::Acquired(guards) => {
                 locks.guards = guards;
                 locks.holding = Some(Holding::begin(strategy));
                 probe.at(Point::Held, locks.seen()).await;
                 Ok(locks)
             }
-            lock::Outcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
-            lock::Outcome::TimedOut { waited, holder } => {
+            AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
+            AcquireOutcome::TimedOut { waited, holder } => {
                 Err(Rejection::LockTimeout { waited, holder }.into())
             }
         }
@@ -86,7 +88,7 @@ impl AcquiredLocks {
     pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
         self.raises += 1;
         for (key, floor) in stale {
-            if self.raises > MAX_RAISES || self.guards.refence(&key, floor).await?.is_none() {
+            if self.raises > MAX_RAISES || self.guards.raise_fence(&key, floor).await?.is_none() {
                 return Err(Error::LockLost(key));
             }
         }

@@ -227,7 +227,7 @@ mod tests {
         let options = RequestOptions {
             strategy: &batched::STRATEGY,
             wait: None,
-            manner: crate::lock::Manner::default(),
+            queue_options: crate::ladder::QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
             hold: USUAL_HOLD,

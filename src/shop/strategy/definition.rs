@@ -1,6 +1,7 @@
 //! The definition of a strategy.
 
-use crate::lock::{Kind, Wait};
+use crate::ladder::Mechanism;
+use crate::lock::Wait;
 
 /// A strategy: everything that isolates concurrent changes of one value.
 #[derive(Debug, PartialEq, Eq)]
@@ -8,7 +9,7 @@ pub struct Strategy {
     /// Name, as in `--lock` and `Holdfast-Lock`.
     pub name: &'static str,
     /// Lock that is held from before the read until after the write.
-    pub lock: Option<Kind>,
+    pub lock: Option<Mechanism>,
     /// Object of the lock.
     pub target: LockTarget,
     /// Time of its release.
@@ -120,12 +121,12 @@ impl Strategy {
 
     /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
-        self.lock.map_or(&[], Kind::waits)
+        self.lock.map_or(&[], Mechanism::waits)
     }
 
     /// Returns whether it requires Redis.
     pub fn needs_redis(&self) -> bool {
-        self.lock.is_some_and(Kind::needs_redis)
+        self.lock.is_some_and(Mechanism::needs_redis)
     }
 
     /// Returns whether a customer's purchases that are read together with the row are exact: any

@@ -14,12 +14,13 @@
 //! begins and commits outside the lock. The lock belongs around the transaction.
 
 use super::{Release, Strategy, none};
-use crate::lock::Kind;
+use crate::ladder::Mechanism;
+use crate::lock::LockKind;
 
 /// `owner`, released between write and commit.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
-    lock: Some(Kind::Owner),
+    lock: Some(Mechanism::Lock(LockKind::Owner)),
     release: Release::BeforeCommit,
     about: "owner, released before the commit: the next holder reads the old value",
     source: file!(),

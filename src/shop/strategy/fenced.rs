@@ -14,12 +14,13 @@
 //! `where version = ?` of object mappers; fences, whose check lock libraries leave to the store.
 
 use super::{Guarantee, Guard, Isolation, Strategy, none};
-use crate::lock::Kind;
+use crate::ladder::Mechanism;
+use crate::lock::LockKind;
 
 /// The lock of this project, one command at a time.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "fenced",
-    lock: Some(Kind::Fenced),
+    lock: Some(Mechanism::Lock(LockKind::Fenced)),
     transaction: Isolation::Autocommit,
     guard: Guard::VersionAndFence,
     guarantee: Guarantee::Always,

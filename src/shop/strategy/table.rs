@@ -4,19 +4,19 @@ use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
     serializable, version, wrong_key,
 };
-use crate::lock::Kind;
-use crate::lock::ladder::rung::Rung;
+use crate::ladder::{Mechanism, Rung};
+use crate::lock::LockKind;
 
 /// A plain read-then-update under a teaching lock, which is described in the file of the lock.
 macro_rules! locked {
-    ($name:literal, $kind:expr, $guarantee:ident, $file:literal, $about:literal) => {
+    ($name:literal, $lock:expr, $guarantee:ident, $file:literal, $about:literal) => {
         Strategy {
             name: $name,
-            lock: Some($kind),
+            lock: Some($lock),
             guarantee: Guarantee::$guarantee,
             about: $about,
-            source: concat!("src/lock/ladder/", $file),
-            code: include_str!(concat!("../../lock/ladder/", $file)),
+            source: $file,
+            code: include_str!(concat!("../../../", $file)),
             ..none::STRATEGY
         }
     };
@@ -27,65 +27,65 @@ pub static STRATEGIES: [Strategy; 20] = [
     none::STRATEGY,
     locked!(
         "local",
-        Kind::Local,
+        Mechanism::Lock(LockKind::Local),
         OneReplica,
-        "local.rs",
+        "crates/holdfast-lock/src/local.rs",
         "a mutex in this process: right with one replica, wrong with two"
     ),
     locked!(
         "setnx",
-        Kind::Rung(Rung::Setnx),
+        Mechanism::Rung(Rung::Setnx),
         UntilAHolderDies,
-        "setnx.rs",
+        "src/ladder/setnx.rs",
         "SETNX, then DEL: a holder that dies locks the item for ever"
     ),
     locked!(
         "setnx-expire",
-        Kind::Rung(Rung::SetnxExpire),
+        Mechanism::Rung(Rung::SetnxExpire),
         WhileLeased,
-        "setnx_expire.rs",
+        "src/ladder/setnx_expire.rs",
         "SETNX, EXPIRE, then DEL: a holder that dies between the two locks it for ever"
     ),
     locked!(
         "ttl",
-        Kind::Rung(Rung::Ttl),
+        Mechanism::Rung(Rung::Ttl),
         WhileLeased,
-        "ttl.rs",
+        "src/ladder/ttl.rs",
         "SET NX PX, then DEL: a late holder deletes the next holder's lock"
     ),
     locked!(
         "check-then-del",
-        Kind::Rung(Rung::CheckThenDel),
+        Mechanism::Rung(Rung::CheckThenDel),
         WhileLeased,
-        "check_then_del.rs",
+        "src/ladder/check_then_del.rs",
         "SET NX PX with an owner, GET, compare, DEL: it changes hands in between"
     ),
     locked!(
         "expire-only",
-        Kind::Rung(Rung::ExpireOnly),
+        Mechanism::Rung(Rung::ExpireOnly),
         WhileLeased,
-        "expire_only.rs",
+        "src/ladder/expire_only.rs",
         "SET NX PX, never deleted: one change per lease, and broken when work is longer"
     ),
     locked!(
         "owner",
-        Kind::Owner,
+        Mechanism::Lock(LockKind::Owner),
         WhileLeased,
-        "owner.rs",
+        "crates/holdfast-lock/src/owner.rs",
         "the textbook Redis lock: SET NX PX with an owner, released by compare-and-delete"
     ),
     locked!(
         "watchdog",
-        Kind::Watchdog,
+        Mechanism::Lock(LockKind::Watchdog),
         WhileLeased,
-        "watchdog.rs",
+        "crates/holdfast-lock/src/watchdog.rs",
         "owner, renewed while the work runs: breaks when the process is paused"
     ),
     locked!(
         "redlock",
-        Kind::Quorum,
+        Mechanism::Lock(LockKind::Quorum),
         WhileLeased,
-        "quorum.rs",
+        "crates/holdfast-lock/src/quorum.rs",
         "a lease on a majority of several Redis: breaks when the process is paused"
     ),
     early_release::STRATEGY,
@@ -98,9 +98,9 @@ pub static STRATEGIES: [Strategy; 20] = [
     advisory::STRATEGY,
     locked!(
         "queue",
-        Kind::Queue,
+        Mechanism::Queue,
         OneReplica,
-        "queue.rs",
+        "src/ladder/queue.rs",
         "a bounded queue and one consumer per item: right with one replica, wrong with two"
     ),
     batched::STRATEGY,

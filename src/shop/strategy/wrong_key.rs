@@ -14,13 +14,14 @@
 //! that changes. Or the key contains a typo, the tenant, or another letter case.
 
 use super::{LockTarget, Strategy, none};
-use crate::lock::{Kind, LockKey};
+use crate::ladder::Mechanism;
+use crate::lock::{LockKey, LockKind};
 use crate::shop::OrderId;
 
 /// `owner`, on the order.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
-    lock: Some(Kind::Owner),
+    lock: Some(Mechanism::Lock(LockKind::Owner)),
     target: LockTarget::Order,
     about: "owner, on the order instead of the item: two orders never wait for each other",
     source: file!(),

@@ -1,6 +1,8 @@
 //! Admin endpoints: the audit, and the locks that are held.
 
 use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
@@ -8,6 +10,35 @@ use crate::shop::audit::{self, Audit};
 use crate::web::auth::Admin;
 use crate::web::openapi::Refusals;
 use crate::web::{HttpResult, Site};
+
+/// A held lock in Redis.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HeldLock)]
+struct LockView {
+    /// The Redis key.
+    key: String,
+    /// Name of the replica that holds it (without a name, the first digits of its process's UUID);
+    /// the same as `holder_process` in a problem.
+    process: Option<String>,
+    /// The owner of the lock: the key's whole value.
+    owner: String,
+    /// Time of acquisition in milliseconds of Unix time, as recorded in the value.
+    since_ms: Option<i64>,
+    /// Time until it expires, unless it is renewed; absent if it never expires.
+    remaining_ms: Option<u64>,
+    /// The fence, if the lock has one.
+    fence: Option<i64>,
+    /// Number of processes in its queue. 0 for a lock without a fence: its waiters poll and are not
+    /// counted.
+    waiting: u64,
+}
+
+impl From<HeldLock> for LockView {
+    fn from(lock: HeldLock) -> Self {
+        let HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting, .. } = lock;
+        Self { key, process, owner, since_ms, remaining_ms, fence, waiting }
+    }
+}
 
 /// Checks ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
@@ -18,8 +49,9 @@ pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
 
 /// Lists the locks that are held, with holder and start (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = [HeldLock]), Refusals))]
+    responses((status = 200, body = [LockView]), Refusals))]
 pub async fn locks(site: web::Data<Site>, _: Admin) -> HttpResult {
     let held = site.shop.locks.held().await.map_err(Error::from)?;
+    let held: Vec<LockView> = held.into_iter().map(LockView::from).collect();
     Ok(HttpResponse::Ok().json(held))
 }

@@ -198,8 +198,8 @@ pub async fn queues(site: web::Data<Site>, _: Admin) -> HttpResult {
     let queues = site.shop.locks.queues().into_iter().map(|queue| QueueThere {
         key: queue.key.to_string(),
         served_since: queue.served_since_ms.and_then(at),
-        inside: queue.inside,
-        outside: queue.outside,
+        inside: queue.waiting,
+        outside: queue.waiting_for_place,
     });
     Ok(HttpResponse::Ok().json(queues.collect::<Vec<_>>()))
 }

@@ -39,7 +39,7 @@ pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     let locks = &site.shop.locks;
     let held = locks.held().await.map_err(Error::from)?;
-    let prefix = &locks.settings().prefix;
+    let prefix = &locks.leases().settings().prefix;
     let locks = held.into_iter().map(|lock| row(lock, prefix)).collect();
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &LocksPage { frame, locks })

@@ -20,7 +20,8 @@ use super::copies::{PATIENCE, PAUSE};
 use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::{basket, door, see_other};
-use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
+use crate::ladder::Mechanism;
+use crate::lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
 use crate::shop::model::{Order, WantedLine};
 use crate::shop::query::orders;
 use crate::shop::{
@@ -146,19 +147,19 @@ async fn take_turn(
     conditions: &RequestOptions,
     user: UserId,
 ) -> Result<Guards, Failure> {
-    let ask = Ask {
+    let ask = AcquireRequest {
         kind: LockKind::Owner,
         wait: Wait::Try,
         ttl: None,
         deadline: conditions.deadline,
         keys: &[user.ordering_lock_key()],
     };
-    match shop.locks.acquire(ask).await {
-        Ok(lock::Outcome::Acquired(guards)) => Ok(guards),
-        Ok(lock::Outcome::Busy(holder) | lock::Outcome::TimedOut { holder, .. }) => {
+    match shop.locks.leases().acquire(ask).await {
+        Ok(AcquireOutcome::Acquired(guards)) => Ok(guards),
+        Ok(AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. }) => {
             Err(Rejection::LockBusy(holder).into())
         }
-        Err(error) if conditions.strategy.lock.is_some_and(LockKind::needs_redis) => {
+        Err(error) if conditions.strategy.lock.is_some_and(Mechanism::needs_redis) => {
             Err(error.into())
         }
         Err(error) => {

@@ -1,0 +1,85 @@
+//! The machine's monotonic clock, and backoff between attempts.
+//!
+//! The clock never jumps, includes the time a machine was suspended (where the system supports it)
+//! and is the same for all processes of one machine, so that the traces of two replicas can be
+//! compared. It does not know the time of day: Postgres compares times with those of rows.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rand::RngExt as _;
+
+/// Exponential backoff: each pause is twice as long as the one before, up to `longest`. A quarter
+/// of each is jitter, so that attempts that failed together do not repeat together.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    /// Pause after the first attempt.
+    pub first: Duration,
+    /// Longest pause.
+    pub longest: Duration,
+}
+
+impl Backoff {
+    /// Returns the pause after an attempt; the first attempt is 1.
+    #[must_use]
+    pub fn after(self, attempt: u32) -> Duration {
+        self.after_by(attempt, rand::random())
+    }
+
+    /// Returns the pause for a given jitter; `luck` is 0 to 1.
+    fn after_by(self, attempt: u32, luck: f64) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(31);
+        let pause = self.first.saturating_mul(1 << doublings).min(self.longest);
+        pause.mul_f64(0.75 + 0.25 * luck)
+    }
+}
+
+/// Returns 50 % to 150 % of `pause`, so that waiters that started together spread out.
+#[must_use]
+pub fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.5..1.5))
+}
+
+/// Returns the microseconds since the machine started, including suspended time on Linux.
+#[must_use]
+pub fn monotonic_us() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    let now = rustix::time::clock_gettime(CLOCK);
+    now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
+}
+
+/// Returns the wall-clock time in milliseconds of Unix time, for display in a lock's value. No
+/// decision of a lock depends on it.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "for display; no decision depends on it")]
+pub fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_end_somewhere() {
+        let (first, longest) = (Duration::from_secs(2), Duration::from_mins(5));
+        let backoff = Backoff { first, longest };
+        let pauses: Vec<Duration> = (1..=40).map(|n| backoff.after_by(n, 1.0)).collect();
+        assert!(pauses.is_sorted());
+        assert_eq!((pauses[0], pauses[1], pauses[39]), (first, 2 * first, longest));
+        assert_eq!(backoff.after_by(1, 0.0), first.mul_f64(0.75));
+        let by_chance = backoff.after(3);
+        assert!(by_chance >= 3 * first && by_chance <= 4 * first, "{by_chance:?}");
+    }
+
+    #[test]
+    fn the_clock_never_goes_back() {
+        let readings: Vec<u64> = (0..1_000).map(|_| monotonic_us()).collect();
+        assert!(readings.is_sorted());
+        assert!(readings[0] > 0);
+    }
+}

@@ -1,0 +1,468 @@
+//! The actor of a key: its queue in this process, and the task that runs its protocol with Redis.
+//!
+//! The task lives while this process holds the lock or waits for it. It is never cancelled: callers
+//! only send messages and await responses, so a caller that is dropped cannot interrupt the
+//! protocol. A grant whose waiter left goes to the next waiter, or is released.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::RngExt as _;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use uuid::Uuid;
+
+use super::guard::{FencedGuard, Lease, Message, Waiter};
+use super::held_lease::{HeldLease, RemoteWaiter, deadline_us, us};
+use super::protocol::{AcquireResult, BLOCK, Grant};
+use super::shared::Shared;
+use crate::clock;
+use crate::observer::{Event, Source};
+use crate::{Error, Released, inspect};
+
+/// The state of the lock in this process.
+enum LocalState {
+    Nothing,
+    /// Queued in Redis. Polls at `poll_at` regardless of messages: an owner that does not poll is
+    /// skipped.
+    Queued {
+        owner: String,
+        poll_at: Instant,
+        /// When the last poll was sent; `fence` is the holder's fence at that poll. A grant with a
+        /// larger fence was made after the poll and lasts at least for a grant's time from
+        /// `polled_us`.
+        polled_us: u64,
+        fence: i64,
+    },
+    /// Held. Between two guards no local waiter owns the lease.
+    Held(HeldLease),
+}
+
+/// The actor of a key.
+pub(super) struct KeyActor {
+    shared: Arc<Shared>,
+    key: String,
+    /// Cloned into guards, which send their messages to this actor.
+    sender: mpsc::UnboundedSender<Message>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    waiters: VecDeque<Waiter>,
+    state: LocalState,
+    /// True while the observer knows the key as contended.
+    contended: bool,
+}
+
+impl KeyActor {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        key: String,
+        sender: mpsc::UnboundedSender<Message>,
+        inbox: mpsc::UnboundedReceiver<Message>,
+    ) -> Self {
+        let (waiters, state, contended) = (VecDeque::new(), LocalState::Nothing, false);
+        Self { shared, key, sender, inbox, waiters, state, contended }
+    }
+
+    /// Runs until no caller in this process holds the lock or waits for it.
+    pub(super) async fn run(mut self) {
+        loop {
+            while let Ok(message) = self.inbox.try_recv() {
+                self.handle(message).await;
+            }
+            self.waiters.retain(|waiter| !waiter.reply.is_closed());
+            let remote_waiters =
+                matches!(&self.state, LocalState::Held(t) if t.remote_waiter.is_some());
+            self.set_contended(remote_waiters);
+            if let LocalState::Held(held) = &self.state {
+                let wanted = remote_waiters || !self.waiters.is_empty();
+                held.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);
+            }
+            match &self.state {
+                LocalState::Nothing if self.waiters.is_empty() => {
+                    if self.try_retire() {
+                        return;
+                    }
+                }
+                LocalState::Nothing => self.request().await,
+                LocalState::Queued { .. } if self.waiters.is_empty() => self.leave().await,
+                LocalState::Queued { .. } => self.wait_in_queue().await,
+                LocalState::Held(held) if held.in_use => self.hold_until_released().await,
+                LocalState::Held(_) => self.hand_off_or_release().await,
+            }
+        }
+    }
+
+    /// Removes the actor from the map, unless a message has just arrived. Returns whether it did.
+    fn try_retire(&mut self) -> bool {
+        let mut actors = self.shared.actors.lock();
+        // Waiters join under this lock, so none can join between the check and the removal.
+        let over = self.inbox.is_empty();
+        if over {
+            actors.remove(&self.key);
+        }
+        over
+    }
+
+    async fn handle(&mut self, message: Message) {
+        match message {
+            Message::Join(waiter) => self.join(waiter),
+            Message::Released { owner, reply } => match self.held_by(&owner) {
+                Some(held) => {
+                    held.in_use = false;
+                    held.releaser = reply;
+                }
+                None => respond(reply, Released::Lost),
+            },
+            Message::Abandoned { owner } => {
+                if self.held_by(&owner).is_some() {
+                    self.state = LocalState::Nothing;
+                }
+            }
+            Message::RaiseFence { owner, floor, reply } => {
+                let outcome = self.raise_fence(&owner, floor).await;
+                let _ = reply.send(outcome);
+            }
+            Message::Granted { owner, grant } => self.granted(&owner, grant).await,
+            Message::RemoteWaiter => {
+                if let LocalState::Held(held) = &mut self.state {
+                    held.note_remote_waiter(
+                        clock::monotonic_us(),
+                        self.shared.timing.local_handoffs,
+                    );
+                }
+            }
+            Message::WaiterLeft => {}
+        }
+    }
+
+    fn join(&mut self, waiter: Waiter) {
+        self.observe(Event::Joined { queue_length: self.waiters.len() });
+        let free = matches!(self.state, LocalState::Nothing) && self.waiters.is_empty();
+        if waiter.only_try && !free {
+            self.reject_waiters(vec![waiter]);
+        } else {
+            self.waiters.push_back(waiter);
+        }
+    }
+
+    fn held_by(&mut self, owner: &str) -> Option<&mut HeldLease> {
+        match &mut self.state {
+            LocalState::Held(held) if held.lease.owner == owner => Some(held),
+            _ => None,
+        }
+    }
+
+    fn new_owner(&self) -> String {
+        format!("{}.{}", self.shared.process, Uuid::new_v4().simple())
+    }
+
+    fn ttl(&self) -> Duration {
+        self.waiters.front().map_or(self.shared.timing.ttl, |waiter| waiter.ttl)
+    }
+
+    /// Tries to acquire the lock as a new owner.
+    async fn request(&mut self) {
+        let owner = self.new_owner();
+        let waits = self.waiters.iter().any(|waiter| !waiter.only_try);
+        self.request_as(owner, waits, Source::Free).await;
+    }
+
+    async fn request_as(&mut self, owner: String, waits: bool, source: Source) {
+        let ttl = self.ttl();
+        let sent_us = clock::monotonic_us();
+        match self.shared.protocol.acquire(&self.key, &owner, ttl, waits).await {
+            Ok(AcquireResult::Granted(grant)) => self.hold(owner, ttl, sent_us, grant, source),
+            Ok(AcquireResult::Held { fence }) => {
+                self.reject_trying();
+                self.state =
+                    if waits { self.queued(owner, sent_us, fence) } else { LocalState::Nothing };
+            }
+            Err(error) => self.fail_waiters(owner, &error),
+        }
+    }
+
+    fn reject_trying(&mut self) {
+        let waiters = self.waiters.drain(..);
+        let (tries, waits): (Vec<_>, Vec<_>) = waiters.partition(|waiter| waiter.only_try);
+        self.waiters = waits.into();
+        self.reject_waiters(tries);
+    }
+
+    /// Responds with the current holder. The lookup is a task of its own, so that it does not delay
+    /// the actor.
+    fn reject_waiters(&self, waiters: Vec<Waiter>) {
+        if waiters.is_empty() {
+            return;
+        }
+        let (redis, key) = (self.shared.protocol.redis.clone(), self.key.clone());
+        self.shared.protocol.redis.runtime().spawn(async move {
+            let holder = inspect::holder(&redis, &key).await;
+            for waiter in waiters {
+                let _ = waiter.reply.send(holder.clone().map(Err));
+            }
+        });
+    }
+
+    fn queued(&self, owner: String, polled_us: u64, fence: i64) -> LocalState {
+        let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
+        LocalState::Queued { owner, poll_at: Instant::now() + pause, polled_us, fence }
+    }
+
+    /// Fails all waiters after an error of Redis. A separate task tries once to release what may
+    /// have been acquired; if it fails, the grant or lease expires.
+    fn fail_waiters(&mut self, owner: String, error: &Error) {
+        self.leave_in_background(owner);
+        for waiter in self.waiters.drain(..) {
+            let _ = waiter.reply.send(Err(error.clone()));
+        }
+        self.state = LocalState::Nothing;
+    }
+
+    fn leave_in_background(&self, owner: String) {
+        let (shared, key) = (self.shared.clone(), self.key.clone());
+        let leave = async move { shared.protocol.leave(&key, &owner).await };
+        self.shared.protocol.redis.runtime().spawn(leave);
+    }
+
+    fn observe(&self, event: Event) {
+        self.shared.observer.observe(event);
+    }
+
+    fn set_contended(&mut self, contended: bool) {
+        if std::mem::replace(&mut self.contended, contended) != contended {
+            self.observe(if contended { Event::ContentionStarted } else { Event::ContentionEnded });
+        }
+    }
+
+    fn hold(&mut self, owner: String, ttl: Duration, sent_us: u64, grant: Grant, source: Source) {
+        self.observe(Event::Acquired(source));
+        let lease = Lease {
+            owner,
+            deadline_us: AtomicU64::new(deadline_us(sent_us, ttl)),
+            lost: watch::Sender::new(false),
+            wanted: watch::Sender::new(false),
+        };
+        self.state = LocalState::Held(HeldLease {
+            lease: Arc::new(lease),
+            ttl,
+            next_fence: grant.fence,
+            fences_left: BLOCK,
+            in_use: false,
+            releaser: None,
+            length: ttl,
+            renew_at_us: sent_us + us(ttl / 3),
+            handoffs: 0,
+            remote_waiter: grant
+                .remote_waiters
+                .then(|| RemoteWaiter::since(sent_us, self.shared.timing.local_handoffs)),
+        });
+    }
+
+    /// Waits for a message until the next poll is due, then polls.
+    async fn wait_in_queue(&mut self) {
+        let LocalState::Queued { owner, poll_at, .. } = &self.state else { return };
+        let owner = owner.clone();
+        match timeout_at(*poll_at, self.inbox.recv()).await {
+            Ok(Some(message)) => self.handle(message).await,
+            Ok(None) => {}
+            Err(_) => self.request_as(owner, true, Source::Polled).await,
+        }
+    }
+
+    /// Handles a grant message. If the grant was made after the last poll, it is as good as a
+    /// confirmation: it lasts at least for a grant's time from that poll, however long the message
+    /// took. It is then confirmed by the first renewal, if the lock is still in use. Any other
+    /// grant is confirmed first.
+    async fn granted(&mut self, granted: &str, grant: Grant) {
+        let LocalState::Queued { owner, polled_us, fence, .. } = &self.state else { return };
+        if owner != granted {
+            return;
+        }
+        let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
+        let enough = clock::monotonic_us() + us(length / 3) < deadline_us(polled_us, length);
+        if grant.fence <= *fence || !enough {
+            return self.confirm().await;
+        }
+        let owner = owner.clone();
+        self.hold(owner, length, polled_us, grant, Source::Remote);
+        let ttl = self.ttl();
+        if let LocalState::Held(held) = &mut self.state {
+            held.ttl = ttl;
+        }
+    }
+
+    async fn confirm(&mut self) {
+        let LocalState::Queued { owner, .. } = &self.state else { return };
+        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
+        match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
+            Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, Source::Remote),
+            // The grant is gone; the next poll queues again.
+            Ok(None) => {}
+            Err(error) => self.fail_waiters(owner, &error),
+        }
+    }
+
+    async fn leave(&mut self) {
+        if let LocalState::Queued { owner, .. } =
+            std::mem::replace(&mut self.state, LocalState::Nothing)
+            && let Err(error) = self.shared.protocol.leave(&self.key, &owner).await
+        {
+            // Redis skips the owner once it has not polled for three intervals.
+            tracing::debug!(%error, "a place in the queue could not be given up");
+        }
+    }
+
+    /// Waits for a message while a guard is in use, and renews the lease when it is time.
+    async fn hold_until_released(&mut self) {
+        let LocalState::Held(held) = &self.state else { return };
+        let now = clock::monotonic_us();
+        let pause = Duration::from_micros(held.renew_at_us.saturating_sub(now));
+        match timeout(pause, self.inbox.recv()).await {
+            Ok(Some(message)) => self.handle(message).await,
+            Ok(None) => {}
+            Err(_) => self.renew().await,
+        }
+    }
+
+    async fn renew(&mut self) {
+        let LocalState::Held(held) = &mut self.state else { return };
+        if !held.lease.is_held() {
+            return self.lose();
+        }
+        let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, clock::monotonic_us());
+        match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
+            // Confirmed too late: the guard may have reported the loss already.
+            Ok(Some(_)) if !held.lease.is_held() => {
+                self.leave_in_background(owner);
+                self.lose();
+            }
+            Ok(Some(grant)) => {
+                self.shared.observer.observe(Event::Renewed);
+                held.lease.deadline_us.store(deadline_us(sent_us, ttl), Ordering::Release);
+                held.length = ttl;
+                held.renew_at_us = sent_us + us(ttl / 3);
+                if grant.remote_waiters {
+                    held.note_remote_waiter(sent_us, self.shared.timing.local_handoffs);
+                }
+            }
+            Ok(None) => self.lose(),
+            // The outcome is unknown: retries until the local deadline.
+            Err(_) => held.renew_at_us = clock::monotonic_us() + us(ttl / 20),
+        }
+    }
+
+    /// Handles the loss of the lease: notifies the guard. Local waiters acquire the lock anew.
+    fn lose(&mut self) {
+        if let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Nothing) {
+            self.observe(Event::Lost);
+            held.lease.lost.send_replace(true);
+            held.lease.wanted.send_replace(true);
+            respond(held.releaser, Released::Lost);
+        }
+    }
+
+    /// Hands the lock off to the next local waiter, or releases it in Redis.
+    async fn hand_off_or_release(&mut self) {
+        let LocalState::Held(held) = &mut self.state else { return };
+        let first = held.next_fence_is_first();
+        while let Some(next) = self.waiters.front() {
+            if !(first || held.may_hand_off_to(next)) || !held.has_enough_left() {
+                break;
+            }
+            let Some(next) = self.waiters.pop_front() else { break };
+            let guard = FencedGuard {
+                fence: held.next_fence,
+                lease: held.lease.clone(),
+                actor: self.sender.clone(),
+                released: false,
+            };
+            match next.reply.send(Ok(Ok(guard))) {
+                Ok(()) => {
+                    if !first {
+                        self.shared.observer.observe(Event::Acquired(Source::Local));
+                        held.handoffs += u32::from(held.remote_waiter.is_some());
+                    }
+                    held.next_fence += 1;
+                    held.fences_left -= 1;
+                    held.in_use = true;
+                    respond(held.releaser.take(), Released::Held);
+                    return;
+                }
+                // The waiter has just left, and `send` returned its guard.
+                Err(Ok(Ok(mut guard))) => guard.released = true,
+                Err(_) => {}
+            }
+        }
+        self.release().await;
+    }
+
+    async fn release(&mut self) {
+        let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Nothing) else {
+            return;
+        };
+        let again = (!self.waiters.is_empty()).then(|| self.new_owner());
+        let was_held = held.lease.is_held();
+        let (ttl, sent_us) = (self.ttl(), clock::monotonic_us());
+        let (owner, remote_waiters) = (&held.lease.owner, held.remote_waiter.is_some());
+        let released = self
+            .shared
+            .protocol
+            .release(&self.key, owner, ttl, again.as_deref(), remote_waiters)
+            .await;
+        held.lease.lost.send_replace(true);
+        match released {
+            Ok(back) => {
+                let still_held = was_held && back.was_held;
+                let result = if still_held { Released::Held } else { Released::Lost };
+                respond(held.releaser, result);
+                match (again, back.again) {
+                    (Some(owner), AcquireResult::Granted(grant)) => {
+                        self.hold(owner, ttl, sent_us, grant, Source::Free);
+                    }
+                    (Some(owner), AcquireResult::Held { fence }) => {
+                        self.state = self.queued(owner, sent_us, fence);
+                    }
+                    (None, _) => {}
+                }
+            }
+            Err(error) => {
+                respond(held.releaser, Released::Unknown);
+                let owner = held.lease.owner.clone();
+                self.fail_waiters(owner, &error);
+                if let Some(again) = again {
+                    self.fail_waiters(again, &error);
+                }
+            }
+        }
+    }
+
+    async fn raise_fence(&mut self, owner: &str, floor: i64) -> Result<Option<i64>, Error> {
+        let key = self.key.clone();
+        let shared = self.shared.clone();
+        let Some(held) = self.held_by(owner) else { return Ok(None) };
+        match shared.protocol.raise_fence(&key, owner, floor).await? {
+            Some(grant) => {
+                held.next_fence = grant.fence + 1;
+                held.fences_left = BLOCK - 1;
+                Ok(Some(grant.fence))
+            }
+            None => {
+                self.lose();
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Drop for KeyActor {
+    fn drop(&mut self) {
+        self.set_contended(false);
+    }
+}
+
+fn respond(reply: Option<oneshot::Sender<Released>>, released: Released) {
+    if let Some(reply) = reply {
+        let _ = reply.send(released);
+    }
+}

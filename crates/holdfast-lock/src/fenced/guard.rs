@@ -1,0 +1,206 @@
+//! The guard of a fenced lock, and the messages to its key's actor, from callers in this process and
+//! from scripts of other processes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::protocol::Grant;
+use crate::clock;
+use crate::{Error, Holder, Released};
+
+/// The lease of one owner, renewed by its actor and observed by its guards.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) owner: String,
+    /// On the machine's monotonic clock, which counts suspended time.
+    pub(super) deadline_us: AtomicU64,
+    pub(super) lost: watch::Sender<bool>,
+    /// True if a waiter of this or another process is known, or if the lock was lost.
+    pub(super) wanted: watch::Sender<bool>,
+}
+
+impl Lease {
+    pub(super) fn is_held(&self) -> bool {
+        !*self.lost.borrow() && clock::monotonic_us() < self.deadline_us.load(Ordering::Acquire)
+    }
+}
+
+/// An acquired fenced lock, whose lease may have expired since.
+#[derive(Debug)]
+#[must_use = "a guard that is dropped at once locks nothing"]
+pub struct FencedGuard {
+    pub(super) fence: i64,
+    pub(super) lease: Arc<Lease>,
+    pub(super) actor: mpsc::UnboundedSender<Message>,
+    pub(super) released: bool,
+}
+
+impl FencedGuard {
+    /// Returns the fence of this acquisition: larger than all earlier ones of its key while Redis
+    /// keeps its data. The protected resource must compare it; nothing else does.
+    #[must_use]
+    pub fn fence(&self) -> i64 {
+        self.fence
+    }
+
+    /// Returns whether the lease has not expired, as far as this machine knows. Does not call
+    /// Redis.
+    ///
+    /// After `false` the caller must not rely on the lock again. `true` may be outdated when the
+    /// caller reads it, and if Redis lost the lock, it is wrong until the next renewal.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// Returns whether another waiter is known, in this or another process. A hint for a holder
+    /// that could either continue or release.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        *self.lease.wanted.borrow()
+    }
+
+    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost.
+    ///
+    /// # Cancel safety
+    /// Safe: has no side effects.
+    pub async fn wanted(&self) {
+        let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
+    }
+
+    /// Checks [`FencedGuard::is_held`], for `?` before a step that cannot be undone and has no
+    /// fence.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lease has expired. `Ok` guarantees no more than `is_held`.
+    pub fn ensure_held(&self) -> Result<(), Error> {
+        if self.is_held() { Ok(()) } else { Err(Error::Lost) }
+    }
+
+    /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
+    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires.
+    ///
+    /// # Cancel safety
+    /// Safe: has no side effects.
+    pub async fn lost(&self) {
+        let mut lost = self.lease.lost.subscribe();
+        loop {
+            let left = self.lease.deadline_us.load(Ordering::Acquire);
+            let left = Duration::from_micros(left.saturating_sub(clock::monotonic_us()));
+            if *lost.borrow_and_update() || left.is_zero() {
+                return;
+            }
+            // Each renewal moves the deadline, so the loop reads it again.
+            let _ = tokio::time::timeout(left, lost.changed()).await;
+        }
+    }
+
+    /// Replaces this guard's fence by one above `floor`, after a row had a higher fence than this
+    /// guard because Redis lost its counter. Returns `None` if Redis reports that the lock is lost.
+    ///
+    /// The counter in Redis only increases, and the lock stays held.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond; this guard keeps its fence.
+    ///
+    /// # Cancel safety
+    /// Safe: this guard keeps its fence, and the new fence is skipped.
+    pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
+        let (reply, answer) = oneshot::channel();
+        let owner = self.lease.owner.clone();
+        if self.actor.send(Message::RaiseFence { owner, floor, reply }).is_err() {
+            return Ok(None);
+        }
+        let fence = answer.await.unwrap_or(Ok(None))?;
+        if let Some(fence) = fence {
+            self.fence = fence;
+        }
+        Ok(fence)
+    }
+
+    /// Hands the lock off to the next waiter of this process, or releases it in Redis, where the
+    /// next process is granted it.
+    ///
+    /// After a local handoff, `Held` is by this process's clock; otherwise Redis confirmed it. Does
+    /// not fail: after [`Released::Unknown`] the lock ends with its lease.
+    ///
+    /// # Cancel safety
+    /// Safe, even before the first poll: the lock is released, and only the result is lost.
+    pub async fn release(mut self) -> Released {
+        self.released = true;
+        let (reply, answer) = oneshot::channel();
+        let owner = self.lease.owner.clone();
+        match self.actor.send(Message::Released { owner, reply: Some(reply) }) {
+            Ok(()) => answer.await.unwrap_or(Released::Unknown),
+            // The actor has ended, so the lock is no longer held.
+            Err(_) => Released::Lost,
+        }
+    }
+
+    /// Leaves the lock to expire: it is neither renewed nor released. Other callers wait for the
+    /// rest of the lease.
+    pub fn leave_to_expire(mut self) {
+        self.released = true;
+        let owner = self.lease.owner.clone();
+        let _ = self.actor.send(Message::Abandoned { owner });
+    }
+}
+
+impl Drop for FencedGuard {
+    fn drop(&mut self) {
+        if !self.released {
+            let owner = self.lease.owner.clone();
+            let _ = self.actor.send(Message::Released { owner, reply: None });
+        }
+    }
+}
+
+/// The response to a waiter: the guard, or the holder if the lock was not acquired.
+pub(super) type WaiterReply = Result<Result<FencedGuard, Holder>, Error>;
+
+/// A caller that requests the lock.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub reply: oneshot::Sender<WaiterReply>,
+    pub joined_us: u64,
+    pub only_try: bool,
+    pub ttl: Duration,
+}
+
+/// A message to the actor of a key.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A caller requests the lock.
+    Join(Waiter),
+    /// A guard was released or dropped.
+    Released { owner: String, reply: Option<oneshot::Sender<Released>> },
+    /// A guard was left to expire.
+    Abandoned { owner: String },
+    /// A guard needs a fence above `floor`.
+    RaiseFence { owner: String, floor: i64, reply: oneshot::Sender<Result<Option<i64>, Error>> },
+    /// A script granted the lock to this process.
+    Granted { owner: String, grant: Grant },
+    /// Another process waits for the lock that this process holds.
+    RemoteWaiter,
+    /// A waiter may have left.
+    WaiterLeft,
+}
+
+impl Message {
+    /// Parses a message that a script published. Returns its key, which comes last because it may
+    /// contain spaces, and the message.
+    pub(super) fn parse(word: &str) -> Option<(&str, Self)> {
+        let (word, rest) = word.split_once(' ')?;
+        if word == "waiting" {
+            return Some((rest, Message::RemoteWaiter));
+        }
+        let [owner, fence, remote_waiters, key] = *rest.splitn(4, ' ').collect::<Vec<_>>() else {
+            return None;
+        };
+        let grant = Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" };
+        (word == "granted").then(|| (key, Message::Granted { owner: owner.to_owned(), grant }))
+    }
+}

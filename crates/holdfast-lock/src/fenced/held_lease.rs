@@ -1,0 +1,87 @@
+//! The lease that this process holds on a key: its deadline, and the limits of local handoffs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::guard::{Lease, Waiter};
+use super::protocol::BLOCK;
+use crate::Released;
+use crate::clock;
+
+/// Maximum number of local handoffs while another process waits.
+const MAX_LOCAL_HANDOFFS: u32 = 8;
+
+/// A lease of this process. Between two guards it is held, but no local waiter owns it.
+pub(super) struct HeldLease {
+    pub(super) lease: Arc<Lease>,
+    pub(super) ttl: Duration,
+    pub(super) next_fence: i64,
+    pub(super) fences_left: i64,
+    /// True while a guard exists.
+    pub(super) in_use: bool,
+    /// Receives the result of the last guard's release.
+    pub(super) releaser: Option<oneshot::Sender<Released>>,
+    /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
+    pub(super) length: Duration,
+    pub(super) renew_at_us: u64,
+    pub(super) handoffs: u32,
+    pub(super) remote_waiter: Option<RemoteWaiter>,
+}
+
+/// Another process that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RemoteWaiter {
+    /// Time from which it is known to wait, on this machine's monotonic clock.
+    since_us: u64,
+    /// Time at which local handoffs end.
+    handoffs_end_us: u64,
+}
+
+impl RemoteWaiter {
+    /// Creates a remote waiter; its time for local handoffs starts now.
+    pub(super) fn since(since_us: u64, handoff_time: Duration) -> Self {
+        Self { since_us, handoffs_end_us: clock::monotonic_us() + us(handoff_time) }
+    }
+}
+
+impl HeldLease {
+    /// Returns whether no guard has existed since the grant.
+    pub(super) fn next_fence_is_first(&self) -> bool {
+        self.fences_left == BLOCK
+    }
+
+    /// Records that another process waits, unless one is recorded already.
+    pub(super) fn note_remote_waiter(&mut self, since_us: u64, handoff_time: Duration) {
+        self.remote_waiter.get_or_insert_with(|| RemoteWaiter::since(since_us, handoff_time));
+    }
+
+    /// Returns whether a local handoff to `next` is within the limits.
+    pub(super) fn may_hand_off_to(&self, next: &Waiter) -> bool {
+        self.fences_left > 0
+            && self.remote_waiter.is_none_or(|remote_waiter| {
+                self.handoffs < MAX_LOCAL_HANDOFFS
+                    && next.joined_us < remote_waiter.since_us
+                    && clock::monotonic_us() < remote_waiter.handoffs_end_us
+            })
+    }
+
+    /// Returns whether more than a third of the lease is left.
+    pub(super) fn has_enough_left(&self) -> bool {
+        let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+        self.lease.is_held() && clock::monotonic_us() + us(self.length / 3) < deadline_us
+    }
+}
+
+/// Returns the deadline of a lease that was requested at `sent_us`: its TTL, less 1 % and 2 ms for
+/// clock drift.
+pub(super) fn deadline_us(sent_us: u64, ttl: Duration) -> u64 {
+    let ttl_us = us(ttl);
+    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
+}
+
+pub(super) fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

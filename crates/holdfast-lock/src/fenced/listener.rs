@@ -1,0 +1,45 @@
+//! Subscription to this process's channel, on which scripts of other processes publish.
+//!
+//! Every message is a hint: a lost message costs one poll. A lost connection is re-established
+//! while polling continues.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::guard::Message;
+use super::shared::Shared;
+use crate::Redis;
+
+/// Pause before reconnecting.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens until the locks are dropped.
+pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
+    while let Some(channel) = channel(&shared) {
+        if let Err(error) = listen_once(&redis, &channel, &shared).await {
+            tracing::debug!(%error, "the channel of granted locks broke");
+        }
+        sleep(RECONNECT_PAUSE).await;
+    }
+}
+
+fn channel(shared: &Weak<Shared>) -> Option<String> {
+    shared.upgrade().map(|shared| format!("{}{}", shared.protocol.channels, shared.process))
+}
+
+async fn listen_once(
+    redis: &Redis,
+    channel: &str,
+    shared: &Weak<Shared>,
+) -> Result<(), redis::RedisError> {
+    let mut subscription = redis.subscribe(channel).await?;
+    while let Some(word) = subscription.next().await? {
+        let Some(shared) = shared.upgrade() else { return Ok(()) };
+        if let Some((key, message)) = Message::parse(&word) {
+            shared.notify(key, message);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Calls of the lock's five scripts in Redis. Each is safe to repeat with the same owner.
+//! Tests: `tests/lock/differential.rs`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Script, ScriptInvocation};
+
+use super::timing::Timing;
+use crate::{Error, Redis};
+
+/// Number of fences per grant; the same number is in the scripts.
+pub(super) const BLOCK: i64 = 64;
+
+macro_rules! script {
+    ($file:literal) => {
+        LazyLock::new(|| Script::new(concat!(include_str!("prelude.lua"), include_str!($file))))
+    };
+}
+
+static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
+static CONFIRM: LazyLock<Script> = script!("confirm.lua");
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    let (handoff, rest) = (include_str!("handoff.lua"), include_str!("release.lua"));
+    Script::new(&[handoff, include_str!("prelude.lua"), rest].concat())
+});
+static LEAVE: LazyLock<Script> = script!("leave.lua");
+static RAISE_FENCE: LazyLock<Script> = script!("raise_fence.lua");
+
+/// The lock's scripts on one Redis, with their parameters.
+#[derive(Debug)]
+pub(super) struct Protocol {
+    pub redis: Redis,
+    /// Start of the name of every process's channel.
+    pub channels: String,
+    grant_ms: u64,
+    horizon_ms: u64,
+}
+
+/// A lease that Redis has granted or confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// The first fence of its block.
+    pub fence: i64,
+    /// True if other processes wait for the lock.
+    pub remote_waiters: bool,
+}
+
+/// The result of an acquisition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AcquireResult {
+    Granted(Grant),
+    /// Another owner holds the lock, with at least this fence.
+    Held {
+        fence: i64,
+    },
+}
+
+/// The result of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReleaseResult {
+    /// True if the lock was still held.
+    pub was_held: bool,
+    /// The result for the owner that was queued.
+    pub again: AcquireResult,
+}
+
+impl Protocol {
+    pub(super) fn new(redis: Redis, prefix: &str, timing: &Timing) -> Self {
+        Self {
+            redis,
+            channels: format!("{prefix}process:"),
+            grant_ms: ms(timing.grant_ttl),
+            horizon_ms: ms(timing.poll_interval * 3),
+        }
+    }
+
+    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its queue_place.
+    pub(super) async fn acquire(
+        &self,
+        key: &str,
+        owner: &str,
+        ttl: Duration,
+        waits: bool,
+    ) -> Result<AcquireResult, Error> {
+        let mut call = prepare(&ACQUIRE, key, owner);
+        call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
+        call.arg(u8::from(waits));
+        let answer: Vec<String> = self.redis.invoke(call).await?;
+        Ok(match (grant(&answer), answer.get(1)) {
+            (Some(grant), _) => AcquireResult::Granted(grant),
+            (None, fence) => AcquireResult::Held {
+                fence: fence.and_then(|fence| fence.parse().ok()).unwrap_or(0),
+            },
+        })
+    }
+
+    /// Confirms a grant, or renews a lease. Returns `None` if it is lost.
+    pub(super) async fn confirm(
+        &self,
+        key: &str,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<Grant>, Error> {
+        let mut call = prepare(&CONFIRM, key, owner);
+        call.arg(ms(ttl));
+        let answer: Vec<String> = self.redis.invoke(call).await?;
+        Ok(grant(&answer))
+    }
+
+    /// Releases the lock, and queues `again` if there is one. With `remote_waiters`, another process
+    /// probably acquires the lock, so Redis serves its message before this caller.
+    pub(super) async fn release(
+        &self,
+        key: &str,
+        owner: &str,
+        ttl: Duration,
+        again: Option<&str>,
+        remote_waiters: bool,
+    ) -> Result<ReleaseResult, Error> {
+        let mut call = prepare(&RELEASE, key, owner);
+        call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
+        call.arg(again.unwrap_or(""));
+        let (was, whose, fence): (String, String, i64) = if remote_waiters {
+            self.redis.invoke_after_subscribers(call).await?
+        } else {
+            self.redis.invoke(call).await?
+        };
+        let again = match whose.as_str() {
+            "again" => AcquireResult::Granted(Grant { fence, remote_waiters: false }),
+            _ => AcquireResult::Held { fence },
+        };
+        Ok(ReleaseResult { was_held: was == "held", again })
+    }
+
+    /// Leaves the queue, or releases the lock if it was granted already.
+    pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
+        let mut call = prepare(&LEAVE, key, owner);
+        call.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
+        let () = self.redis.invoke(call).await?;
+        Ok(())
+    }
+
+    /// Raises the key's counter to `floor` and takes a new block of fences. Returns `None` if the
+    /// lock is lost.
+    pub(super) async fn raise_fence(
+        &self,
+        key: &str,
+        owner: &str,
+        floor: i64,
+    ) -> Result<Option<Grant>, Error> {
+        let mut call = prepare(&RAISE_FENCE, key, owner);
+        call.arg(floor);
+        let answer: Vec<String> = self.redis.invoke(call).await?;
+        Ok(grant(&answer))
+    }
+}
+
+fn prepare(script: &'static Script, key: &str, owner: &str) -> ScriptInvocation<'static> {
+    let mut call = script.prepare_invoke();
+    call.key(key)
+        .key(format!("{key}:queue"))
+        .key(format!("{key}:seen"))
+        .key(format!("{key}:fence"));
+    call.arg(owner);
+    call
+}
+
+fn grant(answer: &[String]) -> Option<Grant> {
+    match answer {
+        [word, fence, remote_waiters] if word == "held" => {
+            Some(Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" })
+        }
+        _ => None,
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,210 @@
+//! Guards: proof in code that a lock was acquired.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::fenced::FencedGuard;
+use crate::key::LockKey;
+use crate::local::LocalGuard;
+use crate::owner::OwnerLease;
+use crate::quorum::QuorumLease;
+use crate::result::{Error, Released};
+use crate::watchdog::RenewedLease;
+
+/// An acquired lock. Its release returns whether the lock was still held.
+///
+/// Dropping a guard also releases the lock, but in the background (on the runtime that opened the
+/// connection to Redis) and without a result: prefer [`Guard::release`].
+#[derive(Debug)]
+#[must_use = "a guard that is dropped at once locks nothing"]
+pub struct Guard {
+    key: LockKey,
+    inner: GuardInner,
+}
+
+/// The lock inside a guard, by kind.
+#[derive(Debug)]
+pub(crate) enum GuardInner {
+    Local(LocalGuard),
+    Owner(OwnerLease),
+    Watchdog(RenewedLease),
+    Quorum(QuorumLease),
+    Fenced(FencedGuard),
+    Foreign(Box<dyn ForeignLease>),
+}
+
+/// A lock of another implementation, which a [`Guard`] can hold. Dropping it must release the lock.
+pub trait ForeignLease: fmt::Debug + Send + Sync {
+    /// Releases the lock and returns whether it was still held. A dropped future must have the
+    /// effect of dropping the lease.
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Released> + Send>>;
+
+    /// Leaves the lock to expire; a lock without an expiry is released.
+    fn leave_to_expire(self: Box<Self>);
+}
+
+/// A lock that a caller holds: see [`Guard::nested`].
+#[derive(Debug, Clone, Copy)]
+pub struct Nested<'g>(&'g Guard);
+
+impl<'g> Nested<'g> {
+    /// Returns the key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &'g LockKey {
+        self.0.key()
+    }
+
+    /// Borrows the lock for one more level. Acquires nothing.
+    #[must_use]
+    pub fn nested(&self) -> Nested<'g> {
+        *self
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(key: LockKey, inner: GuardInner) -> Self {
+        Self { key, inner }
+    }
+
+    /// Creates the guard of a lock of another implementation.
+    pub fn foreign(key: LockKey, lease: impl ForeignLease + 'static) -> Self {
+        Self::new(key, GuardInner::Foreign(Box::new(lease)))
+    }
+
+    /// Returns the fenced guard, if the lock is fenced.
+    #[must_use]
+    pub fn as_fenced(&self) -> Option<&FencedGuard> {
+        match &self.inner {
+            GuardInner::Fenced(guard) => Some(guard),
+            _ => None,
+        }
+    }
+
+    /// Borrows the lock, for nested work that requires it too.
+    ///
+    /// Acquires nothing and cannot outlive this guard. Reentrancy is explicit and never derived
+    /// from the running thread: an async task may change its thread at any await.
+    #[must_use]
+    pub fn nested(&self) -> Nested<'_> {
+        Nested(self)
+    }
+
+    /// Returns the key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// Releases the lock and returns whether it was still held. Never releases the lock of another
+    /// owner. Does not fail: if Redis does not respond within 0.8 s, the result is
+    /// [`Released::Unknown`] and the lock ends with its lease. (A [`ForeignLease`] makes its own
+    /// promises.)
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future has the effect of dropping the guard.
+    pub async fn release(self) -> Released {
+        match self.inner {
+            GuardInner::Local(guard) => {
+                drop(guard);
+                Released::Held
+            }
+            GuardInner::Owner(lease) => lease.release().await,
+            GuardInner::Watchdog(lease) => lease.release().await,
+            GuardInner::Quorum(lease) => lease.release().await,
+            GuardInner::Fenced(guard) => guard.release().await,
+            GuardInner::Foreign(lease) => lease.release().await,
+        }
+    }
+
+    /// Leaves the lock to expire, because work under it may still be running. A lock in this
+    /// process has no expiry and is released. Returns at once; other callers wait for the rest of
+    /// the lease.
+    pub fn leave_to_expire(self) {
+        match self.inner {
+            GuardInner::Local(guard) => drop(guard),
+            GuardInner::Owner(lease) => lease.leave_to_expire(),
+            GuardInner::Watchdog(lease) => lease.leave_to_expire(),
+            GuardInner::Quorum(lease) => lease.leave_to_expire(),
+            GuardInner::Fenced(guard) => guard.leave_to_expire(),
+            GuardInner::Foreign(lease) => lease.leave_to_expire(),
+        }
+    }
+}
+
+/// Several acquired locks, in the order of acquisition.
+#[derive(Debug, Default)]
+pub struct Guards(Vec<Guard>);
+
+impl Guards {
+    /// Adds a lock that was acquired after those that are there.
+    pub fn push(&mut self, guard: Guard) {
+        self.0.push(guard);
+    }
+
+    /// Returns whether there are no locks: none was acquired, or all were released.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether there is a lock on `key`, even if its lease has expired.
+    #[must_use]
+    pub fn cover(&self, key: &LockKey) -> bool {
+        self.0.iter().any(|guard| guard.key() == key)
+    }
+
+    /// Returns the guard on `key`, if there is one.
+    #[must_use]
+    pub fn guard(&self, key: &LockKey) -> Option<&Guard> {
+        self.0.iter().find(|guard| guard.key() == key)
+    }
+
+    /// Returns the fence of the lock on `key`, if it has one.
+    #[must_use]
+    pub fn fence(&self, key: &LockKey) -> Option<i64> {
+        self.guard(key)?.as_fenced().map(FencedGuard::fence)
+    }
+
+    /// Replaces the fence of the lock on `key` by a fence above `floor`: see
+    /// [`FencedGuard::raise_fence`]. Returns `None` if the lock is no longer held, or has no fence.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond; the guard keeps its fence.
+    ///
+    /// # Cancel safety
+    /// Safe, as for [`FencedGuard::raise_fence`].
+    pub async fn raise_fence(&mut self, key: &LockKey, floor: i64) -> Result<Option<i64>, Error> {
+        let guard = self.0.iter_mut().find(|guard| guard.key() == key);
+        match guard.map(|guard| &mut guard.inner) {
+            Some(GuardInner::Fenced(guard)) => guard.raise_fence(floor).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// Releases all locks, in reverse order. Returns `Held` only if all were still held, and
+    /// `Unknown` as soon as Redis does not respond for one; the others are then released in the
+    /// background.
+    ///
+    /// # Cancel safety
+    /// Safe: the remaining locks are released as by dropping.
+    pub async fn release(mut self) -> Released {
+        let mut all = Released::Held;
+        while let Some(guard) = self.0.pop() {
+            match guard.release().await {
+                Released::Held => {}
+                Released::Lost => all = Released::Lost,
+                // Avoids a timeout per key: dropping `self` releases the rest in the background.
+                Released::Unknown => return Released::Unknown,
+            }
+        }
+        all
+    }
+
+    /// Leaves all locks to expire: see [`Guard::leave_to_expire`].
+    pub fn leave_to_expire(self) {
+        for guard in self.0 {
+            guard.leave_to_expire();
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Inspection of the locks in Redis.
+
+use std::time::Duration;
+
+use crate::process::name_in;
+use crate::{Error, Holder, Redis};
+
+/// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
+pub(crate) const SCAN_LIMIT: usize = 1_000;
+/// Suffix of the key of a fenced lock's queue.
+const QUEUE_SUFFIX: &str = ":queue";
+/// Suffixes of the keys that a fenced lock keeps beside its own.
+const OTHER_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
+
+/// A held lock in Redis.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The Redis key.
+    pub key: String,
+    /// Name of the replica that holds it (without a name, the first digits of its process's UUID);
+    /// the same as `holder_process` in a problem.
+    pub process: Option<String>,
+    /// The owner of the lock: the key's whole value.
+    pub owner: String,
+    /// Time of acquisition in milliseconds of Unix time, as recorded in the value.
+    pub since_ms: Option<i64>,
+    /// Time until it expires, unless it is renewed; absent if it never expires.
+    pub remaining_ms: Option<u64>,
+    /// The fence, if the lock has one.
+    pub fence: Option<i64>,
+    /// Number of processes in its queue. 0 for a lock without a fence: its waiters poll and are not
+    /// counted.
+    pub waiting: u64,
+}
+
+/// The state of a key in one Redis; empty if the lock is free.
+#[derive(Debug, Default)]
+pub(crate) struct KeyState {
+    pub(crate) value: String,
+    /// Absent if the key never expires.
+    pub(crate) remaining: Option<Duration>,
+}
+
+impl KeyState {
+    pub(crate) fn holder(&self) -> Holder {
+        Holder {
+            process: name_in(&self.value).map(str::to_owned),
+            since_ms: since_ms(&self.value),
+            remaining: self.remaining,
+            fence: fence(&self.value),
+        }
+    }
+}
+
+pub(crate) async fn key_state(redis: &Redis, redis_key: &str) -> Result<KeyState, Error> {
+    let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
+    let (value, ttl_ms): (Option<String>, i64) = redis.pipe(commands).await?;
+    let remaining = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
+    Ok(KeyState { value: value.unwrap_or_default(), remaining })
+}
+
+/// Returns the holder of the lock at that Redis key.
+pub(crate) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
+    Ok(key_state(redis, redis_key).await?.holder())
+}
+
+/// Returns the held locks with those Redis keys, sorted by key.
+pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<HeldLock>, Error> {
+    keys.sort();
+    keys.dedup();
+    let mut held = Vec::with_capacity(keys.len());
+    for key in keys {
+        let state = key_state(redis, &key).await?;
+        if state.value.is_empty() {
+            continue;
+        }
+        let Holder { process, since_ms, remaining, fence } = state.holder();
+        let waiting = match fence {
+            Some(_) => redis.query(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
+            None => 0,
+        };
+        let remaining_ms =
+            remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        let owner = state.value;
+        held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
+    }
+    Ok(held)
+}
+
+/// Returns whether the key is a lock, not one that a fenced lock keeps beside its own.
+pub(crate) fn is_lock(key: &str) -> bool {
+    !OTHER_SUFFIXES.iter().any(|end| key.ends_with(end))
+}
+
+/// Parses the number between the owner and the `@` of a fenced lock's value.
+fn fence(value: &str) -> Option<i64> {
+    value.rsplit_once('@').and_then(|(front, _)| front.rsplit_once(' ')?.1.parse().ok())
+}
+
+/// Parses the Unix time behind the `@` of a lock's value.
+fn since_ms(value: &str) -> Option<i64> {
+    value.rsplit_once('@').and_then(|(_, since)| since.parse().ok())
+}

@@ -1,0 +1,48 @@
+//! Keys of locks.
+
+use std::fmt;
+
+use crate::Error;
+
+/// The name of a lock. Never blank. Ordered bytewise, which is the order of acquisition.
+///
+/// All Redis keys of one lock must lie in one slot of a Cluster, so a key has a hash tag:
+/// `{sku:tea}`. A key without a tag receives it in Redis.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockKey(String);
+
+impl LockKey {
+    /// Creates a key of that name.
+    ///
+    /// # Errors
+    /// [`Error::BlankKey`] for a name of white space only: a lock that all callers share by mistake
+    /// is worse than none, because it appears to work.
+    pub fn new(name: impl Into<String>) -> Result<Self, Error> {
+        let name = name.into();
+        if name.trim().is_empty() { Err(Error::BlankKey) } else { Ok(Self(name)) }
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockKey;
+
+    #[test]
+    fn a_blank_key_is_refused() {
+        assert!(LockKey::new("").is_err());
+        assert!(LockKey::new(" \t\n").is_err());
+        assert!(LockKey::new("{sku:tea}").is_ok());
+    }
+}

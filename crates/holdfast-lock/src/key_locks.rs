@@ -1,0 +1,228 @@
+//! Locks of idempotency keys: at most one request per key is in flight.
+//!
+//! Each is a plain `SET NX PX` with the request's fingerprint in its value, so that a second
+//! request with the same key learns at once whether it is a duplicate or a mismatch. A lock lives
+//! for [`TTL`] and is renewed while it is held, for [`MAX_RENEWAL`] at most.
+//!
+//! Does not guarantee that a key is used once: Postgres does, also when Redis loses its data. These
+//! locks only detect duplicates earlier. Fails with [`Error::Unavailable`].
+//! Tests: `tests/lock/key_locks.rs`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
+use redis::{Cmd, FromRedisValue, RedisError};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::process::Process;
+use crate::{Error, Locks, Redis};
+
+/// Maximum time for which a replica that died blocks a key.
+const TTL: Duration = Duration::from_secs(3);
+/// Two renewals may fail before a lock expires.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Renewals of a lock stop this long after it was acquired: longer than any request takes.
+const MAX_RENEWAL: Duration = Duration::from_secs(15);
+/// Bounds the time for which one script blocks Redis.
+const MAX_KEYS_PER_SCRIPT: usize = 512;
+/// Upper bound of locks to delete while Redis is unavailable; they also expire by themselves.
+const MAX_TO_DELETE: usize = 10_000;
+
+/// The result of acquiring one key's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLock {
+    /// The caller holds it.
+    Acquired,
+    /// The same request is in flight.
+    InFlight,
+    /// A different request with the same key is in flight.
+    Mismatch,
+}
+
+/// The key locks that one task holds. Renewed until they are kept or released, or this is dropped.
+#[derive(Debug)]
+#[must_use = "locks that are dropped at once exclude nothing"]
+pub struct KeyLocks {
+    redis: Redis,
+    /// The start of every Redis key.
+    prefix: String,
+    process: Process,
+    held: Arc<Mutex<HeldKeys>>,
+    /// Possibly set in Redis, to be deleted.
+    to_delete: Vec<KeyValue>,
+    renewal: Option<JoinHandle<()>>,
+}
+
+/// Redis keys, with their values and the times at which renewals stop.
+type HeldKeys = HashMap<String, (String, Instant)>;
+
+/// A Redis key and the value under which its lock is ours.
+type KeyValue = (String, String);
+
+impl KeyLocks {
+    /// Creates a set of key locks that holds none yet.
+    pub fn new(locks: &Locks) -> Self {
+        Self {
+            redis: locks.redis().clone(),
+            prefix: format!("{}token:", locks.settings().prefix),
+            process: locks.process().clone(),
+            held: Arc::default(),
+            to_delete: Vec::new(),
+            renewal: None,
+        }
+    }
+
+    /// Tries to acquire several locks, without waiting. `wanted` contains, per lock, the part of
+    /// its Redis key that follows `holdfast:token:`, and the fingerprint of the request (without
+    /// `/`). Returns one result per lock, in the same order.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis did not respond. The next call, or drop, releases what may
+    /// have been set.
+    ///
+    /// # Cancel safety
+    /// As on an error.
+    pub async fn acquire(&mut self, wanted: &[(String, String)]) -> Result<Vec<KeyLock>, Error> {
+        self.delete().await;
+        let before = self.to_delete.len();
+        // They stay there until the responses say which were set.
+        self.to_delete.extend(wanted.iter().map(|(name, fingerprint)| {
+            let value = format!("{fingerprint}/{}", self.process.new_owner());
+            (format!("{}{name}", self.prefix), value)
+        }));
+        let ours = &self.to_delete[before..];
+        let until = Instant::now() + MAX_RENEWAL;
+        let set: Vec<Option<()>> = self.send(ours.iter().map(set_if_absent).collect()).await?;
+        let refused = ours.iter().zip(&set).filter(|(_, set)| set.is_none());
+        let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
+        let mut current = self.send::<Option<String>>(gets).await?.into_iter();
+
+        let mut held = self.held.lock();
+        let mut results = Vec::with_capacity(wanted.len());
+        for ((key, value), set) in self.to_delete.drain(before..).zip(set) {
+            let current = if set.is_some() { None } else { current.next().flatten() };
+            results.push(match current {
+                // Expired between the two commands.
+                None if set.is_none() => KeyLock::InFlight,
+                Some(current) if current != value => compare(&current, &value),
+                // Also when a SET that was sent again finds its own value.
+                _ => {
+                    held.insert(key, (value, until));
+                    KeyLock::Acquired
+                }
+            });
+        }
+        let any_held = !held.is_empty();
+        drop(held);
+        if any_held && self.renewal.is_none() {
+            let renewal = renew_periodically(self.redis.clone(), Arc::downgrade(&self.held));
+            self.renewal = Some(self.redis.runtime().spawn(renewal));
+        }
+        Ok(results)
+    }
+
+    /// Gives up a lock without releasing it, because its command is done or its outcome unknown:
+    /// it expires within three seconds.
+    pub fn keep(&mut self, name: &str) {
+        self.held.lock().remove(&format!("{}{name}", self.prefix));
+    }
+
+    /// Releases locks under which nothing was written. It does not fail: the next call, or drop,
+    /// releases what Redis did not confirm, and it expires within three seconds anyway.
+    ///
+    /// # Cancel safety
+    /// As on an error of Redis.
+    pub async fn release(&mut self, names: &[String]) {
+        {
+            let mut held = self.held.lock();
+            let released = names.iter().filter_map(|name| {
+                let (key, (value, _)) = held.remove_entry(&format!("{}{name}", self.prefix))?;
+                Some((key, value))
+            });
+            self.to_delete.extend(released);
+        }
+        self.delete().await;
+    }
+
+    async fn delete(&mut self) {
+        let deleted = delete(&self.redis, &self.to_delete).await.is_ok();
+        if deleted || self.to_delete.len() > MAX_TO_DELETE {
+            self.to_delete.clear();
+        }
+    }
+
+    /// Sends commands in one pipeline; in a Cluster separately, because keys are on several nodes.
+    async fn send<T>(&self, commands: Vec<Cmd>) -> Result<Vec<T>, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        if self.redis.is_cluster() {
+            return try_join_all(commands.into_iter().map(|one| self.redis.query(one))).await;
+        }
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = ::redis::pipe();
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        self.redis.pipe(pipeline).await
+    }
+}
+
+impl Drop for KeyLocks {
+    fn drop(&mut self) {
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
+        }
+        let mut rest = std::mem::take(&mut self.to_delete);
+        rest.extend(self.held.lock().drain().map(|(key, (value, _))| (key, value)));
+        if !rest.is_empty() {
+            let redis = self.redis.clone();
+            self.redis.runtime().spawn(async move { delete(&redis, &rest).await });
+        }
+    }
+}
+
+fn set_if_absent((key, value): &KeyValue) -> Cmd {
+    let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
+    redis::cmd("SET").arg(key).arg(value).arg("NX").arg("PX").arg(ttl_ms).to_owned()
+}
+
+/// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.
+fn compare(theirs: &str, ours: &str) -> KeyLock {
+    let [theirs, ours] = [theirs, ours].map(|value| value.split('/').next());
+    if theirs == ours { KeyLock::InFlight } else { KeyLock::Mismatch }
+}
+
+async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), RedisError> {
+    let chunks = locks.chunks(max_keys(redis)).map(|some| redis.delete_all_if(some));
+    // Sends all chunks, even if some fail.
+    join_all(chunks).await.into_iter().try_for_each(|deleted| deleted.map(drop))
+}
+
+/// Renews the held locks until [`KeyLocks`] is dropped. The next tick repeats a failed renewal.
+async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
+    let mut ticks = tokio::time::interval(RENEWAL_INTERVAL);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let Some(held) = held.upgrade() else { return };
+        let now = Instant::now();
+        let renewed = |(key, (value, until)): (&String, &(String, Instant))| {
+            (now < *until).then(|| (key.clone(), value.clone()))
+        };
+        let locks: Vec<KeyValue> = held.lock().iter().filter_map(renewed).collect();
+        drop(held);
+        let chunks = locks.chunks(max_keys(&redis));
+        join_all(chunks.map(|some| redis.renew_all_if(some, TTL))).await;
+    }
+}
+
+fn max_keys(redis: &Redis) -> usize {
+    if redis.is_cluster() { 1 } else { MAX_KEYS_PER_SCRIPT }
+}

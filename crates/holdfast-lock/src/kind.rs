@@ -1,0 +1,58 @@
+//! Kinds of locks, and how a caller waits for one.
+
+/// Kinds of locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// A FIFO mutex in this process.
+    Local,
+    /// The textbook lease in Redis.
+    Owner,
+    /// The textbook lease, renewed while it is held.
+    Watchdog,
+    /// The textbook lease on a majority of several Redis servers (Redlock).
+    Quorum,
+    /// The lock of this crate: fenced, renewed, with queue and handoff.
+    Fenced,
+}
+
+impl LockKind {
+    /// Returns whether the lock lives in Redis.
+    #[must_use]
+    pub fn needs_redis(self) -> bool {
+        self != LockKind::Local
+    }
+
+    /// Returns the wait modes of this lock; the first is its default.
+    #[must_use]
+    pub fn waits(self) -> &'static [Wait] {
+        match self {
+            LockKind::Local | LockKind::Fenced => &[Wait::Notify, Wait::Try],
+            LockKind::Owner | LockKind::Watchdog | LockKind::Quorum => &[Wait::Retry, Wait::Try],
+        }
+    }
+}
+
+/// Behaviour when the lock is held by another owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Returns at once.
+    Try,
+    /// Polls until the timeout.
+    Retry,
+    /// Joins a queue and is handed the lock.
+    Notify,
+}
+
+impl Wait {
+    /// Returns the mode of that name: `try`, `retry` or `notify`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "try" => Some(Wait::Try),
+            "retry" => Some(Wait::Retry),
+            "notify" => Some(Wait::Notify),
+            _ => None,
+        }
+    }
+}

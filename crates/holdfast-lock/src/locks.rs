@@ -1,0 +1,294 @@
+//! All locks of one process, and how they are acquired.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::fenced::{FencedGuard, FencedLocks, FencedRequest};
+use crate::guard::GuardInner;
+use crate::inspect::{self, HeldLock, SCAN_LIMIT};
+use crate::local::LocalLocks;
+use crate::owner::OwnerRequest;
+use crate::process::Process;
+use crate::quorum::Quorum;
+use crate::redis;
+use crate::watchdog::RenewedLease;
+use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
+
+/// The result of acquiring locks.
+#[derive(Debug)]
+pub enum AcquireOutcome {
+    /// All keys are held.
+    Acquired(Guards),
+    /// A key is held by another owner, and the caller does not wait. Nothing is held.
+    Busy(Holder),
+    /// A key was held by another owner until the timeout. Nothing is held.
+    TimedOut {
+        /// Time waited.
+        waited: Duration,
+        /// The last holder, if known.
+        holder: Holder,
+    },
+}
+
+/// All locks of one process. Cheap to clone; clones share one identity.
+#[derive(Debug, Clone)]
+pub struct Locks {
+    redis: Redis,
+    process: Process,
+    local: LocalLocks,
+    fenced: FencedLocks,
+    quorum: Option<Quorum>,
+    settings: Settings,
+}
+
+/// A request for locks.
+#[derive(Debug, Clone, Copy)]
+pub struct AcquireRequest<'a> {
+    /// The kind of lock.
+    pub kind: LockKind,
+    /// Behaviour when a key is held by another owner.
+    pub wait: Wait,
+    /// Duration of the lease; defaults to the settings'.
+    pub ttl: Option<Duration>,
+    /// The caller's own deadline, at which waiting ends at the latest.
+    pub deadline: Instant,
+    /// The keys, in any order; duplicates are allowed.
+    pub keys: &'a [LockKey],
+}
+
+impl Locks {
+    /// Creates the locks of one process on `redis`; each call creates another process identity.
+    /// Must be called on the main runtime. Redis need not be reachable yet.
+    #[must_use]
+    pub fn new(redis: Redis, settings: Settings) -> Self {
+        let process = Process::new(settings.name.as_deref());
+        let fenced = FencedLocks::new(redis.clone(), &settings, &process);
+        Self { redis, process, local: LocalLocks::default(), fenced, quorum: None, settings }
+    }
+
+    /// Configures [`LockKind::Quorum`] on these nodes; without nodes it cannot be acquired.
+    #[must_use]
+    pub fn with_quorum(mut self, nodes: Vec<Redis>) -> Self {
+        self.quorum = (!nodes.is_empty()).then(|| Quorum::new(nodes, self.process.clone()));
+        self
+    }
+
+    /// Replaces [`Settings::timeout`].
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// Returns whether that kind of lock is configured. Does not call Redis.
+    #[must_use]
+    pub fn has(&self, kind: LockKind) -> bool {
+        kind != LockKind::Quorum || self.quorum.is_some()
+    }
+
+    /// Returns the Redis of the locks.
+    #[must_use]
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    /// Returns the identity of this process in the values of its locks.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Returns the settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Acquires the fenced lock on `key`, in the order of its queue.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after [`Settings::timeout`]; [`Error::Unavailable`] when Redis does not
+    /// respond.
+    ///
+    /// # Cancel safety
+    /// Safe, as for [`Locks::acquire`].
+    pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
+        let started = Instant::now();
+        let until = started + self.settings.timeout;
+        let request = FencedRequest { wait: Wait::Notify, ttl: None, until };
+        let acquired = self.fenced.acquire(self.redis_key(key), request).await?;
+        acquired.map_err(|holder| Error::TimedOut {
+            waited: started.elapsed(),
+            holder: Box::new(holder),
+        })
+    }
+
+    /// Acquires the fenced lock on `key`, runs `work` with its lease and releases the lock.
+    ///
+    /// `Ok` means that `work` ended before the lease did, by this machine's clock. When the lease
+    /// is lost, `work` is dropped at its next await. What it has sent by then may still take
+    /// effect, and a paused process may send once more after it resumes: write
+    /// [`FencedGuard::fence`] with the data.
+    ///
+    /// # Errors
+    /// As [`Locks::lock`]; [`Error::Lost`] if the lease was lost before `work` ended.
+    ///
+    /// # Cancel safety
+    /// As safe as `work`: the lock is released in the background.
+    pub async fn with_lock<T>(
+        &self,
+        key: &LockKey,
+        work: impl AsyncFnOnce(&FencedGuard) -> T,
+    ) -> Result<T, Error> {
+        let lease = self.lock(key).await?;
+        let result = tokio::select! {
+            biased;
+            () = lease.lost() => Err(Error::Lost),
+            result = work(&lease) => Ok(result),
+        };
+        lease.release().await;
+        result
+    }
+
+    /// Acquires all keys, in sorted order, or none.
+    ///
+    /// Waits for [`Settings::timeout`] at most, and not past the deadline of the request; looking
+    /// up the holder of a key that was not acquired may take 0.8 s more. Callers that acquire
+    /// several keys cannot deadlock, provided that none holds others already.
+    ///
+    /// Does not promise that the lock is still held when the caller continues: locks in Redis are
+    /// leases. The order of waiters depends on the kind.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*. What may have
+    /// been acquired is being released, or ends with its lease. [`Error::NoQuorum`] without nodes.
+    ///
+    /// # Cancel safety
+    /// Safe at every await: dropping the future releases what was acquired and what may have been
+    /// acquired.
+    pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
+        let started = Instant::now();
+        let until = request.deadline.min(started + self.settings.timeout);
+        let mut guards = Guards::default();
+        for key in sorted(request.keys) {
+            match self.acquire_one(key, &request, until).await? {
+                Ok(guard) => guards.push(guard),
+                Err(holder) => {
+                    guards.release().await;
+                    return Ok(match request.wait {
+                        Wait::Try => AcquireOutcome::Busy(holder),
+                        _ => AcquireOutcome::TimedOut { waited: started.elapsed(), holder },
+                    });
+                }
+            }
+        }
+        Ok(AcquireOutcome::Acquired(guards))
+    }
+
+    async fn acquire_one(
+        &self,
+        key: LockKey,
+        request: &AcquireRequest<'_>,
+        until: Instant,
+    ) -> Result<Result<Guard, Holder>, Error> {
+        let redis_key = self.redis_key(&key);
+        let (wait, retry) = (request.wait, self.settings.retry);
+        let ttl = request.ttl.unwrap_or(self.settings.ttl);
+        let acquired = match request.kind {
+            LockKind::Local => match self.local.acquire(&key, wait, until).await {
+                Some(guard) => Ok(GuardInner::Local(guard)),
+                None => Err(self.as_holder()),
+            },
+            LockKind::Owner | LockKind::Watchdog => {
+                let (redis, process) = (&self.redis, &self.process);
+                let owner = OwnerRequest { redis, process, redis_key: &redis_key, ttl, retry };
+                match owner.acquire(wait, until).await? {
+                    Some(lease) if request.kind == LockKind::Watchdog => {
+                        Ok(GuardInner::Watchdog(RenewedLease::new(lease, ttl)))
+                    }
+                    Some(lease) => Ok(GuardInner::Owner(lease)),
+                    None => Err(inspect::holder(&self.redis, &redis_key).await?),
+                }
+            }
+            LockKind::Quorum => {
+                let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
+                match quorum.acquire(&redis_key, ttl, retry, wait, until).await? {
+                    Some(lease) => Ok(GuardInner::Quorum(lease)),
+                    None => Err(quorum.holder(&redis_key).await),
+                }
+            }
+            LockKind::Fenced => {
+                let fenced = FencedRequest { wait, ttl: request.ttl, until };
+                self.fenced.acquire(redis_key, fenced).await?.map(GuardInner::Fenced)
+            }
+        };
+        Ok(acquired.map(|inner| Guard::new(key, inner)))
+    }
+
+    /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond.
+    pub async fn holder(&self, key: &LockKey) -> Result<Holder, Error> {
+        inspect::holder(&self.redis, &self.redis_key(key)).await
+    }
+
+    /// Deletes the lock on `key`, like a Redis that restarted without its data: the next waiter may
+    /// acquire it, and the holder is not notified. For experiments and tests only.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond.
+    pub async fn forget(&self, key: &LockKey) -> Result<(), Error> {
+        let mut delete = ::redis::cmd("DEL");
+        delete.arg(self.redis_key(key));
+        Ok(self.redis.query(delete).await?)
+    }
+
+    /// Returns all held locks, sorted by key; about 1,000 at most. `patterns` name further keys
+    /// that are locks, as glob patterns behind [`Settings::prefix`].
+    ///
+    /// Not a consistent snapshot: each lock is read at a different time, and a lock that is
+    /// acquired or released during the call may be missing. Quorum locks live on their own nodes
+    /// and are not included.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond.
+    pub async fn held(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
+        let prefix = &self.settings.prefix;
+        let locks = format!("{prefix}lock:*");
+        let mut keys = self.redis.scan(&locks, inspect::is_lock, SCAN_LIMIT).await?;
+        for pattern in patterns {
+            let pattern = format!("{prefix}{pattern}");
+            keys.extend(self.redis.scan(&pattern, |_| true, SCAN_LIMIT).await?);
+        }
+        inspect::held_at(&self.redis, keys).await
+    }
+
+    /// Returns this process as the holder of a lock that does not live in Redis.
+    #[must_use]
+    pub fn as_holder(&self) -> Holder {
+        let process = Some(self.process.name().to_owned());
+        Holder { process, ..Holder::default() }
+    }
+
+    /// Returns the Redis key of the lock on `key`.
+    #[must_use]
+    pub fn redis_key(&self, key: &LockKey) -> String {
+        let plain = format!("{}lock:{key}", self.settings.prefix);
+        // All keys of a lock begin with this one and must lie in one slot of a Cluster.
+        match redis::hash_tag(plain.as_bytes()) {
+            Some(_) => plain,
+            None => format!("{}lock:{{{key}}}", self.settings.prefix),
+        }
+    }
+}
+
+/// Returns the keys in the order of acquisition, each once.
+#[must_use]
+pub fn sorted(keys: &[LockKey]) -> Vec<LockKey> {
+    let mut keys = keys.to_vec();
+    keys.sort();
+    keys.dedup();
+    keys
+}

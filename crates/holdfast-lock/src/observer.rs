@@ -1,0 +1,107 @@
+//! Events of the fenced lock, for metrics and logs.
+
+use std::fmt;
+
+/// Receives the events of the fenced locks of one process.
+///
+/// Called synchronously by the task that runs a key's protocol: an implementation must return at
+/// once and must not block. Events carry no key, because a key must never be a metric's label.
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// Handles one event.
+    fn observe(&self, event: Event);
+}
+
+/// An event of a fenced lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A caller joined the queue of this process.
+    Joined {
+        /// Number of waiters of this process before it.
+        queue_length: usize,
+    },
+    /// The lock was acquired.
+    Acquired(Source),
+    /// The lease was renewed.
+    Renewed,
+    /// The lease was lost: it expired, or Redis lost it.
+    Lost,
+    /// A key became contended: this process holds it and another process waits for it.
+    ContentionStarted,
+    /// A key is no longer contended.
+    ContentionEnded,
+}
+
+/// Origin of an acquisition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// The lock was free.
+    Free,
+    /// The previous holder in this process handed it off.
+    Local,
+    /// The previous holder in another process handed it off.
+    Remote,
+    /// A poll found the lock granted or free, because a message was lost.
+    Polled,
+}
+
+impl Source {
+    /// Returns the name, for a metric's label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Free => "free",
+            Source::Local => "local",
+            Source::Remote => "remote",
+            Source::Polled => "polled",
+        }
+    }
+}
+
+/// An observer that ignores all events.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn observe(&self, _: Event) {}
+}
+
+/// An observer that records the events with the crate `metrics`, by the names of [`metric_names`].
+#[cfg(feature = "metrics")]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MetricsObserver;
+
+/// Names of the metrics that [`MetricsObserver`] records.
+#[cfg(feature = "metrics")]
+pub mod metric_names {
+    /// Counter of acquisitions, with the label `kind` ([`super::Source::name`]).
+    pub const HANDOFFS: &str = "holdfast_lock_handoffs_total";
+    /// Counter of renewed leases.
+    pub const RENEWALS: &str = "holdfast_lock_renewals_total";
+    /// Counter of lost leases.
+    pub const LOST: &str = "holdfast_lock_lost_total";
+    /// Histogram of the number of waiters of this process before a new one.
+    pub const QUEUE_LENGTH: &str = "holdfast_lock_line_requests";
+    /// Gauge of the keys that this process holds while another process waits for them.
+    pub const CONTENDED_KEYS: &str = "holdfast_lock_contended_keys";
+}
+
+#[cfg(feature = "metrics")]
+impl Observer for MetricsObserver {
+    fn observe(&self, event: Event) {
+        use metric_names::{CONTENDED_KEYS, HANDOFFS, LOST, QUEUE_LENGTH, RENEWALS};
+
+        match event {
+            Event::Joined { queue_length } => metrics::histogram!(QUEUE_LENGTH)
+                .record(u32::try_from(queue_length).map_or(f64::INFINITY, f64::from)),
+            Event::Acquired(source) => {
+                metrics::counter!(HANDOFFS, "kind" => source.name()).increment(1);
+            }
+            Event::Renewed => metrics::counter!(RENEWALS).increment(1),
+            Event::Lost => metrics::counter!(LOST).increment(1),
+            Event::ContentionStarted => metrics::gauge!(CONTENDED_KEYS).increment(1.0),
+            Event::ContentionEnded => metrics::gauge!(CONTENDED_KEYS).decrement(1.0),
+        }
+    }
+}

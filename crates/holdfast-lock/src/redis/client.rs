@@ -1,0 +1,269 @@
+//! The client: commands, pipelines and scripts, on the main runtime.
+
+use std::future::Future;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use futures_util::future::{select_ok, try_join_all};
+use redis::{
+    Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation,
+    ServerErrorKind,
+};
+use tokio::runtime::Handle;
+
+use super::address::RedisAddress;
+use super::connection::RedisConnection;
+use super::request::manager;
+use super::{cluster, sentinel};
+
+/// Keys examined per `SCAN` call.
+const SCAN_STEP: usize = 200;
+
+static DELETE_IF: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../compare_and_delete.lua")));
+static RENEW_IF: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../compare_and_renew.lua")));
+
+/// A shared connection, and the runtime for background releases. Cheap to clone.
+#[derive(Clone)]
+pub struct Redis {
+    pub(super) connection: RedisConnection,
+    /// RedisConnection settings, if it is one server.
+    pub(super) address: Arc<Option<ConnectionInfo>>,
+    runtime: Handle,
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redis").finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    /// Creates a connection that is established with the first command. Must be called on the main
+    /// runtime.
+    ///
+    /// The address has one of the forms of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for
+    /// the data servers, not for the sentinels; `/DB` may follow one host or a master's name.
+    pub fn open(url: &str) -> Result<Self, RedisError> {
+        let (connection, address) = match RedisAddress::read(url)? {
+            RedisAddress::One(address) => {
+                (RedisConnection::One(manager(address.clone())?), Some(address))
+            }
+            RedisAddress::Cluster(seeds) => {
+                (RedisConnection::Cluster(cluster::ClusterConnection::new(seeds)), None)
+            }
+            RedisAddress::Sentinel { sentinels, name, primary } => {
+                let sentinel = sentinel::Sentinel::new(sentinels, name, primary);
+                (RedisConnection::Sentinel(Arc::new(sentinel)), None)
+            }
+        };
+        Ok(Self { connection, address: Arc::new(address), runtime: Handle::current() })
+    }
+
+    /// Returns the runtime for tasks that outlive a request.
+    #[must_use]
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Returns whether keys are spread over several servers, so that a script is limited to one
+    /// slot.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.connection, RedisConnection::Cluster(_))
+    }
+
+    /// Sends one command.
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
+    pub async fn query<T>(&self, command: Cmd) -> Result<T, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        let mut connection = self.connection.clone();
+        self.on_main_runtime(async move { command.query_async(&mut connection).await }).await
+    }
+
+    /// Sends several commands in one round trip.
+    ///
+    /// # Errors
+    /// As [`Redis::query`]; the same holds for cancel safety.
+    pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        let mut connection = self.connection.clone();
+        self.on_main_runtime(async move { commands.query_async(&mut connection).await }).await
+    }
+
+    /// Executes a script.
+    ///
+    /// # Errors
+    /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
+    /// at all.
+    pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        let mut connection = self.connection.clone();
+        self.on_main_runtime(async move { call.invoke_async(&mut connection).await }).await
+    }
+
+    /// Executes a script that publishes. Subscribers on the same server, or on the same node of a
+    /// Cluster, receive the message before this caller receives the response.
+    ///
+    /// Redis writes pending replies in LIFO order of their clients (`clients_pending_write` in its
+    /// `networking.c`). The caller of a script joins that list at the end of the script, so it
+    /// would come before the subscribers and, where processes share a core, delay them by its work
+    /// on the response. A preceding `PING` lets it join earlier, so it is served last.
+    ///
+    /// # Errors
+    /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
+    /// at all.
+    pub async fn invoke_after_subscribers<T>(
+        &self,
+        call: ScriptInvocation<'static>,
+    ) -> Result<T, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        let mut both = ::redis::pipe();
+        both.ping().ignore().invoke_script(&call).ignore_errors();
+        let (answer,): (Result<T, RedisError>,) = self.pipe(both).await?;
+        match answer {
+            Err(error) if is_retryable(&error) => self.invoke(call).await,
+            answer => answer,
+        }
+    }
+
+    /// Runs `work` on the main runtime: a broken connection is re-established on the runtime of the
+    /// caller that noticed it, and the runtime of an HTTP worker ends with the worker.
+    async fn on_main_runtime<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
+    ) -> Result<T, RedisError> {
+        if Handle::current().id() == self.runtime.id() {
+            return work.await;
+        }
+        let ended = |_| RedisError::from((ErrorKind::Io, "the runtime has ended"));
+        self.runtime.spawn(work).await.map_err(ended)?
+    }
+
+    /// Returns each server that stores keys: the one server, the sentinels' primary, or all
+    /// primaries of a Cluster.
+    ///
+    /// A command to one primary of a Cluster is not redirected: for a key that another node owns it
+    /// returns `MOVED` or `ASK` as an error.
+    pub async fn each(&self) -> Result<Vec<Self>, RedisError> {
+        let RedisConnection::Cluster(cluster) = self.connection.clone() else {
+            return Ok(vec![self.clone()]);
+        };
+        let primaries = self.on_main_runtime(async move { cluster.each_primary().await }).await?;
+        let only = |primary| Self { connection: RedisConnection::One(primary), ..self.clone() };
+        Ok(primaries.into_iter().map(only).collect())
+    }
+
+    /// Checks that Redis responds; in a Cluster, that one primary does.
+    pub async fn ping(&self) -> Result<(), RedisError> {
+        let servers = self.each().await?;
+        let pings = servers.iter().map(|server| Box::pin(server.query(redis::cmd("PING"))));
+        select_ok(pings).await.map(|(answer, _)| answer)
+    }
+
+    /// Returns the eviction policy, if the server reports it; in a Cluster, the worst of all
+    /// primaries'.
+    pub async fn eviction_policy(&self) -> Result<Option<String>, RedisError> {
+        let servers = self.each().await?;
+        let policies = try_join_all(servers.iter().map(Self::own_eviction_policy)).await?;
+        let harmless = |policy: &Option<String>| policy.as_deref() == Some("noeviction");
+        let worst = |policy: &Option<String>| (harmless(policy), policy.is_none());
+        Ok(policies.into_iter().min_by_key(worst).flatten())
+    }
+
+    async fn own_eviction_policy(&self) -> Result<Option<String>, RedisError> {
+        let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
+        let answer: Result<Vec<String>, _> = self.query(command).await;
+        match answer {
+            Ok(pair) => Ok(pair.into_iter().nth(1)),
+            Err(error) if error.kind() == redis::ErrorKind::Io || error.is_timeout() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the keys that match `pattern` and `wanted`, of all servers; stops at about `most`.
+    pub async fn scan(
+        &self,
+        pattern: &str,
+        wanted: fn(&str) -> bool,
+        most: usize,
+    ) -> Result<Vec<String>, RedisError> {
+        let mut keys = Vec::new();
+        for server in self.each().await? {
+            let mut cursor = 0_u64;
+            loop {
+                let mut command = redis::cmd("SCAN");
+                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
+                let (next, found): (u64, Vec<String>) = server.query(command).await?;
+                keys.extend(found.into_iter().filter(|key| wanted(key)));
+                cursor = next;
+                if cursor == 0 || keys.len() >= most {
+                    break;
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Deletes `key` if its value is `value`; returns whether it did. Safe to repeat.
+    pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, RedisError> {
+        Ok(self.delete_all_if(&[(key, value)]).await? > 0)
+    }
+
+    /// Deletes the keys (of one slot) that have the given values, in one script; returns their
+    /// number.
+    pub async fn delete_all_if(
+        &self,
+        locks: &[(impl AsRef<str>, impl AsRef<str>)],
+    ) -> Result<usize, RedisError> {
+        let mut call = DELETE_IF.prepare_invoke();
+        for (key, value) in locks {
+            call.key(key.as_ref()).arg(value.as_ref());
+        }
+        self.invoke(call).await
+    }
+
+    /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
+    pub async fn renew_if(
+        &self,
+        key: &str,
+        value: &str,
+        ttl: Duration,
+    ) -> Result<bool, RedisError> {
+        Ok(self.renew_all_if(&[(key, value)], ttl).await? > 0)
+    }
+
+    /// Sets the expiry of the keys that have the given values, in one script; returns their number.
+    /// In a Cluster they must share a slot.
+    pub async fn renew_all_if(
+        &self,
+        locks: &[(impl AsRef<str>, impl AsRef<str>)],
+        ttl: Duration,
+    ) -> Result<usize, RedisError> {
+        let mut call = RENEW_IF.prepare_invoke();
+        call.arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        for (key, value) in locks {
+            call.key(key.as_ref()).arg(value.as_ref());
+        }
+        self.invoke(call).await
+    }
+}
+
+/// Returns whether the command was not executed and is worth repeating: with the script, to another
+/// server, or later.
+fn is_retryable(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
+
+    matches!(error.kind(), ErrorKind::Server(NoScript | Moved | Ask | TryAgain))
+}

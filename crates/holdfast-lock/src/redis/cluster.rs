@@ -1,0 +1,291 @@
+//! A Redis Cluster: sends each command to the node that owns its key.
+//!
+//! Guarantees: a command is sent once. It is sent again only if the node replied that it did not
+//! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
+//! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
+//! taken. A silent node delays only the commands for its own keys.
+//!
+//! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
+//! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
+//! the locks of the slot are unavailable until the migration ends.
+//!
+//! Tests: `tests/lock/shapes.rs`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use redis::aio::ConnectionManager;
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError};
+use redis::{ServerErrorKind, Value};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::request::{FAILURE_CACHE_TIME, RESPONSE_TIMEOUT, RedisRequest, manager, timed_out};
+use super::slots::{self, Node, SlotMap};
+
+/// Upper bound of attempts to send a command, redirected ones included.
+const MAX_ATTEMPTS: usize = 6;
+/// Pause before a command is sent again after `TRYAGAIN`: its keys are being migrated.
+const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(20);
+
+pub(super) struct Cluster {
+    /// Nodes of the address; the first one also has the connection settings of all others.
+    seeds: Vec<ConnectionInfo>,
+    nodes: Mutex<HashMap<Node, ConnectionManager>>,
+    map: Mutex<Arc<SlotMap>>,
+    /// Held while the slot map is fetched; stores the time and error of the last fetch if it
+    /// failed.
+    refresh_lock: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
+    refreshing: AtomicBool,
+}
+
+/// The Cluster, and the node of the last command.
+#[derive(Clone)]
+pub(super) struct ClusterConnection {
+    cluster: Arc<Cluster>,
+    last: Option<Node>,
+}
+
+/// The reply of a node that did not execute a command.
+enum Redirect {
+    Moved(Node),
+    Ask(Node),
+    TryAgain,
+}
+
+impl ClusterConnection {
+    pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Self {
+        let cluster = Arc::new(Cluster {
+            seeds,
+            nodes: Mutex::default(),
+            map: Mutex::default(),
+            refresh_lock: tokio::sync::Mutex::default(),
+            refreshing: AtomicBool::new(false),
+        });
+        Self { cluster, last: None }
+    }
+
+    /// Sends to the node that owns the keys; without keys, to the node of the last command, so that
+    /// a script is loaded where it was missing.
+    pub(super) async fn send(
+        &mut self,
+        request: RedisRequest<'_>,
+    ) -> Result<Vec<Value>, RedisError> {
+        let cluster = self.cluster.clone();
+        let answer = timeout(RESPONSE_TIMEOUT, self.route(request));
+        let answer = answer.await.unwrap_or_else(|_| Err(timed_out()));
+        let down = |value: &Value| kind(value) == Some(ServerErrorKind::ClusterDown);
+        if answer.as_ref().map_or(true, |values| values.iter().any(down)) {
+            cluster.refresh_in_background();
+        }
+        answer
+    }
+
+    async fn route(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
+        let mut node = match (slots::of(request)?, self.last.take()) {
+            (Some(slot), _) => self.cluster.owner(slot).await?,
+            (None, Some(last)) => last,
+            (None, None) => self.cluster.primaries().await?.swap_remove(0),
+        };
+        let mut asking = false;
+        for _ in 0..MAX_ATTEMPTS {
+            self.last = Some(node.clone());
+            let mut connection = self.cluster.node(&node)?;
+            let values = if asking {
+                send_asking(request, &mut connection).await?
+            } else {
+                request.send_on(&mut connection).await?
+            };
+            match redirect(&values, &node) {
+                None => return Ok(values),
+                Some(Redirect::Moved(to)) => {
+                    self.cluster.refresh_in_background();
+                    (node, asking) = (to, false);
+                }
+                Some(Redirect::Ask(to)) => (node, asking) = (to, true),
+                Some(Redirect::TryAgain) => sleep(TRY_AGAIN_PAUSE).await,
+            }
+        }
+        Err((ErrorKind::Io, "the nodes of the Cluster point to each other").into())
+    }
+
+    /// Returns the connections to all primaries.
+    pub(super) async fn each_primary(&self) -> Result<Vec<ConnectionManager>, RedisError> {
+        let nodes = self.cluster.primaries().await?;
+        nodes.iter().map(|node| self.cluster.node(node)).collect()
+    }
+
+    /// Returns the connection settings of each known node.
+    pub(super) async fn node_addresses(&self) -> Vec<ConnectionInfo> {
+        let nodes = self.cluster.primaries().await.unwrap_or_default();
+        let known = nodes.iter().map(|node| self.cluster.address(node));
+        known.chain(self.cluster.seeds.iter().cloned()).collect()
+    }
+}
+
+impl Cluster {
+    fn address(&self, (host, port): &Node) -> ConnectionInfo {
+        self.seeds[0].clone().set_addr(ConnectionAddr::Tcp(host.clone(), *port))
+    }
+
+    fn node(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
+        let mut nodes = self.nodes.lock();
+        if let Some(connection) = nodes.get(node) {
+            return Ok(connection.clone());
+        }
+        let connection = manager(self.address(node))?;
+        nodes.insert(node.clone(), connection.clone());
+        Ok(connection)
+    }
+
+    fn map(&self) -> Arc<SlotMap> {
+        self.map.lock().clone()
+    }
+
+    async fn owner(&self, slot: u16) -> Result<Node, RedisError> {
+        if let Some(node) = self.map().owner(slot) {
+            return Ok(node.clone());
+        }
+        let no_owner = || (ErrorKind::Io, "no node of the Cluster has the key's slot").into();
+        self.refresh(|map| map.owner(slot).is_some())
+            .await?
+            .owner(slot)
+            .cloned()
+            .ok_or_else(no_owner)
+    }
+
+    async fn primaries(&self) -> Result<Vec<Node>, RedisError> {
+        let known = self.map().primaries();
+        if known.is_empty() { Ok(self.refresh(|_| true).await?.primaries()) } else { Ok(known) }
+    }
+
+    /// Fetches the slot map, unless a concurrent call has just fetched one that satisfies
+    /// `is_enough`.
+    async fn refresh(
+        &self,
+        is_enough: impl Fn(&SlotMap) -> bool,
+    ) -> Result<Arc<SlotMap>, RedisError> {
+        let before = self.map();
+        let mut failed = self.refresh_lock.lock().await;
+        let map = self.map();
+        if !Arc::ptr_eq(&before, &map) && is_enough(&map) {
+            return Ok(map);
+        }
+        match &*failed {
+            Some((when, error)) if when.elapsed() < FAILURE_CACHE_TIME => return Err(error.clone()),
+            _ => {}
+        }
+        match self.fetch_from_any().await {
+            Ok(map) => {
+                *failed = None;
+                Ok(map)
+            }
+            Err(error) => {
+                *failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks every known node; uses the first map with slots. If it is outdated, `MOVED` corrects
+    /// it.
+    async fn fetch_from_any(&self) -> Result<Arc<SlotMap>, RedisError> {
+        let mut nodes = self.map().primaries();
+        for seed in &self.seeds {
+            if let ConnectionAddr::Tcp(host, port) = seed.addr() {
+                nodes.push((host.clone(), *port));
+            }
+        }
+        nodes.sort();
+        nodes.dedup();
+        let mut asked: FuturesUnordered<_> = nodes.iter().map(|node| self.ask(node)).collect();
+        let mut last_error = RedisError::from((ErrorKind::Io, "the Cluster has no nodes"));
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(map) => {
+                    let primaries = map.primaries();
+                    let map = Arc::new(map);
+                    *self.map.lock() = map.clone();
+                    let mut known = self.nodes.lock();
+                    known.retain(|node, _| primaries.contains(node) || nodes.contains(node));
+                    return Ok(map);
+                }
+                Err(error) => last_error = error,
+            }
+        }
+        Err(last_error)
+    }
+
+    async fn ask(&self, node: &Node) -> Result<SlotMap, RedisError> {
+        let mut connection = self.node(node)?;
+        let answer = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let map = SlotMap::read(answer, node)?;
+        if map.primaries().is_empty() {
+            return Err((ErrorKind::Io, "the node knows of no slots").into());
+        }
+        Ok(map)
+    }
+
+    /// Fetches the slot map in the background, once at a time.
+    fn refresh_in_background(self: &Arc<Self>) {
+        if self.refreshing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = cluster.refresh(|_| true).await {
+                tracing::debug!(%error, "the nodes of the Cluster do not send_on who has what");
+            }
+            cluster.refreshing.store(false, Ordering::Release);
+        });
+    }
+}
+
+/// Sends `ASKING` before each command, because it applies to the next command only.
+async fn send_asking(
+    request: RedisRequest<'_>,
+    connection: &mut ConnectionManager,
+) -> Result<Vec<Value>, RedisError> {
+    let mut pipe = Pipeline::new();
+    let mut add = |command: &redis::Cmd| {
+        pipe.add_command(redis::cmd("ASKING")).add_command(command.clone());
+    };
+    match request {
+        RedisRequest::Command(command) => add(command),
+        RedisRequest::Pipe(commands, _, _) => commands.cmd_iter().for_each(add),
+    }
+    let count = pipe.cmd_iter().count();
+    let values = connection.send_packed_commands(&pipe, 0, count).await?;
+    Ok(values.into_iter().skip(1).step_by(2).collect())
+}
+
+fn kind(value: &Value) -> Option<ServerErrorKind> {
+    match value {
+        Value::ServerError(error) => error.kind(),
+        _ => None,
+    }
+}
+
+/// Returns the target of the next attempt if node `at` executed none of the commands.
+fn redirect(values: &[Value], at: &Node) -> Option<Redirect> {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+
+    let first = kind(values.first()?)?;
+    if !values.iter().all(|value| matches!(kind(value), Some(Ask | Moved | TryAgain))) {
+        return None;
+    }
+    if first == TryAgain {
+        return Some(Redirect::TryAgain);
+    }
+    let Value::ServerError(error) = values.first()? else { return None };
+    let error = RedisError::from(error.clone());
+    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+    // An empty host stands for the node that replied.
+    let host = if host.is_empty() { at.0.as_str() } else { host };
+    let node = (host.to_owned(), port.parse().ok()?);
+    Some(if first == Moved { Redirect::Moved(node) } else { Redirect::Ask(node) })
+}

@@ -1,0 +1,24 @@
+//! The connection to Redis that all locks of a process share: to one server, a Cluster, or the
+//! current primary behind sentinels.
+//!
+//! Guarantees: a command succeeds or fails within 0.8 s; a broken connection is re-established in
+//! the background. A command is sent once, unless the server replied that it did not execute it. A
+//! command that timed out *may have been executed*: a caller that acquires something must be
+//! prepared to release it.
+//!
+//! Tests: `tests/lock/shapes.rs`, `tests/lock/faults.rs`.
+
+mod address;
+mod client;
+mod cluster;
+mod connection;
+mod error;
+mod request;
+mod sentinel;
+mod slots;
+mod subscription;
+
+pub use address::SHAPES;
+pub use client::Redis;
+pub use error::Error;
+pub(crate) use slots::hash_tag;

@@ -1,0 +1,73 @@
+//! Requests to one server, with their timeouts and connection settings.
+
+use std::io;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::io::tcp::{TcpSettings, socket2};
+use redis::{Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
+
+/// Timeout of a command. `unavailable` must be reported within 2 s, so it is less than 1 s.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
+/// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time after which unacknowledged bytes end a connection.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn keepalive() -> socket2::TcpKeepalive {
+    socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(5))
+        .with_interval(Duration::from_secs(2))
+}
+
+pub(super) fn tcp_settings() -> TcpSettings {
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
+    // Detects a vanished peer by missing acknowledgements, not after TCP's default of 15 minutes.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let tcp = tcp.set_user_timeout(USER_TIMEOUT);
+    tcp
+}
+
+/// Creates a connection to one server, established with the first command and again after it
+/// breaks.
+pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, RedisError> {
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT))
+        .set_number_of_retries(1)
+        .set_min_delay(Duration::from_millis(50))
+        .set_max_delay(Duration::from_millis(250));
+    ConnectionManager::new_lazy_with_config(Client::open(address)?, config)
+}
+
+/// Time for which other callers get the same error after a failed search for a primary or slot map.
+pub(super) const FAILURE_CACHE_TIME: Duration = Duration::from_millis(50);
+
+/// One command, or several in one round trip.
+#[derive(Clone, Copy)]
+pub(super) enum RedisRequest<'a> {
+    Command(&'a Cmd),
+    /// The commands, the number of leading replies to skip, and the number of replies to return.
+    Pipe(&'a Pipeline, usize, usize),
+}
+
+impl RedisRequest<'_> {
+    pub(super) async fn send_on(
+        self,
+        connection: &mut impl ConnectionLike,
+    ) -> Result<Vec<Value>, RedisError> {
+        match self {
+            RedisRequest::Command(command) => {
+                Ok(vec![connection.req_packed_command(command).await?])
+            }
+            RedisRequest::Pipe(pipe, offset, count) => {
+                connection.req_packed_commands(pipe, offset, count).await
+            }
+        }
+    }
+}
+
+pub(super) fn timed_out() -> RedisError {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()
+}

@@ -1,0 +1,214 @@
+//! A primary that can change; the sentinels name the current one.
+//!
+//! Guarantees: after a failover a command goes to the new primary, or fails; no command is sent
+//! twice. The sentinels are asked when a connection breaks, a response is missing, or a server
+//! reports that it is a replica; the server that they name must confirm that it is the primary.
+//!
+//! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous,
+//! and a primary that is cut off from its sentinels keeps responding for a while. In both cases a
+//! lock may have two holders; the database rejects the write with the stale fence.
+//!
+//! Tests: `tests/lock/shapes.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
+use redis::{ServerErrorKind, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::request::{
+    CONNECT_TIMEOUT, FAILURE_CACHE_TIME, RESPONSE_TIMEOUT, RedisRequest, timed_out,
+};
+
+pub(super) struct Sentinel {
+    sentinels: Vec<ConnectionInfo>,
+    name: String,
+    /// RedisConnection settings of the primary, except its address.
+    template: ConnectionInfo,
+    primary: Mutex<Option<Arc<Primary>>>,
+    /// Held while the sentinels are asked; stores the time and error of the last search if it
+    /// failed.
+    refresh_lock: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
+    /// RedisAddress of the primary, once known; changes with every failover.
+    address: watch::Sender<Option<ConnectionAddr>>,
+}
+
+struct Primary {
+    address: ConnectionInfo,
+    connection: MultiplexedConnection,
+}
+
+impl Sentinel {
+    pub(super) fn new(
+        sentinels: Vec<ConnectionInfo>,
+        name: String,
+        template: ConnectionInfo,
+    ) -> Self {
+        Self {
+            sentinels,
+            name,
+            template,
+            primary: Mutex::default(),
+            refresh_lock: tokio::sync::Mutex::default(),
+            address: watch::Sender::new(None),
+        }
+    }
+
+    pub(super) fn db(&self) -> i64 {
+        self.template.redis_settings().db()
+    }
+
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        request: RedisRequest<'_>,
+    ) -> Result<Vec<Value>, RedisError> {
+        let mut asked = None;
+        let answer = timeout(RESPONSE_TIMEOUT, async {
+            let primary = asked.insert(self.primary(None).await?);
+            request.send_on(&mut primary.connection.clone()).await
+        });
+        let answer = answer.await.unwrap_or_else(|_| Err(timed_out()));
+        if let Some(asked) = asked {
+            match &answer {
+                Ok(values) if values.iter().any(is_replica) => self.refresh_in_background(asked),
+                Err(error) if error.is_unrecoverable_error() => {
+                    self.forget(&asked);
+                    self.refresh_in_background(asked);
+                }
+                Err(_) => self.refresh_in_background(asked),
+                Ok(_) => {}
+            }
+        }
+        answer
+    }
+
+    /// Returns the primary's connection settings, and a receiver that signals a change of address.
+    pub(super) async fn primary_address(
+        &self,
+    ) -> Result<(ConnectionInfo, watch::Receiver<Option<ConnectionAddr>>), RedisError> {
+        let mut changes = self.address.subscribe();
+        let primary = self.primary(None).await?;
+        changes.mark_unchanged();
+        if changes.borrow().as_ref() != Some(primary.address.addr()) {
+            changes.mark_changed();
+        }
+        Ok((primary.address.clone(), changes))
+    }
+
+    fn current(&self) -> Option<Arc<Primary>> {
+        self.primary.lock().clone()
+    }
+
+    /// Forgets a broken connection, so that no other call uses it.
+    fn forget(&self, broken: &Arc<Primary>) {
+        let mut primary = self.primary.lock();
+        if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
+            *primary = None;
+        }
+    }
+
+    /// Returns the primary; asks the sentinels if it is unknown or `suspect`.
+    async fn primary(&self, suspect: Option<&Arc<Primary>>) -> Result<Arc<Primary>, RedisError> {
+        let known = || {
+            self.current()
+                .filter(|known| !suspect.is_some_and(|suspect| Arc::ptr_eq(known, suspect)))
+        };
+        if let Some(primary) = known() {
+            return Ok(primary);
+        }
+        let mut failed = self.refresh_lock.lock().await;
+        if let Some(primary) = known() {
+            return Ok(primary);
+        }
+        match &*failed {
+            Some((when, error)) if when.elapsed() < FAILURE_CACHE_TIME => return Err(error.clone()),
+            _ => {}
+        }
+        match self.fetch_from_any().await {
+            Ok(primary) => {
+                *failed = None;
+                let primary = Arc::new(primary);
+                *self.primary.lock() = Some(primary.clone());
+                let address = Some(primary.address.addr().clone());
+                self.address.send_if_modified(|known| {
+                    let changes = *known != address;
+                    *known = address;
+                    changes
+                });
+                Ok(primary)
+            }
+            Err(error) => {
+                *failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks all sentinels; uses the first primary that confirms its role.
+    async fn fetch_from_any(&self) -> Result<Primary, RedisError> {
+        let mut asked: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
+        let mut last_error = RedisError::from((ErrorKind::Io, "there are no sentinels"));
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(primary) => return Ok(primary),
+                Err(error) => last_error = error,
+            }
+        }
+        Err(last_error)
+    }
+
+    async fn ask(&self, sentinel: &ConnectionInfo) -> Result<Primary, RedisError> {
+        let mut sentinel = connect(sentinel, CONNECT_TIMEOUT).await?;
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
+        let Some((host, port)) = answer else {
+            let why = "the sentinel knows no master of that name";
+            return Err((ErrorKind::InvalidClientConfig, why, self.name.clone()).into());
+        };
+        let address = self.template.clone().set_addr(ConnectionAddr::Tcp(host, port));
+        let mut connection = connect(&address, RESPONSE_TIMEOUT).await?;
+        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
+        if !is_primary {
+            return Err((ErrorKind::Io, "who the sentinel names is not the primary").into());
+        }
+        Ok(Primary { address, connection })
+    }
+
+    /// Searches for the primary in the background, unless another call has replaced `suspect`
+    /// already.
+    fn refresh_in_background(self: &Arc<Self>, suspect: Arc<Primary>) {
+        let sentinel = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = sentinel.primary(Some(&suspect)).await {
+                tracing::debug!(%error, "no sentinel knows a primary");
+            }
+        });
+    }
+}
+
+async fn connect(
+    address: &ConnectionInfo,
+    response_timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(response_timeout));
+    Client::open(address.clone())?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Returns whether the server reports that it is a replica. Old versions report it in a script's
+/// error.
+fn is_replica(value: &Value) -> bool {
+    let Value::ServerError(error) = value else { return false };
+    matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
+        || error.details().is_some_and(|details| details.contains("READONLY"))
+}

@@ -1,0 +1,163 @@
+//! The slot of a command in a Cluster, and the node that owns it.
+
+use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
+
+use super::request::RedisRequest;
+
+/// A node, by host and port.
+pub(super) type Node = (String, u16);
+
+const SLOTS: u16 = 16_384;
+
+/// The slot map: the owner of each range of slots.
+#[derive(Debug, Default)]
+pub(super) struct SlotMap(Vec<(u16, u16, Node)>);
+
+impl SlotMap {
+    /// Parses the response of the node `source` to `CLUSTER SLOTS`.
+    pub(super) fn read(answer: Value, source: &Node) -> Result<Self, RedisError> {
+        let ranges: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
+        let mut map = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let mut fields = range.into_iter();
+            let mut field = || fields.next().unwrap_or(Value::Nil);
+            let (first, last) =
+                (redis::from_redis_value(field())?, redis::from_redis_value(field())?);
+            let primary: Vec<Value> = redis::from_redis_value(field())?;
+            let mut primary = primary.into_iter();
+            let host: Option<String> =
+                redis::from_redis_value(primary.next().unwrap_or(Value::Nil))?;
+            let port = redis::from_redis_value(primary.next().unwrap_or(Value::Nil))?;
+            // A node that does not know its own host name has that of `source`.
+            let host = host.filter(|host| !matches!(host.as_str(), "" | "?"));
+            map.push((first, last, (host.unwrap_or_else(|| source.0.clone()), port)));
+        }
+        Ok(Self(map))
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&Node> {
+        self.0
+            .iter()
+            .find(|(first, last, _)| (*first..=*last).contains(&slot))
+            .map(|found| &found.2)
+    }
+
+    /// Returns every node that owns a slot, once.
+    pub(super) fn primaries(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = self.0.iter().map(|(_, _, node)| node.clone()).collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+}
+
+/// Returns the slot of the commands; `None` if they have no key.
+///
+/// # Errors
+/// If they belong to several slots, because no node could execute them all.
+pub(super) fn of(request: RedisRequest<'_>) -> Result<Option<u16>, RedisError> {
+    let RedisRequest::Pipe(pipe, _, _) = request else {
+        let RedisRequest::Command(command) = request else { return Ok(None) };
+        return Ok(key_of(command).map(of_key));
+    };
+    let mut slots = pipe.cmd_iter().filter_map(key_of).map(of_key);
+    let first = slots.next();
+    if slots.any(|slot| Some(slot) != first) {
+        let why = "the commands of one pipeline belong to several slots";
+        return Err((ErrorKind::Client, why).into());
+    }
+    Ok(first)
+}
+
+/// Returns the key that determines the slot of a command. Covers this crate's commands only.
+fn key_of(command: &Cmd) -> Option<&[u8]> {
+    let at = match word(command, 0)?.to_ascii_uppercase().as_slice() {
+        b"PING" | b"CONFIG" | b"SCAN" | b"SCRIPT" | b"DBSIZE" => return None,
+        // MEMORY USAGE key
+        b"MEMORY" => 2,
+        b"EVAL" | b"EVALSHA" if word(command, 2)? == b"0" => return None,
+        b"EVAL" | b"EVALSHA" => 3,
+        _ => 1,
+    };
+    word(command, at)
+}
+
+fn word(command: &Cmd, at: usize) -> Option<&[u8]> {
+    match command.args_iter().nth(at)? {
+        Arg::Simple(word) => Some(word),
+        _ => None,
+    }
+}
+
+fn of_key(key: &[u8]) -> u16 {
+    crc16(hash_tag(key).unwrap_or(key)) % SLOTS
+}
+
+/// Returns the hash tag: the bytes between the first `{` and the first `}` after it, if any.
+pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|byte| *byte == b'{')?;
+    let rest = &key[open + 1..];
+    let close = rest.iter().position(|byte| *byte == b'}')?;
+    (close > 0).then(|| &rest[..close])
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 { shifted } else { shifted ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Script, Value};
+
+    use super::super::request::RedisRequest;
+    use super::{SlotMap, crc16, of, of_key};
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(of_key(b"foo"), 12_182);
+        for same in ["{foo}", "holdfast:lock:{foo}:queue", "a{foo}{bar}"] {
+            assert_eq!(of_key(same.as_bytes()), 12_182, "{same}");
+        }
+        // An empty hash tag does not count.
+        assert_eq!(of_key(b"foo{}{bar}"), crc16(b"foo{}{bar}") % super::SLOTS);
+    }
+
+    #[test]
+    fn commands_belong_where_their_key_does() {
+        let get = redis::Cmd::get("foo");
+        assert_eq!(of(RedisRequest::Command(&get)).unwrap(), Some(12_182));
+        let ping = redis::cmd("PING");
+        assert_eq!(of(RedisRequest::Command(&ping)).unwrap(), None);
+        let memory = redis::cmd("MEMORY").arg("USAGE").arg("foo").to_owned();
+        assert_eq!(of(RedisRequest::Command(&memory)).unwrap(), Some(12_182));
+        let mut script = redis::cmd("evalsha");
+        script.arg(Script::new("return 1").get_hash()).arg(2).arg("foo").arg("{foo}:x");
+        assert_eq!(of(RedisRequest::Command(&script)).unwrap(), Some(12_182));
+        let pipe = redis::pipe().get("foo").pttl("{foo}:x").to_owned();
+        assert_eq!(of(RedisRequest::Pipe(&pipe, 0, 2)).unwrap(), Some(12_182));
+        let apart = redis::pipe().get("foo").get("bar").to_owned();
+        assert!(of(RedisRequest::Pipe(&apart, 0, 2)).is_err());
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_where_it_was_asked() {
+        let node = |host, port| Value::Array(vec![host, Value::Int(port), Value::Nil]);
+        let range =
+            |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
+        let answer = Value::Array(vec![
+            range(0, 99, node(Value::BulkString(b"a".to_vec()), 1)),
+            range(100, 16_383, node(Value::Nil, 2)),
+        ]);
+        let map = SlotMap::read(answer, &("asked".to_owned(), 9)).unwrap();
+        assert_eq!(map.owner(99).unwrap(), &("a".to_owned(), 1));
+        assert_eq!(map.owner(100).unwrap(), &("asked".to_owned(), 2));
+        assert_eq!(map.primaries().len(), 2);
+    }
+}

@@ -1,0 +1,90 @@
+//! A subscription to a Redis channel, for one server, a Cluster and sentinels.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::client::Redis;
+use super::connection::RedisConnection;
+use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, timed_out};
+
+/// Interval of the `PING`s that check the connection.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The messages of a channel, until its connection ends.
+///
+/// Does not guarantee delivery: messages published while there is no connection are lost.
+pub(crate) struct Subscription {
+    sink: PubSubSink,
+    stream: PubSubStream,
+    /// Changes when another server becomes the primary.
+    changes: Option<watch::Receiver<Option<ConnectionAddr>>>,
+    last_ping: Instant,
+}
+
+impl Redis {
+    /// Subscribes to `channel`. In a Cluster, each node delivers messages published on any other.
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscription, RedisError> {
+        let (node_addresses, changes) = match &self.connection {
+            RedisConnection::One(_) => (self.address.iter().cloned().collect(), None),
+            RedisConnection::Cluster(cluster) => (cluster.node_addresses().await, None),
+            RedisConnection::Sentinel(sentinel) => {
+                let (address, changes) = sentinel.primary_address().await?;
+                (vec![address], Some(changes))
+            }
+        };
+        let mut connecting: FuturesUnordered<_> =
+            node_addresses.into_iter().map(|address| connect(address, channel)).collect();
+        let mut last_error = RedisError::from((ErrorKind::Io, "there is no_owner to listen to"));
+        while let Some(connected) = connecting.next().await {
+            match connected {
+                Ok(pubsub) => {
+                    let (sink, stream) = pubsub.split();
+                    return Ok(Subscription { sink, stream, changes, last_ping: Instant::now() });
+                }
+                Err(error) => last_error = error,
+            }
+        }
+        Err(last_error)
+    }
+}
+
+async fn connect(address: ConnectionInfo, channel: &str) -> Result<PubSub, RedisError> {
+    let connecting = async {
+        let mut pubsub = Client::open(address)?.get_async_pubsub().await?;
+        pubsub.subscribe(channel).await?;
+        Ok(pubsub)
+    };
+    timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(timed_out()))
+}
+
+impl Subscription {
+    /// Returns the next message; `None` if the connection ended or the primary changed.
+    pub(crate) async fn next(&mut self) -> Result<Option<String>, RedisError> {
+        loop {
+            let changes = async {
+                match &mut self.changes {
+                    Some(changes) => changes.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                word = self.stream.next() => {
+                    let word = word.map(|word| word.get_payload()).transpose()?;
+                    return Ok(word);
+                }
+                _ = changes => return Ok(None),
+                () = sleep_until(self.last_ping + PING_INTERVAL) => {
+                    let answer = timeout(RESPONSE_TIMEOUT, self.sink.ping::<Value>()).await;
+                    answer.unwrap_or_else(|_| Err(timed_out()))?;
+                    self.last_ping = Instant::now();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Redis forgets, stops, restarts: nobody is locked out for longer than a lease, and numbers grow.
+
+use std::time::{Duration, Instant};
+
+use holdfast_lock::{LockKey, Released};
+
+use crate::server::{Server, TTL, everywhere, fence, in_line, until, wanted};
+
+everywhere!(
+    scripts_that_were_flushed_are_loaded_again,
+    after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows,
+    whoever_waits_through_a_flush_gets_the_lock,
+    after_a_restart_without_data_service_goes_on,
+    a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody,
+);
+
+async fn scripts_that_were_flushed_are_loaded_again(server: &Server) {
+    let process = server.process();
+    let first = process.take("{a}").await;
+    let _: String = server.ask("SCRIPT FLUSH");
+    assert_eq!(first.release().await, Released::Held);
+    let held = process.take("{a}").await;
+    let waiter = in_line(server, &server.process(), "{a}").await;
+    wanted(&held, "{a}").await;
+    let _: String = server.ask("SCRIPT FLUSH");
+    assert_eq!(held.release().await, Released::Held);
+    waiter.await.unwrap().release().await;
+}
+
+async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows(server: &Server) {
+    let (process, there) = (server.process(), server.process());
+    let key = LockKey::new("{a}").unwrap();
+    process.take("{a}").await.release().await;
+    let _: String = server.ask("FLUSHALL");
+    let mut held = process.take("{a}").await;
+    assert_eq!(fence(&held, "{a}"), 1, "Redis has forgotten");
+    assert!(!there.finds_it_free("{a}").await);
+    assert_eq!(held.raise_fence(&key, 5_000).await.unwrap(), Some(5_001));
+    assert_eq!(fence(&held, "{a}"), 5_001);
+    // Only ever raised.
+    assert!(held.raise_fence(&key, 7).await.unwrap().unwrap() > 5_001);
+    held.release().await;
+    let next = there.take("{a}").await;
+    assert!(fence(&next, "{a}") > 5_064);
+    next.release().await;
+}
+
+async fn whoever_waits_through_a_flush_gets_the_lock(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let waiter = in_line(server, &there, "{a}").await;
+    assert!(!waiter.is_finished());
+    let _: String = server.ask("FLUSHALL");
+    let flushed = Instant::now();
+    let theirs = waiter.await.unwrap();
+    assert!(flushed.elapsed() < Duration::from_secs(1), "{:?}", flushed.elapsed());
+    assert_eq!(
+        held.release().await,
+        Released::Lost,
+        "the first holder learns it at the latest now"
+    );
+    assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
+    assert_eq!(theirs.release().await, Released::Held);
+}
+
+async fn after_a_restart_without_data_service_goes_on(server: &mut Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
+    server.restart_empty();
+    until("the other one gets in", async || {
+        there
+            .try_ask(&["{a}"], holdfast_lock::Wait::Notify, Duration::from_secs(2))
+            .await
+            .is_ok_and(|outcome| matches!(outcome, holdfast_lock::AcquireOutcome::Acquired(_)))
+    })
+    .await;
+    assert_ne!(held.release().await, Released::Held);
+    let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await, "it excludes as before");
+    assert_eq!(held.release().await, Released::Held);
+}
+
+async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
+    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let pause = TTL + Duration::from_millis(400);
+    server.pause(pause);
+    let paused = Instant::now();
+    // Judged by its own clock, without any word from Redis. Both run by the same timer: a machine
+    // that is busy delays both.
+    let lost = tokio::time::timeout_at((paused + TTL).into(), guard.lost()).await;
+    assert!(lost.is_ok(), "it is held for longer than its lease");
+    until("Redis speaks again", async || paused.elapsed() > pause).await;
+    let theirs = there.take("{a}").await;
+    assert_ne!(held.release().await, Released::Held);
+    assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
+    assert_eq!(theirs.release().await, Released::Held);
+}

@@ -1,0 +1,133 @@
+//! Histories: many clients in several processes, and what must be true of all that happened.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use holdfast_lock::clock::monotonic_us;
+
+use tokio::sync::watch;
+
+use crate::server::{Process, Server, everywhere, fence, until};
+
+everywhere!(
+    holders_of_one_key_never_meet,
+    one_at_a_time_with_growing_fences_over_three_processes,
+    waiters_that_give_up_at_random_moments_never_jam_the_line,
+);
+
+/// How long a client holds the lock: enough for another one to enter, were it let in.
+const HOLD: Duration = Duration::from_millis(1);
+
+/// Where holders meet that hold at the same time.
+#[derive(Debug, Default)]
+pub struct Rendezvous(watch::Sender<usize>);
+
+impl Rendezvous {
+    /// Stays until another holder is there too, at most for `window`. Returns whether one was.
+    pub async fn meets(&self, window: Duration) -> bool {
+        let mut inside = self.0.subscribe();
+        self.0.send_modify(|inside| *inside += 1);
+        let met = tokio::time::timeout(window, inside.wait_for(|inside| *inside > 1)).await.is_ok();
+        self.0.send_modify(|inside| *inside -= 1);
+        met
+    }
+}
+
+/// One time somebody had the lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Hold {
+    pub from_us: u64,
+    pub to_us: u64,
+    pub fence: i64,
+}
+
+pub type History = Arc<Mutex<Vec<Hold>>>;
+
+pub async fn client(process: Process, history: History, times: usize) {
+    for _ in 0..times {
+        hold_once(&process, &history).await;
+    }
+}
+
+pub async fn hold_once(process: &Process, history: &History) {
+    let guards = process.take("{hot}").await;
+    let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
+    tokio::time::sleep(HOLD).await;
+    history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
+    guards.release().await;
+}
+
+/// The second holder stays until the first one has left, or until they meet.
+async fn holders_meet(server: &Server, keys: [&'static str; 2], window: Duration) -> bool {
+    let rendezvous = Arc::new(Rendezvous::default());
+    let holders = keys.map(|key| {
+        let (process, rendezvous) = (server.process(), rendezvous.clone());
+        tokio::spawn(async move {
+            let guards = process.take(key).await;
+            let met = rendezvous.meets(window).await;
+            guards.release().await;
+            met
+        })
+    });
+    let [first, second] = holders;
+    first.await.unwrap() | second.await.unwrap()
+}
+
+/// Holders of two keys meet, which shows that holders of one key would.
+async fn holders_of_one_key_never_meet(server: &Server) {
+    assert!(holders_meet(server, ["{a}", "{a}other"], Duration::from_secs(20)).await);
+    assert!(!holders_meet(server, ["{a}", "{a}"], Duration::from_millis(300)).await);
+}
+
+/// No two at once, and every one with a larger fence than the one before.
+pub fn assert_exclusive(history: &History) {
+    let mut holds = history.lock().unwrap().clone();
+    holds.sort_by_key(|hold| hold.from_us);
+    for pair in holds.windows(2) {
+        assert!(pair[0].to_us <= pair[1].from_us, "two holders at once: {pair:?}");
+        assert!(pair[0].fence < pair[1].fence, "a fence did not grow: {pair:?}");
+    }
+}
+
+async fn one_at_a_time_with_growing_fences_over_three_processes(server: &Server) {
+    let history = History::default();
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let process = server.process();
+        for _ in 0..8 {
+            clients.spawn(client(process.clone(), history.clone(), 20));
+        }
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    assert_eq!(history.lock().unwrap().len(), 3 * 8 * 20);
+    assert_exclusive(&history);
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}
+
+async fn waiters_that_give_up_at_random_moments_never_jam_the_line(server: &Server) {
+    let history = History::default();
+    let processes = [server.process(), server.process()];
+    let mut clients = tokio::task::JoinSet::new();
+    for process in &processes {
+        clients.spawn(client(process.clone(), history.clone(), 150));
+        for n in 0..6_u64 {
+            let process = process.clone();
+            clients.spawn(async move {
+                for round in 0..60_u64 {
+                    // Dropped after some microseconds, wherever that is.
+                    let patience = Duration::from_micros((n * 997 + round * 331) % 2_500);
+                    let taking = process.take("{hot}");
+                    let _ = tokio::time::timeout(patience, taking).await;
+                }
+            });
+        }
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    assert_eq!(history.lock().unwrap().len(), 2 * 150);
+    assert_exclusive(&history);
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}

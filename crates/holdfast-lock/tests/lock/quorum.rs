@@ -1,0 +1,154 @@
+//! The lock on a majority of five independent Redis: nodes down, nodes slow, nodes that forget.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_lock::{
+    AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Released, Settings,
+    Wait,
+};
+use rustix::process::Signal;
+
+use crate::history::Rendezvous;
+use crate::server::{Server, TTL, until};
+
+struct Five(Vec<Server>);
+
+impl Five {
+    fn start() -> Self {
+        Self((0..5).map(|_| Server::start()).collect())
+    }
+
+    fn process(&self) -> Locks {
+        let nodes = self.0.iter().map(|node| Redis::open(node.url()).unwrap()).collect();
+        let settings = Settings { ttl: TTL, ..Settings::default() };
+        // The shop's own Redis has no part in it.
+        Locks::new(Redis::open(self.0[0].url()).unwrap(), settings).with_quorum(nodes)
+    }
+
+    fn nodes_that_have_it(&self) -> usize {
+        let nodes = self.0.iter();
+        nodes.filter(|node| node.ask::<i64>("EXISTS holdfast:lock:{a}") == 1).count()
+    }
+}
+
+async fn ask(locks: &Locks, wait: Wait) -> Result<AcquireOutcome, holdfast_lock::Error> {
+    let keys = [LockKey::new("{a}").unwrap()];
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    locks
+        .acquire(AcquireRequest { kind: LockKind::Quorum, wait, ttl: None, deadline, keys: &keys })
+        .await
+}
+
+async fn take(locks: &Locks) -> Guards {
+    match ask(locks, Wait::Retry).await.unwrap() {
+        AcquireOutcome::Acquired(guards) => guards,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_one_lock_and_has_no_fence() {
+    let five = Five::start();
+    let (here, there) = (five.process(), five.process());
+    let held = take(&here).await;
+    assert_eq!(held.fence(&LockKey::new("{a}").unwrap()), None);
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), AcquireOutcome::Busy(_)));
+    assert_eq!(held.release().await, Released::Held);
+    take(&there).await.release().await;
+    until("no node keeps it", async || five.nodes_that_have_it() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_down_works_and_three_down_refuses() {
+    let mut five = Five::start();
+    let (process, there) = (five.process(), five.process());
+    five.0[0].kill();
+    five.0[3].kill();
+    let started = Instant::now();
+    let held = take(&process).await;
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), AcquireOutcome::Busy(_)));
+    assert_eq!(held.release().await, Released::Held);
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    five.0[4].kill();
+    let refused = ask(&process, Wait::Try).await;
+    assert!(matches!(refused, Err(holdfast_lock::Error::Unavailable(_))), "{refused:?}");
+    // What two nodes granted was given back.
+    until("no node keeps it", async || {
+        [1, 2].iter().all(|node: &usize| five.0[*node].keys_left().is_empty())
+    })
+    .await;
+}
+
+/// redsync #140: *it waits for slow nodes.*
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
+    let five = Five::start();
+    let (process, there) = (five.process(), five.process());
+    take(&process).await.release().await;
+    for node in &five.0[..2] {
+        node.signal(Signal::STOP);
+    }
+    let started = Instant::now();
+    let held = take(&process).await;
+    assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), AcquireOutcome::Busy(_)));
+    assert_eq!(held.release().await, Released::Held);
+    for node in &five.0[..2] {
+        node.signal(Signal::CONT);
+    }
+    until("the stragglers let go", async || five.nodes_that_have_it() == 0).await;
+}
+
+/// rslock: *a failed extension unlocks every node.* And redsync #153: there is one at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_extended_by_a_majority_and_a_failed_extension_unlocks_nothing() {
+    let mut five = Five::start();
+    let (here, there) = (five.process(), five.process());
+    let held = take(&here).await;
+    five.0[1].kill();
+    five.0[2].kill();
+    let started = Instant::now();
+    until("two leases have passed", async || {
+        assert!(matches!(ask(&there, Wait::Try).await.unwrap(), AcquireOutcome::Busy(_)));
+        started.elapsed() > TTL * 2
+    })
+    .await;
+    assert_eq!(held.release().await, Released::Held);
+}
+
+/// node-redlock #369: *keys of its own minority are in its way, and nobody wins.*
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_that_are_split_are_given_back_and_somebody_wins() {
+    let five = Five::start();
+    let processes: Vec<Locks> = (0..4).map(|_| five.process()).collect();
+    let mut takers = tokio::task::JoinSet::new();
+    let rendezvous = Arc::new(Rendezvous::default());
+    for process in processes {
+        let rendezvous = rendezvous.clone();
+        takers.spawn(async move {
+            for _ in 0..5 {
+                let held = take(&process).await;
+                assert!(!rendezvous.meets(Duration::from_millis(20)).await, "two hold it");
+                assert_eq!(held.release().await, Released::Held);
+            }
+        });
+    }
+    while let Some(taker) = takers.join_next().await {
+        taker.unwrap();
+    }
+    until("no node keeps it", async || five.nodes_that_have_it() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_the_nodes_forget_is_lost() {
+    let five = Five::start();
+    let (process, there) = (five.process(), five.process());
+    let held = take(&process).await;
+    assert!(matches!(ask(&there, Wait::Try).await.unwrap(), AcquireOutcome::Busy(_)));
+    // All of them: a renewal in between takes it again on two at most, a straggler likewise.
+    for node in &five.0 {
+        let _: String = node.ask("FLUSHALL");
+    }
+    assert_eq!(held.release().await, Released::Lost);
+}

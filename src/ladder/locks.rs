@@ -1,0 +1,198 @@
+//! Acquires locks of any mechanism: those of the lock crate, the teaching locks and the queue.
+
+use std::time::Duration;
+
+use holdfast_lock::inspect::HeldLock;
+use holdfast_lock::locks::sorted;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder, LockKey};
+use holdfast_lock::{LockKind, Locks, Redis, Settings, Wait};
+use tokio::time::Instant;
+
+use super::queue::{KeyQueues, QueueSnapshot};
+use super::queue_options::{QueueFull, QueueOptions, WhenFull};
+use super::rung::{Rung, RungRequest};
+use crate::probe::Probe;
+
+/// What excludes other holders of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mechanism {
+    /// A lock of the lock crate.
+    Lock(LockKind),
+    /// A lease in Redis with a common mistake.
+    Rung(Rung),
+    /// A bounded queue in this process with one consumer per key.
+    Queue,
+}
+
+impl Mechanism {
+    /// Returns whether it needs Redis.
+    #[must_use]
+    pub fn needs_redis(self) -> bool {
+        match self {
+            Mechanism::Lock(kind) => kind.needs_redis(),
+            Mechanism::Rung(_) => true,
+            Mechanism::Queue => false,
+        }
+    }
+
+    /// Returns the wait modes; the first is the default.
+    #[must_use]
+    pub fn waits(self) -> &'static [Wait] {
+        match self {
+            Mechanism::Lock(kind) => kind.waits(),
+            Mechanism::Rung(_) => LockKind::Owner.waits(),
+            Mechanism::Queue => LockKind::Local.waits(),
+        }
+    }
+}
+
+/// A request for locks.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRequest<'a> {
+    pub mechanism: Mechanism,
+    /// Behaviour when a key is held by another owner.
+    pub wait: Wait,
+    /// Duration of the lease; defaults to the settings'.
+    pub ttl: Option<Duration>,
+    /// The caller's own deadline, at which waiting ends at the latest.
+    pub deadline: Instant,
+    /// The keys, in any order; duplicates are allowed.
+    pub keys: &'a [LockKey],
+    /// For [`Mechanism::Queue`] only.
+    pub queue: QueueOptions,
+    /// Probe whose points a [`Rung`] passes, on acquire and on release.
+    pub probe: &'a Probe,
+}
+
+/// A failure to acquire locks; contention is an [`AcquireOutcome`].
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LockError {
+    #[error(transparent)]
+    Lock(#[from] Error),
+    /// The key's queue is full ([`WhenFull::Fail`]).
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
+}
+
+/// All locks of one process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ShopLocks {
+    leases: Locks,
+    queues: KeyQueues,
+}
+
+impl ShopLocks {
+    /// Creates the locks of one process; each call creates another process identity. `quorum` are
+    /// the nodes of [`LockKind::Quorum`]. Must be called on the main runtime.
+    #[must_use]
+    pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Self {
+        let queues = KeyQueues::new(redis.runtime().clone());
+        Self { leases: Locks::new(redis, settings).with_quorum(quorum), queues }
+    }
+
+    /// Replaces [`Settings::timeout`].
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { leases: self.leases.with_timeout(timeout), ..self }
+    }
+
+    /// Returns the locks of the lock crate.
+    #[must_use]
+    pub fn leases(&self) -> &Locks {
+        &self.leases
+    }
+
+    /// Returns the Redis of the locks.
+    #[must_use]
+    pub fn redis(&self) -> &Redis {
+        self.leases.redis()
+    }
+
+    /// Returns whether that mechanism is configured. Does not call Redis.
+    #[must_use]
+    pub fn has(&self, mechanism: Mechanism) -> bool {
+        !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.has(kind))
+    }
+
+    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits.
+    ///
+    /// # Errors
+    /// As [`Locks::acquire`]; [`LockError::QueueFull`] with [`WhenFull::Fail`] only.
+    ///
+    /// # Cancel safety
+    /// Safe at every await: dropping the future releases what was acquired and what may have been
+    /// acquired.
+    pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, LockError> {
+        let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
+        if let Mechanism::Lock(kind) = mechanism {
+            let request = AcquireRequest { kind, wait, ttl, deadline, keys };
+            return Ok(self.leases.acquire(request).await?);
+        }
+        let started = Instant::now();
+        let until = deadline.min(started + self.leases.settings().timeout);
+        let mut guards = Guards::default();
+        for key in sorted(keys) {
+            let (full, acquired) = match self.acquire_one(&key, &request, until).await {
+                Err(LockError::QueueFull(_)) if request.queue.when_full == WhenFull::Reject => {
+                    (true, Err(self.served_here(&key)))
+                }
+                acquired => (false, acquired?),
+            };
+            match acquired {
+                Ok(guard) => guards.push(guard),
+                Err(holder) => {
+                    guards.release().await;
+                    return Ok(match wait {
+                        _ if full => AcquireOutcome::Busy(holder),
+                        Wait::Try => AcquireOutcome::Busy(holder),
+                        _ => AcquireOutcome::TimedOut { waited: started.elapsed(), holder },
+                    });
+                }
+            }
+        }
+        Ok(AcquireOutcome::Acquired(guards))
+    }
+
+    async fn acquire_one(
+        &self,
+        key: &LockKey,
+        request: &LockRequest<'_>,
+        until: Instant,
+    ) -> Result<Result<Guard, Holder>, LockError> {
+        let LockRequest { wait, queue, probe, .. } = *request;
+        if let Mechanism::Rung(rung) = request.mechanism {
+            let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
+            let rung = RungRequest { rung, locks: &self.leases, key, ttl, probe };
+            return Ok(match rung.acquire(wait, until).await? {
+                Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
+                None => Err(self.leases.holder(key).await?),
+            });
+        }
+        let deadlines = queue.deadlines(request.deadline, until);
+        let guard = self.queues.acquire(key, wait, &queue, deadlines).await?;
+        Ok(match guard {
+            Some(guard) => Ok(Guard::foreign(key.clone(), guard)),
+            None => Err(self.served_here(key)),
+        })
+    }
+
+    /// Returns a snapshot of the queues of this process ([`Mechanism::Queue`]), sorted by key.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueSnapshot> {
+        self.queues.snapshots()
+    }
+
+    /// Returns all held locks, sorted by key, including those of idempotency keys: see
+    /// [`Locks::held`].
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not respond.
+    pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
+        self.leases.held(&["token:*"]).await
+    }
+
+    /// Returns this process as the holder, with the start of the current use of the key.
+    fn served_here(&self, key: &LockKey) -> Holder {
+        Holder { since_ms: self.queues.served_since_ms(key), ..self.leases.as_holder() }
+    }
+}

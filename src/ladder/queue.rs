@@ -1,0 +1,234 @@
+//! `queue`: a bounded queue in this process, and one consumer per key.
+//!
+//! # Guarantee
+//! Of all requests that *this process* serves, one at a time holds a key; the others are served by
+//! priority ([`super::priority`]), then in FIFO order. Up to [`DEFAULT_CAPACITY`] per
+//! priority wait for a key. [`super::WhenFull`] decides about further ones, as in Java's
+//! `BlockingQueue`; [`Wait::Try`] is a rendezvous, which stores nothing.
+//!
+//! # Breaks when
+//! There is a second replica: two consumers are two writers. (It would hold if each item were
+//! always routed to the same replica.) Waiting requests are lost if the process dies.
+//!
+//! # Seen in the wild
+//! Actors, `GenServer`s, a consumer group of one; right until the deployment says `replicas: 2`, or
+//! keeps the old replica running for a moment during a rollout.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+
+use holdfast_lock::clock::unix_ms;
+use holdfast_lock::{ForeignLease, LockKey, Released, Wait};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueFull, QueueOptions};
+use super::waiting_list::{DoneSender, ServedSender, WaitingList};
+
+/// A snapshot of one queue.
+#[derive(Debug, Clone)]
+pub struct QueueSnapshot {
+    /// Key of the queue.
+    pub key: LockKey,
+    /// Start of the current request's use of the key, in milliseconds of Unix time; `None` while
+    /// the key is free.
+    pub served_since_ms: Option<i64>,
+    /// Number of requests in the queue.
+    pub waiting: usize,
+    /// Number of requests that wait for a place in the queue.
+    pub waiting_for_place: usize,
+}
+
+/// Serves one request after the other, until the queue is dropped.
+async fn consumer(waiting: Arc<WaitingList>, rendezvous: flume::Receiver<ServedSender>) {
+    loop {
+        // The rendezvous first: its sender has seen an empty queue.
+        let served_sender = tokio::select! {
+            biased;
+            handed = rendezvous.recv_async() => match handed {
+                Ok(served_sender) => served_sender,
+                Err(flume::RecvError::Disconnected) => return,
+            },
+            served_sender = waiting.next() => served_sender,
+        };
+        waiting.serving.send_replace(Some(unix_ms()));
+        let (done, is_done) = oneshot::channel();
+        // Skips a request that was cancelled.
+        if served_sender.send(done).is_ok() {
+            let _ = is_done.await;
+        }
+        waiting.serving.send_replace(None);
+    }
+}
+
+/// A queue and the rendezvous channel to its consumer, which ends with the channel.
+#[derive(Debug)]
+struct KeyQueue {
+    waiting: Arc<WaitingList>,
+    rendezvous: flume::Sender<ServedSender>,
+}
+
+impl KeyQueue {
+    /// Offers the request to an idle consumer (rendezvous). Returns `false` at once if a request
+    /// is being served or waits.
+    ///
+    /// # Cancel safety
+    /// Safe: a request that was not accepted is not sent, and a consumer that accepted it detects
+    /// that it was cancelled.
+    async fn offer_now(&self, served_sender: ServedSender, until: Instant) -> bool {
+        if self.waiting.waiting() > 0 {
+            return false;
+        }
+        let mut serving = self.waiting.serving.subscribe();
+        tokio::select! {
+            biased;
+            // Waits, because a consumer that was just spawned is not receiving yet.
+            taken = timeout_at(until, self.rendezvous.send_async(served_sender)) => matches!(taken, Ok(Ok(()))),
+            _ = serving.wait_for(Option::is_some) => false,
+        }
+    }
+}
+
+type QueueMap = Mutex<HashMap<LockKey, Weak<KeyQueue>>>;
+
+/// The queues of this process, one per key that is held or waited for.
+#[derive(Debug, Clone)]
+pub struct KeyQueues {
+    map: Arc<QueueMap>,
+    runtime: Handle,
+}
+
+impl KeyQueues {
+    /// Creates an empty set. Its consumers run on `runtime`.
+    #[must_use]
+    pub fn new(runtime: Handle) -> Self {
+        Self { map: Arc::default(), runtime }
+    }
+
+    /// Acquires `key`, waiting in its queue; returns `None` if a time limit passes first. With
+    /// [`Wait::Try`] it does not wait: the request is served now or not at all.
+    ///
+    /// # Errors
+    /// [`QueueFull`] if there is no place and the options do not allow waiting.
+    ///
+    /// # Cancel safety
+    /// Safe: a dropped future leaves the queue, and its place is free at once.
+    pub async fn acquire(
+        &self,
+        key: &LockKey,
+        wait: Wait,
+        options: &QueueOptions,
+        deadlines: QueueDeadlines,
+    ) -> Result<Option<QueueGuard>, QueueFull> {
+        let (served_sender, served) = oneshot::channel();
+        let queue_ref = self.queue_of(key, options.capacity.unwrap_or(DEFAULT_CAPACITY));
+        let Some(queue) = queue_ref.queue.as_ref() else { return Ok(None) };
+        let membership = match wait {
+            Wait::Try => {
+                if !queue.offer_now(served_sender, deadlines.service).await {
+                    return Ok(None);
+                }
+                None
+            }
+            Wait::Retry | Wait::Notify => {
+                let Some(place) = queue.waiting.place(options, deadlines.place).await? else {
+                    return Ok(None);
+                };
+                Some(queue.waiting.join(options.priority.unwrap_or_default(), served_sender, place))
+            }
+        };
+        let turn = timeout_at(deadlines.service, served).await;
+        drop(membership);
+        match turn {
+            Ok(Ok(done)) => Ok(Some(QueueGuard { _done: done, _queue: queue_ref })),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the start of the current request's use of `key`, in milliseconds of Unix time.
+    #[must_use]
+    pub fn served_since_ms(&self, key: &LockKey) -> Option<i64> {
+        let map = self.map.lock();
+        *map.get(key)?.upgrade()?.waiting.serving.borrow()
+    }
+
+    /// Returns a snapshot of each queue, sorted by key.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<QueueSnapshot> {
+        let snapshot = |(key, queue): (&LockKey, &Weak<KeyQueue>)| {
+            let queue = queue.upgrade()?;
+            Some(QueueSnapshot {
+                key: key.clone(),
+                served_since_ms: *queue.waiting.serving.borrow(),
+                waiting: queue.waiting.waiting(),
+                waiting_for_place: queue.waiting.waiting_for_place(),
+            })
+        };
+        // Under the lock of the map: a snapshot must not own the last reference to a queue.
+        let mut snapshots: Vec<QueueSnapshot> =
+            self.map.lock().iter().filter_map(snapshot).collect();
+        snapshots.sort_by(|one, other| one.key.cmp(&other.key));
+        snapshots
+    }
+
+    /// Returns whether no key uses memory.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.lock().is_empty()
+    }
+
+    /// Returns a reference to the key's queue; creates the queue and its consumer if there is none.
+    fn queue_of(&self, key: &LockKey, capacity: usize) -> QueueRef {
+        let mut map = self.map.lock();
+        let queue = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let (rendezvous, receiver) = flume::bounded(0);
+            let queue =
+                Arc::new(KeyQueue { waiting: Arc::new(WaitingList::new(capacity)), rendezvous });
+            self.runtime.spawn(consumer(queue.waiting.clone(), receiver));
+            map.insert(key.clone(), Arc::downgrade(&queue));
+            queue
+        });
+        QueueRef { map: self.map.clone(), key: key.clone(), queue: Some(queue) }
+    }
+}
+
+/// The exclusive use of a key, until it is dropped. The field order matters: the use ends before
+/// the reference checks whether it was the last one.
+#[derive(Debug)]
+pub struct QueueGuard {
+    _done: DoneSender,
+    _queue: QueueRef,
+}
+
+impl ForeignLease for QueueGuard {
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Released> + Send>> {
+        drop(self);
+        Box::pin(std::future::ready(Released::Held))
+    }
+
+    /// Releases the key: its use has no expiry.
+    fn leave_to_expire(self: Box<Self>) {}
+}
+
+/// A reference to the queue by a request; the last one removes the key and ends the consumer.
+#[derive(Debug)]
+struct QueueRef {
+    map: Arc<QueueMap>,
+    key: LockKey,
+    queue: Option<Arc<KeyQueue>>,
+}
+
+impl Drop for QueueRef {
+    fn drop(&mut self) {
+        let mut map = self.map.lock();
+        drop(self.queue.take());
+        if map.get(&self.key).is_some_and(|queue| queue.strong_count() == 0) {
+            map.remove(&self.key);
+        }
+    }
+}

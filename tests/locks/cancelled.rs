@@ -1,0 +1,247 @@
+//! Futures that are dropped at every await point there is: nothing stays locked, nothing is jammed.
+//!
+//! The lease is so long that a lock which is free again was given back, and did not run out. One
+//! thread only: nothing is answered while a future is polled, so that no run is over before its
+//! time by luck.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast::ladder::{LockRequest, Mechanism, QueueOptions, Rung, ShopLocks};
+use holdfast::probe::Probe;
+use holdfast_lock::{AcquireOutcome, Guards, KeyLock, KeyLocks, LockKey, LockKind};
+use holdfast_lock::{Redis, Released, Settings};
+
+use crate::cut::Cut;
+use crate::server::{Server, until};
+
+const LEASE: Duration = Duration::from_secs(60);
+/// What "soon" may take on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A Redis with the nodes of a majority beside it, and two processes' locks on them.
+struct World {
+    servers: Vec<Server>,
+    here: ShopLocks,
+    there: ShopLocks,
+    last_fence: i64,
+}
+
+impl World {
+    fn new() -> Self {
+        let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
+        let locks = || {
+            let open = |server: &Server| Redis::open(server.url()).unwrap();
+            let quorum = servers.iter().map(open).collect();
+            ShopLocks::new(open(&servers[0]), quorum, Settings::default())
+        };
+        let (here, there) = (locks(), locks());
+        Self { servers, here, there, last_fence: 0 }
+    }
+
+    /// The process beside `here`; for a lock in one process there is none.
+    fn beside(&self, kind: Mechanism) -> &ShopLocks {
+        if kind.needs_redis() { &self.there } else { &self.here }
+    }
+
+    /// It is free again soon, and the next fence is larger.
+    async fn is_free_soon(&mut self, kind: Mechanism, cut: Cut) {
+        let started = Instant::now();
+        let guards = take(self.beside(kind), kind).await;
+        assert!(started.elapsed() < SOON, "{kind:?} {cut:?}: {:?}", started.elapsed());
+        self.grows(&guards, cut);
+        guards.release().await;
+    }
+
+    fn grows(&mut self, guards: &Guards, cut: Cut) {
+        if let Some(fence) = guards.fence(&key()) {
+            assert!(fence > self.last_fence, "{cut:?}: {fence} after {}", self.last_fence);
+            self.last_fence = fence;
+        }
+    }
+
+    async fn is_empty_soon(&self) {
+        until("no key is left", async || {
+            self.servers.iter().all(|server| server.keys_left().is_empty())
+        })
+        .await;
+    }
+
+    /// Returns when somebody stands in line, or has tried for a while, or has stopped.
+    async fn somebody_waits(&self, kind: Mechanism, polls: &AtomicUsize, over: &AtomicBool) {
+        let enough = if kind.needs_redis() { 3 } else { 1 };
+        until("somebody waits", async || {
+            over.load(Ordering::SeqCst)
+                || polls.load(Ordering::SeqCst) >= enough
+                || self.servers[0].ask::<i64>("ZCARD holdfast:lock:{a}:queue") > 0
+        })
+        .await;
+    }
+}
+
+fn key() -> LockKey {
+    LockKey::new("{a}").unwrap()
+}
+
+async fn take(locks: &ShopLocks, kind: Mechanism) -> Guards {
+    let (keys, deadline) = ([key()], tokio::time::Instant::now() + SOON * 2);
+    let (wait, ttl, keys) = (kind.waits()[0], Some(LEASE), &keys);
+    let (queue, probe) = (QueueOptions::default(), &Probe::Off);
+    let request = LockRequest { mechanism: kind, wait, ttl, deadline, keys, queue, probe };
+    match locks.acquire(request).await.unwrap() {
+        AcquireOutcome::Acquired(guards) => guards,
+        other => panic!("{kind:?}: {other:?}"),
+    }
+}
+
+const KINDS: [Mechanism; 9] = [
+    Mechanism::Lock(LockKind::Local),
+    Mechanism::Queue,
+    Mechanism::Rung(Rung::Setnx),
+    Mechanism::Rung(Rung::SetnxExpire),
+    Mechanism::Rung(Rung::CheckThenDel),
+    Mechanism::Lock(LockKind::Owner),
+    Mechanism::Lock(LockKind::Watchdog),
+    Mechanism::Lock(LockKind::Quorum),
+    Mechanism::Lock(LockKind::Fenced),
+];
+
+#[tokio::test]
+async fn asking_for_a_lock_that_is_free() {
+    let mut world = World::new();
+    for kind in KINDS {
+        for cut in Cut::all() {
+            let locks = world.here.clone();
+            let taken = cut.run(&AtomicUsize::new(0), take(&locks, kind)).await;
+            let complete = taken.is_some();
+            if let Some(guards) = taken {
+                world.grows(&guards, cut);
+                guards.release().await;
+            }
+            world.is_free_soon(kind, cut).await;
+            if complete {
+                break;
+            }
+        }
+        world.is_empty_soon().await;
+    }
+}
+
+#[tokio::test]
+async fn asking_for_a_lock_that_is_taken() {
+    let mut world = World::new();
+    for kind in KINDS {
+        for cut in Cut::all() {
+            let held = take(world.beside(kind), kind).await;
+            world.grows(&held, cut);
+            let (polls, over, locks) =
+                (AtomicUsize::new(0), AtomicBool::new(false), world.here.clone());
+            let waits = async {
+                let taken = cut.run(&polls, take(&locks, kind)).await;
+                over.store(true, Ordering::SeqCst);
+                taken
+            };
+            let gives_back = async {
+                world.somebody_waits(kind, &polls, &over).await;
+                held.release().await
+            };
+            let (taken, released) = futures_util::join!(waits, gives_back);
+            assert_eq!(released, Released::Held, "{kind:?} {cut:?}");
+            let complete = taken.is_some();
+            if let Some(guards) = taken {
+                world.grows(&guards, cut);
+                guards.release().await;
+            }
+            world.is_free_soon(kind, cut).await;
+            if complete {
+                break;
+            }
+        }
+        world.is_empty_soon().await;
+    }
+}
+
+#[tokio::test]
+async fn giving_a_lock_back() {
+    let mut world = World::new();
+    for kind in KINDS {
+        for cut in Cut::all() {
+            let held = take(&world.here, kind).await;
+            world.grows(&held, cut);
+            let released = cut.run(&AtomicUsize::new(0), held.release()).await;
+            world.is_free_soon(kind, cut).await;
+            if let Some(released) = released {
+                assert_eq!(released, Released::Held);
+                break;
+            }
+        }
+        world.is_empty_soon().await;
+    }
+}
+
+#[tokio::test]
+async fn asking_for_a_larger_fence() {
+    let mut world = World::new();
+    for cut in Cut::all() {
+        let mut held = take(&world.here, Mechanism::Lock(LockKind::Fenced)).await;
+        world.grows(&held, cut);
+        let floor = world.last_fence + 1_000;
+        let refenced = cut.run(&AtomicUsize::new(0), held.raise_fence(&key(), floor)).await;
+        // Taken or not, the lock is held, and the next number is above every one before it.
+        let next = held.raise_fence(&key(), floor).await.unwrap().unwrap();
+        assert!(next > floor, "{cut:?}: {next} after {floor}");
+        world.last_fence = next;
+        assert_eq!(held.release().await, Released::Held, "{cut:?}");
+        world.is_free_soon(Mechanism::Lock(LockKind::Fenced), cut).await;
+        if let Some(refenced) = refenced {
+            assert!(refenced.unwrap().unwrap() > floor);
+            break;
+        }
+    }
+    world.is_empty_soon().await;
+}
+
+#[tokio::test]
+async fn dropped_key_lock_calls_leave_no_lock() {
+    let world = World::new();
+    let wanted = [("{alice:1}".to_owned(), "af".to_owned())];
+    let acquire = async || {
+        let mut locks = KeyLocks::new(world.here.leases());
+        assert_eq!(locks.acquire(&wanted).await.unwrap(), [KeyLock::Acquired]);
+        locks
+    };
+    for cut in Cut::all() {
+        let acquired = cut.run(&AtomicUsize::new(0), acquire()).await;
+        let complete = acquired.is_some();
+        drop(acquired);
+        world.is_empty_soon().await;
+        if complete {
+            break;
+        }
+    }
+    for cut in Cut::all() {
+        let mut held = acquire().await;
+        let names = ["{alice:1}".to_owned()];
+        let released = cut.run(&AtomicUsize::new(0), held.release(&names)).await;
+        drop(held);
+        world.is_empty_soon().await;
+        if released.is_some() {
+            break;
+        }
+    }
+    // What a dropped call may have set is released by the next one.
+    for cut in Cut::all() {
+        let mut locks = KeyLocks::new(world.here.leases());
+        let acquired = cut.run(&AtomicUsize::new(0), locks.acquire(&wanted)).await;
+        let complete = acquired.is_some();
+        if complete {
+            locks.release(&["{alice:1}".to_owned()]).await;
+        }
+        assert_eq!(locks.acquire(&wanted).await.unwrap(), [KeyLock::Acquired], "{cut:?}");
+        drop(locks);
+        world.is_empty_soon().await;
+        if complete {
+            break;
+        }
+    }
+}
