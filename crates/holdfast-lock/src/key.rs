@@ -35,6 +35,14 @@ impl fmt::Display for LockKey {
     }
 }
 
+/// Returns the hash tag: the bytes between the first `{` and the first `}` after it, if any.
+pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|byte| *byte == b'{')?;
+    let rest = &key[open + 1..];
+    let close = rest.iter().position(|byte| *byte == b'}')?;
+    (close > 0).then(|| &rest[..close])
+}
+
 #[cfg(test)]
 mod tests {
     use super::LockKey;

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use crate::fenced::{FencedGuard, FencedLocks, FencedRequest};
 use crate::guard::GuardInner;
 use crate::inspect::{self, HeldLock, SCAN_LIMIT};
+use crate::key::hash_tag;
 use crate::local::LocalLocks;
 use crate::owner::OwnerRequest;
 use crate::process::Process;
 use crate::quorum::Quorum;
-use crate::redis;
 use crate::watchdog::RenewedLease;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
 
@@ -277,7 +277,7 @@ impl Locks {
     pub fn redis_key(&self, key: &LockKey) -> String {
         let plain = format!("{}lock:{key}", self.settings.prefix);
         // All keys of a lock begin with this one and must lie in one slot of a Cluster.
-        match redis::hash_tag(plain.as_bytes()) {
+        match hash_tag(plain.as_bytes()) {
             Some(_) => plain,
             None => format!("{}lock:{{{key}}}", self.settings.prefix),
         }

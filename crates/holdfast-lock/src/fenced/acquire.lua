@@ -19,18 +19,18 @@ end
 if not waits then
     return {'taken', value and fence_of(value) or '0'}
 end
-local new = stand_in_line(owner)
-keep_line()
+local new = enqueue(owner)
+keep_queue()
 prune(horizon)
 if held == nil then
     local first = head(horizon)
     if first == owner then
-        forget(owner)
+        dequeue(owner)
         return {'held', grant(owner, ttl), waiting()}
     end
-    return {'taken', hand_on(first, grant_ms, channels)}
+    return {'taken', grant_to_waiter(first, grant_ms, channels)}
 elseif new then
     -- From now on the holder's process makes only a few more local handoffs.
-    tell(channels, owner_of(value) or '', 'waiting')
+    notify(channels, owner_of(value) or '', 'waiting')
 end
 return {'taken', fence_of(value) or '0'}

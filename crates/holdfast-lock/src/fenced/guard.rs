@@ -1,5 +1,5 @@
-//! The guard of a fenced lock, and the messages to its key's actor, from callers in this process and
-//! from scripts of other processes.
+//! The guard of a fenced lock, and the messages to its key's actor: from callers in this process,
+//! and from scripts of other processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ impl FencedGuard {
     /// Returns whether the lease has not expired, as far as this machine knows. Does not call
     /// Redis.
     ///
-    /// After `false` the caller must not rely on the lock again. `true` may be outdated when the
+    /// After `false` it never returns `true` again. `true` may be outdated when the
     /// caller reads it, and if Redis lost the lock, it is wrong until the next renewal.
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -1,12 +1,12 @@
 -- leave: removes an owner that has no waiters any more. If it was granted the lock already, the
 -- lock goes to the next owner, or is freed. A lock that is free goes to the next owner too.
 --   ARGV: owner, grant ms, horizon ms, channels
-forget(ARGV[1])
+dequeue(ARGV[1])
 local held = mine(ARGV[1])
 if held ~= false then
     local first = head(tonumber(ARGV[3]))
     if first then
-        hand_on(first, ARGV[2], ARGV[4])
+        grant_to_waiter(first, ARGV[2], ARGV[4])
     elseif held then
         free()
     end

@@ -1,14 +1,14 @@
 //! `fenced`: a lease with a fence, FIFO within a process, with handoff between processes.
 //!
 //! Guarantees: each acquisition has a random owner and a fence above all earlier fences of its key,
-//! while Redis keeps its counter; [`FencedGuard::raise_fence`] raises a lost counter above the row's
-//! fence. The deadline of a guard is measured from before the call to Redis that it rests on. A
-//! waiter that leaves or dies is skipped, and a dropped guard is released.
+//! while Redis keeps its counter; [`FencedGuard::raise_fence`] raises a lost counter above the
+//! row's fence. The deadline of a guard is measured from before the call to Redis that it rests on.
+//! A waiter that leaves or dies is skipped, and a dropped guard is released.
 //!
 //! Does not exclude a second holder when the first is paused past its lease, Redis loses data or
-//! its clock jumps ahead. The fence and the row's version then reject the stale write;
-//! a write without its fence is unprotected. If Redis's clock jumps
-//! back, the lease of a dead holder lasts longer. Client clocks decide nothing.
+//! its clock jumps ahead. The fence then rejects the stale write; a write without its fence is
+//! unprotected. If Redis's clock jumps back, the lease of a dead holder lasts longer. Client clocks
+//! decide nothing.
 //!
 //! Sources: Kleppmann, *How to do distributed locking* (2016) for fences; lock cohorting (Dice,
 //! Marathe, Shavit, `PPoPP` 2012) for local handoffs; queue locks (MCS, 1991) for handoffs.
@@ -69,11 +69,12 @@ impl FencedLocks {
         Self(shared)
     }
 
-    /// Acquires the lock at that Redis key. Returns the holder instead if the lock is not acquired in time;
-    /// looking it up in Redis takes up to 0.8 s more.
+    /// Acquires the lock at that Redis key. Returns the holder instead if the lock is not acquired
+    /// in time; looking it up in Redis takes up to 0.8 s more.
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
-    /// tickets, but the holding process first makes a few local handoffs ([`Timing::local_handoffs`]).
+    /// tickets, but the holding process first makes a few local handoffs
+    /// ([`Timing::local_handoffs`]).
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond. What may have been acquired is released.
@@ -94,7 +95,8 @@ impl FencedLocks {
             ttl: ttl.unwrap_or(self.0.timing.ttl),
         };
         self.send(&redis_key, Message::Join(waiter));
-        // Dropping the receiver leaves the queue; unless answered, `queue_place` then wakes the actor.
+        // Dropping the receiver leaves the queue; unless answered, the place
+        // then wakes the actor.
         let mut queue_place = QueuePlace { shared: self.0.clone(), redis_key, answered: false };
         let answer = timeout_at(until, answer).await;
         match answer {

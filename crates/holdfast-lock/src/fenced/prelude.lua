@@ -51,13 +51,13 @@ local function owner_of(held)
     return string.match(held, '^(%S+) ')
 end
 
-local function forget(owner)
+local function dequeue(owner)
     redis.call('zrem', KEYS[2], owner)
     redis.call('zrem', KEYS[3], owner)
 end
 
 -- Queues an owner, or keeps its place. Returns whether it is new.
-local function stand_in_line(owner)
+local function enqueue(owner)
     local new = redis.call('zadd', KEYS[2], 'nx', text(now_us()), owner)
     redis.call('zadd', KEYS[3], text(now_ms()), owner)
     return new == 1
@@ -65,7 +65,7 @@ end
 
 -- Renews the expiry of the queue. Waiters poll within a fraction of it, so that only an abandoned
 -- queue expires.
-local function keep_line()
+local function keep_queue()
     redis.call('pexpire', KEYS[2], QUEUE_LIVES)
     redis.call('pexpire', KEYS[3], QUEUE_LIVES)
 end
@@ -75,7 +75,7 @@ end
 local function prune(horizon_ms)
     local before = text(now_ms() - horizon_ms)
     for _, owner in ipairs(redis.call('zrangebyscore', KEYS[3], '-inf', '(' .. before)) do
-        forget(owner)
+        dequeue(owner)
     end
 end
 
@@ -89,7 +89,7 @@ local function head(horizon_ms)
             or tonumber(redis.call('zscore', KEYS[3], first) or '0') * 1000 >= since_us then
             return first
         end
-        forget(first)
+        dequeue(first)
     end
 end
 
@@ -108,7 +108,7 @@ local function grant(owner, ttl_ms)
 end
 
 -- Publishes a message to an owner's process. A hint: a process that misses it polls soon.
-local function tell(channels, owner, word)
+local function notify(channels, owner, word)
     local process = string.match(owner, '^([^.]+)%.')
     if process then
         redis.call('publish', channels .. process, word .. ' ' .. KEYS[1])
@@ -121,9 +121,9 @@ end
 
 -- Grants a free lock to the first owner in the queue, for the time in which it must confirm the
 -- grant. No other owner can acquire the lock before it. Returns the first fence.
-local function hand_on(first, grant_ms, channels)
+local function grant_to_waiter(first, grant_ms, channels)
     local fence = grant(first, grant_ms)
-    forget(first)
-    tell(channels, first, 'granted ' .. first .. ' ' .. fence .. ' ' .. waiting())
+    dequeue(first)
+    notify(channels, first, 'granted ' .. first .. ' ' .. fence .. ' ' .. waiting())
     return fence
 end

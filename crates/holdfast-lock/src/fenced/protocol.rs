@@ -75,7 +75,7 @@ impl Protocol {
         }
     }
 
-    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its queue_place.
+    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its place.
     pub(super) async fn acquire(
         &self,
         key: &str,
@@ -108,8 +108,8 @@ impl Protocol {
         Ok(grant(&answer))
     }
 
-    /// Releases the lock, and queues `again` if there is one. With `remote_waiters`, another process
-    /// probably acquires the lock, so Redis serves its message before this caller.
+    /// Releases the lock, and queues `again` if there is one. With `remote_waiters`, another
+    /// process probably acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,

@@ -16,13 +16,13 @@ end
 local held = mine(owner)
 if not held then
     -- Its lease expired, and it may have queued again since.
-    forget(owner)
+    dequeue(owner)
 end
 if held == false then
     if again ~= '' then
-        stand_in_line(again)
-        keep_line()
-        tell(channels, owner_of(value) or '', 'waiting')
+        enqueue(again)
+        keep_queue()
+        notify(channels, owner_of(value) or '', 'waiting')
     end
     return {'lost', 'another', fence_of(value) or '0'}
 end
@@ -30,12 +30,12 @@ end
 local was, first = held and 'held' or 'expired', head(horizon)
 if first and first ~= again then
     if again ~= '' then
-        stand_in_line(again)
-        keep_line()
+        enqueue(again)
+        keep_queue()
     end
-    return {was, 'another', hand_on(first, grant_ms, channels)}
+    return {was, 'another', grant_to_waiter(first, grant_ms, channels)}
 elseif again ~= '' then
-    forget(again)
+    dequeue(again)
     return {was, 'again', grant(again, ttl)}
 elseif held then
     free()

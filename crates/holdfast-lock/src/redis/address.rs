@@ -16,8 +16,10 @@ pub(super) enum RedisAddress {
     /// One server.
     One(ConnectionInfo),
     /// Seed nodes of a Cluster; they know the other nodes.
+    #[cfg(feature = "cluster")]
     Cluster(Vec<ConnectionInfo>),
     /// The sentinels, the name of the primary there, and the connection settings of the primary.
+    #[cfg(feature = "sentinel")]
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, primary: ConnectionInfo },
 }
 
@@ -25,7 +27,9 @@ impl RedisAddress {
     /// Parses an address. Its user and password are for the data servers, not for the sentinels.
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
         let address = match url.split_once("://") {
+            #[cfg(feature = "cluster")]
             Some(("redis-cluster", rest)) => cluster(rest),
+            #[cfg(feature = "sentinel")]
             Some(("redis-sentinel", rest)) => sentinel(rest),
             _ => node(url).map(RedisAddress::One),
         };
@@ -33,6 +37,7 @@ impl RedisAddress {
     }
 }
 
+#[cfg(feature = "cluster")]
 fn cluster(rest: &str) -> Result<RedisAddress, RedisError> {
     let (user, hosts, path) = parts(rest);
     if !matches!(path, "" | "0") {
@@ -42,6 +47,7 @@ fn cluster(rest: &str) -> Result<RedisAddress, RedisError> {
     nodes.collect::<Result<_, _>>().map(RedisAddress::Cluster)
 }
 
+#[cfg(feature = "sentinel")]
 fn sentinel(rest: &str) -> Result<RedisAddress, RedisError> {
     let (user, hosts, path) = parts(rest);
     let (name, db) = path.split_once('/').unwrap_or((path, ""));
@@ -62,6 +68,7 @@ fn sentinel(rest: &str) -> Result<RedisAddress, RedisError> {
 }
 
 /// Splits into the user with its `@`, the hosts, and the part after the first `/`.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn parts(rest: &str) -> (&str, &str, &str) {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let hosts = authority.rfind('@').map_or(0, |at| at + 1);
@@ -76,7 +83,7 @@ fn invalid(why: &str) -> RedisError {
     RedisError::from((ErrorKind::InvalidClientConfig, "not an address of Redis", why.to_owned()))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cluster", feature = "sentinel"))]
 mod tests {
     use super::{RedisAddress, SHAPES};
 

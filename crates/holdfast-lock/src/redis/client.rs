@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use super::address::RedisAddress;
 use super::connection::RedisConnection;
 use super::request::manager;
-use super::{cluster, sentinel};
 
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
@@ -28,7 +27,7 @@ static RENEW_IF: LazyLock<Script> =
 #[derive(Clone)]
 pub struct Redis {
     pub(super) connection: RedisConnection,
-    /// RedisConnection settings, if it is one server.
+    /// Connection settings, if it is one server.
     pub(super) address: Arc<Option<ConnectionInfo>>,
     runtime: Handle,
 }
@@ -50,11 +49,14 @@ impl Redis {
             RedisAddress::One(address) => {
                 (RedisConnection::One(manager(address.clone())?), Some(address))
             }
+            #[cfg(feature = "cluster")]
             RedisAddress::Cluster(seeds) => {
-                (RedisConnection::Cluster(cluster::ClusterConnection::new(seeds)), None)
+                let cluster = super::cluster::ClusterConnection::new(seeds);
+                (RedisConnection::Cluster(cluster), None)
             }
+            #[cfg(feature = "sentinel")]
             RedisAddress::Sentinel { sentinels, name, primary } => {
-                let sentinel = sentinel::Sentinel::new(sentinels, name, primary);
+                let sentinel = super::sentinel::Sentinel::new(sentinels, name, primary);
                 (RedisConnection::Sentinel(Arc::new(sentinel)), None)
             }
         };
@@ -71,7 +73,10 @@ impl Redis {
     /// slot.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
-        matches!(self.connection, RedisConnection::Cluster(_))
+        #[cfg(feature = "cluster")]
+        return matches!(self.connection, RedisConnection::Cluster(_));
+        #[cfg(not(feature = "cluster"))]
+        false
     }
 
     /// Sends one command.
@@ -157,12 +162,14 @@ impl Redis {
     /// A command to one primary of a Cluster is not redirected: for a key that another node owns it
     /// returns `MOVED` or `ASK` as an error.
     pub async fn each(&self) -> Result<Vec<Self>, RedisError> {
-        let RedisConnection::Cluster(cluster) = self.connection.clone() else {
-            return Ok(vec![self.clone()]);
-        };
-        let primaries = self.on_main_runtime(async move { cluster.each_primary().await }).await?;
-        let only = |primary| Self { connection: RedisConnection::One(primary), ..self.clone() };
-        Ok(primaries.into_iter().map(only).collect())
+        #[cfg(feature = "cluster")]
+        if let RedisConnection::Cluster(cluster) = self.connection.clone() {
+            let primaries = async move { cluster.each_primary().await };
+            let primaries = self.on_main_runtime(primaries).await?;
+            let only = |primary| Self { connection: RedisConnection::One(primary), ..self.clone() };
+            return Ok(primaries.into_iter().map(only).collect());
+        }
+        Ok(vec![self.clone()])
     }
 
     /// Checks that Redis responds; in a Cluster, that one primary does.

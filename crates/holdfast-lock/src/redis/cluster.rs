@@ -238,7 +238,7 @@ impl Cluster {
         let cluster = self.clone();
         tokio::spawn(async move {
             if let Err(error) = cluster.refresh(|_| true).await {
-                tracing::debug!(%error, "the nodes of the Cluster do not send_on who has what");
+                tracing::debug!(%error, "no node of the Cluster returned a slot map");
             }
             cluster.refreshing.store(false, Ordering::Release);
         });

@@ -1,31 +1,40 @@
 //! Sends commands to one server, a Cluster, or the current primary behind sentinels.
 
-use std::sync::Arc;
-
 use redis::aio::{ConnectionLike, ConnectionManager};
-use redis::{Cmd, Pipeline, RedisFuture, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value};
 
+#[cfg(feature = "cluster")]
 use super::cluster::ClusterConnection;
 use super::request::RedisRequest;
+#[cfg(feature = "sentinel")]
 use super::sentinel::Sentinel;
 
 /// A connection to any kind of deployment. Cheap to clone; each call uses a clone of its own.
 #[derive(Clone)]
 pub(super) enum RedisConnection {
     One(ConnectionManager),
+    #[cfg(feature = "cluster")]
     Cluster(ClusterConnection),
-    Sentinel(Arc<Sentinel>),
+    #[cfg(feature = "sentinel")]
+    Sentinel(std::sync::Arc<Sentinel>),
+}
+
+impl RedisConnection {
+    async fn send(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
+        match self {
+            RedisConnection::One(one) => request.send_on(one).await,
+            #[cfg(feature = "cluster")]
+            RedisConnection::Cluster(cluster) => cluster.send(request).await,
+            #[cfg(feature = "sentinel")]
+            RedisConnection::Sentinel(sentinel) => sentinel.send(request).await,
+        }
+    }
 }
 
 impl ConnectionLike for RedisConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        let request = RedisRequest::Command(command);
         Box::pin(async move {
-            let mut values = match self {
-                RedisConnection::One(one) => return one.send_packed_command(command).await,
-                RedisConnection::Cluster(cluster) => cluster.send(request).await?,
-                RedisConnection::Sentinel(sentinel) => sentinel.send(request).await?,
-            };
+            let mut values = self.send(RedisRequest::Command(command)).await?;
             Ok(values.pop().unwrap_or(Value::Nil))
         })
     }
@@ -36,20 +45,15 @@ impl ConnectionLike for RedisConnection {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        let request = RedisRequest::Pipe(pipe, offset, count);
-        Box::pin(async move {
-            match self {
-                RedisConnection::One(one) => one.send_packed_commands(pipe, offset, count).await,
-                RedisConnection::Cluster(cluster) => cluster.send(request).await,
-                RedisConnection::Sentinel(sentinel) => sentinel.send(request).await,
-            }
-        })
+        Box::pin(self.send(RedisRequest::Pipe(pipe, offset, count)))
     }
 
     fn get_db(&self) -> i64 {
         match self {
             RedisConnection::One(one) => one.get_db(),
+            #[cfg(feature = "cluster")]
             RedisConnection::Cluster(_) => 0,
+            #[cfg(feature = "sentinel")]
             RedisConnection::Sentinel(sentinel) => sentinel.db(),
         }
     }

@@ -10,15 +10,17 @@
 
 mod address;
 mod client;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
 mod error;
 mod request;
+#[cfg(feature = "sentinel")]
 mod sentinel;
+#[cfg(feature = "cluster")]
 mod slots;
 mod subscription;
 
 pub use address::SHAPES;
 pub use client::Redis;
 pub use error::Error;
-pub(crate) use slots::hash_tag;

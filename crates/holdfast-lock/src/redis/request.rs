@@ -42,6 +42,7 @@ pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, Redi
 }
 
 /// Time for which other callers get the same error after a failed search for a primary or slot map.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 pub(super) const FAILURE_CACHE_TIME: Duration = Duration::from_millis(50);
 
 /// One command, or several in one round trip.

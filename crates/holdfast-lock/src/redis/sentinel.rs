@@ -29,13 +29,13 @@ use super::request::{
 pub(super) struct Sentinel {
     sentinels: Vec<ConnectionInfo>,
     name: String,
-    /// RedisConnection settings of the primary, except its address.
+    /// Connection settings of the primary, except its address.
     template: ConnectionInfo,
     primary: Mutex<Option<Arc<Primary>>>,
     /// Held while the sentinels are asked; stores the time and error of the last search if it
     /// failed.
     refresh_lock: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
-    /// RedisAddress of the primary, once known; changes with every failover.
+    /// Address of the primary, once known; changes with every failover.
     address: watch::Sender<Option<ConnectionAddr>>,
 }
 
@@ -178,7 +178,9 @@ impl Sentinel {
         let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
         let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
         if !is_primary {
-            return Err((ErrorKind::Io, "who the sentinel names is not the primary").into());
+            return Err(
+                (ErrorKind::Io, "the server that the sentinel names is not the primary").into()
+            );
         }
         Ok(Primary { address, connection })
     }

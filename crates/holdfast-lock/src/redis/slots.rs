@@ -3,6 +3,7 @@
 use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
 
 use super::request::RedisRequest;
+use crate::key::hash_tag;
 
 /// A node, by host and port.
 pub(super) type Node = (String, u16);
@@ -91,14 +92,6 @@ fn word(command: &Cmd, at: usize) -> Option<&[u8]> {
 
 fn of_key(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) % SLOTS
-}
-
-/// Returns the hash tag: the bytes between the first `{` and the first `}` after it, if any.
-pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
-    let open = key.iter().position(|byte| *byte == b'{')?;
-    let rest = &key[open + 1..];
-    let close = rest.iter().position(|byte| *byte == b'}')?;
-    (close > 0).then(|| &rest[..close])
 }
 
 /// CRC-16/XMODEM.

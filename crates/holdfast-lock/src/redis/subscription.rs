@@ -30,17 +30,20 @@ pub(crate) struct Subscription {
 impl Redis {
     /// Subscribes to `channel`. In a Cluster, each node delivers messages published on any other.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscription, RedisError> {
-        let (node_addresses, changes) = match &self.connection {
+        let (addresses, changes): (Vec<ConnectionInfo>, _) = match &self.connection {
             RedisConnection::One(_) => (self.address.iter().cloned().collect(), None),
+            #[cfg(feature = "cluster")]
             RedisConnection::Cluster(cluster) => (cluster.node_addresses().await, None),
+            #[cfg(feature = "sentinel")]
             RedisConnection::Sentinel(sentinel) => {
                 let (address, changes) = sentinel.primary_address().await?;
                 (vec![address], Some(changes))
             }
         };
         let mut connecting: FuturesUnordered<_> =
-            node_addresses.into_iter().map(|address| connect(address, channel)).collect();
-        let mut last_error = RedisError::from((ErrorKind::Io, "there is no_owner to listen to"));
+            addresses.into_iter().map(|address| connect(address, channel)).collect();
+        let mut last_error =
+            RedisError::from((ErrorKind::Io, "there is no server to subscribe to"));
         while let Some(connected) = connecting.next().await {
             match connected {
                 Ok(pubsub) => {
