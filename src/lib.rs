@@ -13,6 +13,8 @@ pub mod lock;
 pub mod db;
 pub mod shop;
 
+pub mod checker;
+
 pub mod limits;
 
 pub mod jobs;

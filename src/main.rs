@@ -234,7 +234,7 @@ fn running(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
     })
 }
 
-fn drawn(audit: &audit::Audit) -> String {
+fn drawn(audit: &audit::AuditReport) -> String {
     let mut text = String::new();
     let width = audit.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &audit.checks {

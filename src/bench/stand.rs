@@ -299,7 +299,7 @@ impl Stand {
 /// Creates `count` users, the last an admin, and returns a session token of each. Writes to the
 /// database directly, because hashing a password is slow by design.
 async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
-    let hash = users::hash_apart("a password that nobody uses".to_owned()).await?;
+    let hash = users::hash_password("a password that nobody uses".to_owned()).await?;
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let mut tx = connection.begin().await?;
     let mut tokens = Vec::with_capacity(count);

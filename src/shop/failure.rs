@@ -1,6 +1,6 @@
 //! The outcomes of a command, as three types.
 //!
-//! It was executed, now or before ([`Executed`]); the shop rejects it for a reason on which the
+//! It was executed, now or before ([`Execution`]); the shop rejects it for a reason on which the
 //! caller can act ([`Rejection`]); a component failed ([`Error`]). Contention is a rejection, not
 //! an error: nothing is broken when two customers want the same item.
 
@@ -37,13 +37,13 @@ impl StoredResponse {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executed {
+pub struct Execution {
     pub response: StoredResponse,
     /// True if it was executed before, with the same idempotency key.
     pub replayed: bool,
 }
 
-impl Executed {
+impl Execution {
     pub(super) fn now(response: StoredResponse) -> Self {
         Self { response, replayed: false }
     }
@@ -82,12 +82,12 @@ impl From<(Trouble, sqlx::Error)> for Failure {
 }
 
 /// The name of a field, e.g. `delta` or `lines[2].quantity`.
-pub type Field = Cow<'static, str>;
+pub type FieldName = Cow<'static, str>;
 
 #[derive(Debug, Clone)]
 pub enum Rejection {
     /// The request is invalid: the field and the reason.
-    Invalid(Field, String),
+    Invalid(FieldName, String),
     Forbidden(String),
     /// The object does not exist, or belongs to another user.
     NotFound(String),
@@ -168,7 +168,7 @@ pub enum Error {
 
 impl Error {
     /// Creates the error of a timeout of Postgres.
-    pub(super) fn silent_postgres() -> Self {
+    pub(super) fn postgres_timeout() -> Self {
         Error::Unavailable {
             what: "Postgres",
             cause: "it did not answer in time".to_owned(),

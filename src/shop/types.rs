@@ -121,7 +121,7 @@ impl IdempotencyKey {
         &self.0
     }
 
-    pub fn mint() -> Self {
+    pub fn generate() -> Self {
         Self(Uuid::new_v4().to_string())
     }
 }

@@ -94,7 +94,7 @@ fn written(ops: &[Op], writes: &[usize], opening: i64, now: i64) -> Story {
         }
         let order = OrderId(Uuid::from_u128(*write as u128));
         story.change(SKU, -op.units, "order", Some(order), Uuid::nil());
-        story.books.orders.push(Order {
+        story.recorded.orders.push(RecordedOrder {
             id: order,
             user: UserId(Uuid::from_u128(1)),
             token: format!("key {write}"),
@@ -103,26 +103,32 @@ fn written(ops: &[Op], writes: &[usize], opening: i64, now: i64) -> Story {
             lines: vec![(SKU.to_owned(), op.units)],
         });
     }
-    story.books.stock.values.get_mut(SKU).unwrap().now = now;
+    story.recorded.stock.values.get_mut(SKU).unwrap().now = now;
     for (at, op) in ops.iter().enumerate() {
         let key = format!("key {at}");
-        let asked = Asked::Place(vec![(SKU.to_owned(), op.units)]);
+        let asked = ObservedOperation::Place(vec![(SKU.to_owned(), op.units)]);
         let outcome = match op.said {
             Said::Restocked => continue,
-            Said::Perhaps => Outcome::Unknown,
-            Said::Refused => Outcome::Refused,
-            Said::Short { available } => {
-                Outcome::Short { key: SKU.to_owned(), requested: op.units, available }
-            }
+            Said::Perhaps => ObservedOutcome::Unknown,
+            Said::Refused => ObservedOutcome::Rejected,
+            Said::Short { available } => ObservedOutcome::Insufficient {
+                key: SKU.to_owned(),
+                requested: op.units,
+                available,
+            },
             Said::Took { before } => {
                 let (delta, after) = (-op.units, before - op.units);
-                let changes = vec![Change { key: SKU.to_owned(), before, delta, after }];
+                let changes = vec![ObservedChange { key: SKU.to_owned(), before, delta, after }];
                 let order = OrderId(Uuid::from_u128(at as u128));
-                Outcome::Done { order, changes, replayed: op.tried.is_some_and(|tried| tried.1) }
+                ObservedOutcome::Done {
+                    order,
+                    changes,
+                    replayed: op.tried.is_some_and(|tried| tried.1),
+                }
             }
         };
         if let (Some((from, _)), Said::Took { .. }) = (op.tried, &op.said) {
-            story.observe(&key, asked.clone(), (from, from), Outcome::Unknown);
+            story.observe(&key, asked.clone(), (from, from), ObservedOutcome::Unknown);
         }
         story.observe(&key, asked, (op.from, op.to), outcome);
     }
@@ -207,8 +213,8 @@ fn forge(rng: &mut StdRng, ops: &mut [Op], now: &mut i64) {
 
 /// Changes something about the ledger's orders. (Restocks are known from the ledger alone: one that
 /// is gone together with its units has never been, for all that anybody can tell.)
-fn forge_ledger(rng: &mut StdRng, books: &mut Books) {
-    let entries = &mut books.stock.entries;
+fn forge_ledger(rng: &mut StdRng, recorded: &mut RecordedState) {
+    let entries = &mut recorded.stock.entries;
     let orders: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].order.is_some()).collect();
     if orders.is_empty() {
         return;
@@ -217,7 +223,7 @@ fn forge_ledger(rng: &mut StdRng, books: &mut Books) {
     let other = rng.random_range(0..entries.len());
     match rng.random_range(0..6) {
         0 => drop(entries.remove(at)),
-        1 => entries.push(Entry { seq: entries[other].seq, ..entries[at].clone() }),
+        1 => entries.push(RecordedEntry { seq: entries[other].seq, ..entries[at].clone() }),
         2 => {
             let seq = entries[at].seq;
             entries[at].seq = entries[other].seq;
@@ -264,7 +270,7 @@ fn what_the_checker_accepts_can_be_explained_without_a_ledger() {
         }
         let mut story = written(&ops, &writes, opening, now);
         if rng.random_bool(0.2) {
-            forge_ledger(&mut rng, &mut story.books);
+            forge_ledger(&mut rng, &mut story.recorded);
         }
         let found = story.check();
         match (found.is_empty(), explained(&ops, 0, opening, now)) {

@@ -10,6 +10,7 @@
 pub mod cut;
 pub mod ports;
 pub mod proxy;
+pub mod recorded_state;
 pub mod replica;
 pub mod up;
 
@@ -22,7 +23,7 @@ use holdfast::embedded::{RunningUp, read_env};
 use holdfast::lock::{Locks, Redis, Settings};
 use holdfast::shop::engine::Engine;
 use holdfast::shop::expiry::ExpiryNotifier;
-use holdfast::shop::{Shop as Domain, Strategy, USUAL_HOLD};
+use holdfast::shop::{DEFAULT_HOLD, Shop as Domain, Strategy};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -134,7 +135,7 @@ impl Shop {
             runtime: tokio::runtime::Handle::current(),
             running: TaskTracker::new(),
             engine: Engine::default(),
-            hold: USUAL_HOLD,
+            hold: DEFAULT_HOLD,
             expiry: ExpiryNotifier::new().0,
         }
     }
@@ -260,7 +261,7 @@ impl Shop {
     }
 
     /// The whole audit.
-    pub async fn audit(&self) -> holdfast::shop::audit::Audit {
+    pub async fn audit(&self) -> holdfast::shop::audit::AuditReport {
         holdfast::shop::audit::everything(&self.pool.clone().into(), None).await.unwrap()
     }
 

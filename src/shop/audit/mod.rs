@@ -1,15 +1,14 @@
 //! Audit: compares ledgers, orders and accounts with each other, and reports on Redis.
 //!
 //! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
-//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`history`] compares the
-//! books with the responses of clients and their times.
+//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. The `checker`
+//! compares the ledgers with the responses of clients and their times.
 //!
 //! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
 //! `tests/it/audit.rs`.
 
 pub mod checks;
 pub mod conservation;
-pub mod history;
 pub mod item;
 
 use serde::{Deserialize, Serialize};
@@ -20,22 +19,22 @@ use super::{Error, Sku};
 use crate::db::Pool;
 use crate::lock::Locks;
 
-pub use checks::Check;
-pub use conservation::{Conservation, conservation};
-pub use item::{Fork, ItemAudit};
+pub use checks::AuditCheck;
+pub use conservation::{StockConservation, conservation};
+pub use item::{ItemAudit, LedgerFork};
 
 /// Result of all checks.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Audit {
+pub struct AuditReport {
     /// True if all checks hold.
     pub ok: bool,
     /// The checks.
-    pub checks: Vec<Check>,
+    pub checks: Vec<AuditCheck>,
     /// Notes that do not affect `ok`: lab items, Redis.
     pub notes: Vec<String>,
 }
 
-pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Error> {
+pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<AuditReport, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     snapshot(&mut tx).await?;
@@ -46,7 +45,7 @@ pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<Audit, Err
     if let Some(locks) = locks {
         notes.push(redis_note(locks).await);
     }
-    Ok(Audit { ok: checks.iter().all(|check| check.ok), checks, notes })
+    Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes })
 }
 
 /// Audits one item; `None` if it does not exist.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::queue::Joined;
+use super::queue::JoinResult;
 use crate::shop::{Error, Shop};
 
 /// Upper bound of the questions that wait behind one call.
@@ -26,13 +26,13 @@ const MAX_PER_CALL: usize = 512;
 
 /// Coalesces the questions of each key. Cheap to clone; clones share the queues.
 #[derive(Debug)]
-pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<Lines<K, Q, A>>>);
+pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<WaitingLookups<K, Q, A>>>);
 
 /// The waiting questions. A key has a queue while a task serves it.
-type Lines<K, Q, A> = HashMap<K, Vec<Asking<Q, A>>>;
+type WaitingLookups<K, Q, A> = HashMap<K, Vec<PendingLookup<Q, A>>>;
 
 #[derive(Debug)]
-struct Asking<Q, A> {
+struct PendingLookup<Q, A> {
     question: Q,
     reply: oneshot::Sender<Result<A, Error>>,
 }
@@ -74,13 +74,13 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
         Called: Future<Output = Result<Vec<A>, Error>> + Send,
     {
         let (reply, answer) = oneshot::channel();
-        match self.join(&key, Asking { question, reply }) {
-            Joined::First => {
+        match self.join(&key, PendingLookup { question, reply }) {
+            JoinResult::First => {
                 let all = self.clone();
                 shop.running.spawn_on(async move { all.serve(&key, call).await }, &shop.runtime);
             }
-            Joined::Behind => {}
-            Joined::Full => {
+            JoinResult::Behind => {}
+            JoinResult::Full => {
                 return Err(Error::Overloaded(format!("{MAX_WAITING} ask the same already")));
             }
         }
@@ -89,23 +89,23 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
             .unwrap_or_else(|_| Err(Error::Bug("a look-up ended without an answer".to_owned())))
     }
 
-    fn join(&self, key: &K, asking: Asking<Q, A>) -> Joined {
+    fn join(&self, key: &K, asking: PendingLookup<Q, A>) -> JoinResult {
         let mut all = self.0.lock();
         match all.get_mut(key) {
-            Some(line) if line.len() >= MAX_WAITING => Joined::Full,
+            Some(line) if line.len() >= MAX_WAITING => JoinResult::Full,
             Some(line) => {
                 line.push(asking);
-                Joined::Behind
+                JoinResult::Behind
             }
             None => {
                 all.insert(key.clone(), vec![asking]);
-                Joined::First
+                JoinResult::First
             }
         }
     }
 
     /// Takes the next questions; `None` ends the task.
-    fn take(&self, key: &K) -> Option<Vec<Asking<Q, A>>> {
+    fn take(&self, key: &K) -> Option<Vec<PendingLookup<Q, A>>> {
         let mut all = self.0.lock();
         let line = all.get_mut(key)?;
         line.retain(|asking| !asking.reply.is_closed());
@@ -122,7 +122,7 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
         C: Fn(Vec<Q>) -> Called,
         Called: Future<Output = Result<Vec<A>, Error>>,
     {
-        let _closing = Closing { of: self, key };
+        let _closing = ClearOnPanic { of: self, key };
         while let Some(asking) = self.take(key) {
             let (questions, replies): (Vec<Q>, Vec<_>) =
                 asking.into_iter().map(|asking| (asking.question, asking.reply)).unzip();
@@ -143,12 +143,12 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
 }
 
 /// Drops the waiting questions if a call panics, so that the next question starts a new task.
-struct Closing<'c, K: Clone + Eq + Hash, Q, A> {
+struct ClearOnPanic<'c, K: Clone + Eq + Hash, Q, A> {
     of: &'c Coalescer<K, Q, A>,
     key: &'c K,
 }
 
-impl<K: Clone + Eq + Hash, Q, A> Drop for Closing<'_, K, Q, A> {
+impl<K: Clone + Eq + Hash, Q, A> Drop for ClearOnPanic<'_, K, Q, A> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.of.0.lock().remove(self.key);
@@ -165,9 +165,9 @@ mod tests {
     type Doubling = Coalescer<&'static str, usize, usize>;
     type Answer = oneshot::Receiver<Result<usize, Error>>;
 
-    fn join(all: &Doubling, question: usize) -> (Joined, Answer) {
+    fn join(all: &Doubling, question: usize) -> (JoinResult, Answer) {
         let (reply, answer) = oneshot::channel();
-        (all.join(&"tea", Asking { question, reply }), answer)
+        (all.join(&"tea", PendingLookup { question, reply }), answer)
     }
 
     /// Serves the questions, with one call per permit, and reports the calls.
@@ -182,7 +182,7 @@ mod tests {
                     let _ = called.send(asked.clone());
                     match permits.lock().await.recv().await {
                         Some(true) => Ok(asked.iter().map(|n| 2 * n).collect()),
-                        Some(false) => Err(Error::silent_postgres()),
+                        Some(false) => Err(Error::postgres_timeout()),
                         None => panic!("as it is wanted"),
                     }
                 }
@@ -196,16 +196,16 @@ mod tests {
     async fn questions_during_a_call_are_in_the_next() {
         let all = Doubling::default();
         let (joined, first) = join(&all, 0);
-        assert!(matches!(joined, Joined::First));
+        assert!(matches!(joined, JoinResult::First));
         let (permit, mut calls) = serve(&all);
         assert_eq!(calls.recv().await, Some(vec![0]));
         let mut answers = Vec::new();
         for n in 1..=MAX_WAITING {
             let (joined, answer) = join(&all, n);
-            assert!(matches!(joined, Joined::Behind), "{n}");
+            assert!(matches!(joined, JoinResult::Behind), "{n}");
             answers.push(answer);
         }
-        assert!(matches!(join(&all, 0).0, Joined::Full));
+        assert!(matches!(join(&all, 0).0, JoinResult::Full));
         // A question whose caller has gone is left out.
         drop(answers.remove(0));
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
@@ -222,7 +222,7 @@ mod tests {
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
         expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
         assert_eq!(sizes, expected);
-        assert!(matches!(join(&all, 0).0, Joined::First), "the task has ended");
+        assert!(matches!(join(&all, 0).0, JoinResult::First), "the task has ended");
     }
 
     #[tokio::test]
@@ -247,7 +247,7 @@ mod tests {
         drop(permit);
         assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
         let (joined, third) = join(&all, 3);
-        assert!(matches!(joined, Joined::First));
+        assert!(matches!(joined, JoinResult::First));
         let (permit, _calls) = serve(&all);
         let _ = permit.send(true);
         assert!(matches!(third.await, Ok(Ok(6))));

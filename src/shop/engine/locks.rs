@@ -11,7 +11,7 @@ use crate::lock::{self, Ask, Guards, LockKey, Manner, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
-use crate::shop::metrics::{Holding, Waiting};
+use crate::shop::metrics::{LockHold, LockWait};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
@@ -30,7 +30,7 @@ pub(super) struct AcquiredLocks {
     /// The locked keys; without a lock, the keys that a lock would be on.
     keys: Vec<LockKey>,
     /// Declared after the guards, so that a drop releases the locks first.
-    holding: Option<Holding>,
+    holding: Option<LockHold>,
     /// Set once the probe point [`Point::Release`] is passed.
     released: bool,
     raises: u32,
@@ -57,13 +57,13 @@ impl AcquiredLocks {
         let ask = Ask { kind, wait, ttl, deadline, keys: &locks.keys };
         let priority = options.manner.priority.unwrap_or(command.priority());
         let manner = Manner { priority: Some(priority), ..options.manner };
-        let waiting = Waiting::begin(strategy);
+        let waiting = LockWait::begin(strategy);
         let outcome = shop.locks.acquire_in_line(ask, &manner, probe).await?;
         waiting.answered();
         match outcome {
             lock::Outcome::Acquired(guards) => {
                 locks.guards = guards;
-                locks.holding = Some(Holding::begin(strategy));
+                locks.holding = Some(LockHold::begin(strategy));
                 probe.at(Point::Held, locks.seen()).await;
                 Ok(locks)
             }
@@ -133,16 +133,16 @@ impl AcquiredLocks {
 
 /// The lock of a batch leader, for one or several batches.
 #[derive(Debug)]
-pub(super) struct BatchLock {
+pub(super) struct LeaderLock {
     pub(super) locks: AcquiredLocks,
     since: Instant,
     /// Number of batches executed under it.
     pub(super) batches: u32,
 }
 
-impl BatchLock {
+impl LeaderLock {
     pub(super) fn new(guards: Guards, key: LockKey) -> Self {
-        let holding = Some(Holding::begin(&batched::STRATEGY));
+        let holding = Some(LockHold::begin(&batched::STRATEGY));
         let locks = AcquiredLocks { guards, keys: vec![key], holding, released: false, raises: 0 };
         Self { locks, since: Instant::now(), batches: 0 }
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
 use crate::shop::Shop;
-use crate::shop::failure::{Error, Executed, Failure};
+use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 
@@ -38,7 +38,7 @@ impl ReplayLookup {
         request: &IdempotencyRequest,
         within: Duration,
     ) -> Option<Replay> {
-        if request.minted {
+        if request.is_generated {
             return None;
         }
         let there = shop.clone();
@@ -60,7 +60,7 @@ impl ReplayLookup {
         request: &IdempotencyRequest,
         within: Duration,
         failure: Failure,
-    ) -> Result<Executed, Failure> {
+    ) -> Result<Execution, Failure> {
         match self.find(shop, request, within).await {
             Some(replay) => key_records::replayed(replay),
             None => Err(failure),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
 use super::replay::LOOKUP_TIMEOUT;
-use crate::shop::failure::{Error, Executed, Failure, Rejection};
+use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 use crate::shop::{Shop, Sku};
@@ -27,12 +27,12 @@ const MAX_ITEMS: usize = 10_000;
 #[derive(Debug, Clone, Default)]
 pub struct SoldOutCache {
     stock: Arc<Mutex<HashMap<Sku, i64>>>,
-    look_ups: Coalescer<Sku, IdempotencyRequest, Answer>,
+    look_ups: Coalescer<Sku, IdempotencyRequest, StockLookup>,
 }
 
 /// The result of a lookup: the stock, if the item exists, and the replay of the key.
 #[derive(Debug)]
-struct Answer {
+struct StockLookup {
     stock: Option<i64>,
     replay: Option<Replay>,
 }
@@ -48,7 +48,7 @@ impl SoldOutCache {
     }
 
     /// Returns whether the last known stock is below `quantity`.
-    fn may_be_short(&self, sku: &Sku, quantity: i64) -> bool {
+    fn may_be_sold_out(&self, sku: &Sku, quantity: i64) -> bool {
         self.stock.lock().get(sku).is_some_and(|available| *available < quantity)
     }
 
@@ -64,8 +64,8 @@ impl SoldOutCache {
         shop: &Shop,
         (sku, quantity): (&Sku, i64),
         request: &IdempotencyRequest,
-    ) -> Result<Option<Executed>, Failure> {
-        if !self.may_be_short(sku, quantity) {
+    ) -> Result<Option<Execution>, Failure> {
+        if !self.may_be_sold_out(sku, quantity) {
             return Ok(None);
         }
         let (cache, there, item) = (self.clone(), shop.clone(), sku.clone());
@@ -75,13 +75,13 @@ impl SoldOutCache {
         };
         let asking = self.look_ups.ask(shop, sku.clone(), request.clone(), call);
         let answer = timeout(LOOKUP_TIMEOUT, asking).await;
-        match answer.unwrap_or_else(|_| Err(Error::silent_postgres()))? {
-            Answer { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
-            Answer { stock: Some(available), .. } if available < quantity => {
+        match answer.unwrap_or_else(|_| Err(Error::postgres_timeout()))? {
+            StockLookup { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
+            StockLookup { stock: Some(available), .. } if available < quantity => {
                 let (sku, requested) = (sku.clone(), quantity);
                 Err(Rejection::SoldOut { sku, requested, available }.into())
             }
-            Answer { .. } => Ok(None),
+            StockLookup { .. } => Ok(None),
         }
     }
 
@@ -90,7 +90,7 @@ impl SoldOutCache {
         shop: &Shop,
         sku: Sku,
         requests: Vec<IdempotencyRequest>,
-    ) -> Result<Vec<Answer>, Error> {
+    ) -> Result<Vec<StockLookup>, Error> {
         let item = sku.clone();
         let asking = shop.pool.ask(move |db| {
             let (item, requests) = (item.clone(), requests.clone());
@@ -110,6 +110,6 @@ impl SoldOutCache {
         if let Some(stock) = stock {
             self.note(&sku, stock);
         }
-        Ok(replays.into_iter().map(|replay| Answer { stock, replay }).collect())
+        Ok(replays.into_iter().map(|replay| StockLookup { stock, replay }).collect())
     }
 }

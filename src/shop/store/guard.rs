@@ -7,16 +7,16 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::lock::LockKey;
-use crate::shop::command::state::State;
+use crate::shop::command::state::ShopState;
 use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;
-use crate::shop::strategy::{Guard, Strategy};
+use crate::shop::strategy::{Strategy, WriteGuard};
 
 /// The protection of a write against concurrent writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Protection<'a> {
     /// The condition of the write on its rows.
-    pub guard: Guard,
+    pub guard: WriteGuard,
     /// The acquired locks, or what replaces them.
     pub exclusion: &'a Exclusion<'a>,
 }
@@ -31,15 +31,15 @@ impl<'a> Protection<'a> {
 /// The rows that a write changes.
 #[derive(Debug)]
 pub struct ChangedRows {
-    pub(super) items: Rows<String>,
-    pub(super) accounts: Rows<Uuid>,
+    pub(super) items: GuardedRows<String>,
+    pub(super) accounts: GuardedRows<Uuid>,
 }
 
 impl ChangedRows {
     /// Returns the rows that differ between two states, sorted. The value of a row is that of
     /// `after`; its guard is the version of `before`. Fails with [`Error::Bug`] if the locks do not
     /// cover a row.
-    pub fn of(before: &State, after: &State, by: Protection<'_>) -> Result<Self, Error> {
+    pub fn of(before: &ShopState, after: &ShopState, by: Protection<'_>) -> Result<Self, Error> {
         Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
     }
 
@@ -51,7 +51,7 @@ impl ChangedRows {
 }
 
 /// Returns whether two of `all` change the same row.
-pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
+pub fn any_row_shared<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
     if all.len() < 2 {
         return false;
     }
@@ -66,7 +66,7 @@ pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> b
 
 /// The changed rows of one table, as columns of equal length.
 #[derive(Debug, Default)]
-pub(super) struct Rows<K> {
+pub(super) struct GuardedRows<K> {
     pub keys: Vec<K>,
     /// The version that the row must have; `None` without a condition.
     pub versions: Vec<Option<i64>>,
@@ -79,14 +79,14 @@ pub(super) struct Rows<K> {
 }
 
 /// The change of one row.
-struct Row {
+struct RowChange {
     version: i64,
     reserved: bool,
     value: i64,
     next_version: i64,
 }
 
-impl<K: Clone> Rows<K> {
+impl<K: Clone> GuardedRows<K> {
     pub fn extend(&mut self, more: &Self) {
         self.keys.extend_from_slice(&more.keys);
         self.versions.extend_from_slice(&more.versions);
@@ -104,18 +104,24 @@ impl<K: Clone> Rows<K> {
     }
 
     /// Adds a row. Fails if the locks do not cover it.
-    fn push(&mut self, key: K, lock: &LockKey, row: &Row, by: Protection<'_>) -> Result<(), Error> {
+    fn push(
+        &mut self,
+        key: K,
+        lock: &LockKey,
+        row: &RowChange,
+        by: Protection<'_>,
+    ) -> Result<(), Error> {
         by.exclusion.check(lock)?;
         let guard = by.guard;
         let fence = match (guard, by.exclusion.fence(lock)) {
-            (Guard::VersionAndFence, None) => {
+            (WriteGuard::VersionAndFence, None) => {
                 return Err(Error::Bug("a fenced write has no fence".to_owned()));
             }
-            (Guard::VersionAndFence, fence) => fence,
-            (Guard::None | Guard::Version, _) => None,
+            (WriteGuard::VersionAndFence, fence) => fence,
+            (WriteGuard::None | WriteGuard::Version, _) => None,
         };
         self.keys.push(key);
-        self.versions.push((guard != Guard::None).then_some(row.version));
+        self.versions.push((guard != WriteGuard::None).then_some(row.version));
         self.fences.push(fence);
         self.values.push((!row.reserved).then_some(row.value));
         self.raises.push(row.next_version - row.version);
@@ -123,13 +129,17 @@ impl<K: Clone> Rows<K> {
     }
 }
 
-fn items(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<String>, Error> {
-    let mut rows = Rows::default();
+fn items(
+    before: &ShopState,
+    after: &ShopState,
+    by: Protection<'_>,
+) -> Result<GuardedRows<String>, Error> {
+    let mut rows = GuardedRows::default();
     for (sku, now) in &after.items {
         let Some(was) = before.items.get(sku).filter(|was| was.version != now.version) else {
             continue;
         };
-        let row = Row {
+        let row = RowChange {
             version: was.version,
             reserved: was.reserved,
             value: now.stock,
@@ -140,13 +150,17 @@ fn items(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<Strin
     Ok(rows)
 }
 
-fn accounts(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<Uuid>, Error> {
-    let mut rows = Rows::default();
+fn accounts(
+    before: &ShopState,
+    after: &ShopState,
+    by: Protection<'_>,
+) -> Result<GuardedRows<Uuid>, Error> {
+    let mut rows = GuardedRows::default();
     for (user, now) in &after.accounts {
         let Some(was) = before.accounts.get(user).filter(|was| was.version != now.version) else {
             continue;
         };
-        let row = Row {
+        let row = RowChange {
             version: was.version,
             reserved: was.reserved,
             value: now.balance_cents,
@@ -194,14 +208,14 @@ mod tests {
     fn parts_of_one_row_are_seen() {
         let of = |items: &[&str], accounts: &[u128]| {
             let keys = items.iter().map(|sku| (*sku).to_owned()).collect();
-            let items = Rows { keys, ..Rows::default() };
+            let items = GuardedRows { keys, ..GuardedRows::default() };
             let keys = accounts.iter().copied().map(Uuid::from_u128).collect();
-            ChangedRows { items, accounts: Rows { keys, ..Rows::default() } }
+            ChangedRows { items, accounts: GuardedRows { keys, ..GuardedRows::default() } }
         };
-        assert!(!share_a_row([of(&["tea", "cup"], &[1]), of(&["pot"], &[2])].iter()));
-        assert!(share_a_row(
+        assert!(!any_row_shared([of(&["tea", "cup"], &[1]), of(&["pot"], &[2])].iter()));
+        assert!(any_row_shared(
             [of(&["tea"], &[]), of(&["cup"], &[]), of(&["pot", "tea"], &[])].iter()
         ));
-        assert!(share_a_row([of(&[], &[1]), of(&["tea"], &[2]), of(&[], &[1])].iter()));
+        assert!(any_row_shared([of(&[], &[1]), of(&["tea"], &[2]), of(&[], &[1])].iter()));
     }
 }

@@ -26,7 +26,7 @@ use super::idempotency::IdempotencyRequest;
 
 /// The write of one command.
 #[derive(Debug, Clone, Copy)]
-pub struct Write<'a> {
+pub struct CommandWrite<'a> {
     /// Its idempotency key.
     pub idempotency: &'a IdempotencyRequest,
     /// Its changes.
@@ -39,16 +39,16 @@ pub struct Write<'a> {
 
 /// The writes under the same locks.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct BatchWrite<'a> {
     /// The rows that change.
     pub rows: &'a ChangedRows,
     /// Time of their read, by Postgres's clock.
     pub now: OffsetDateTime,
     /// One write per command.
-    pub writes: Vec<Write<'a>>,
+    pub writes: Vec<CommandWrite<'a>>,
 }
 
-impl Part<'_> {
+impl BatchWrite<'_> {
     /// Returns whether [`place`] writes it, and not [`transition`].
     pub fn places_orders(&self) -> bool {
         self.writes.iter().any(|write| write.changes.order.is_some())
@@ -57,7 +57,7 @@ impl Part<'_> {
 
 /// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteResult {
     /// Everything is written.
     Done,
     /// Nothing is written: a row changed since it was read.
@@ -66,12 +66,12 @@ pub enum Written {
 
 /// Returns the `lock_timeout` of a statement with several parts. A single part waits longer, for
 /// the `lock_timeout` of its session.
-fn row_patience(parts: &[Part<'_>]) -> Option<&'static str> {
+fn row_lock_timeout(parts: &[BatchWrite<'_>]) -> Option<&'static str> {
     (parts.len() > 1).then_some("200ms")
 }
 
-impl Written {
+impl WriteResult {
     fn of(holds: bool) -> Self {
-        if holds { Written::Done } else { Written::Moved }
+        if holds { WriteResult::Done } else { WriteResult::Moved }
     }
 }

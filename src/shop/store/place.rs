@@ -5,15 +5,15 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, Rows};
-use super::{Part, Write, Written};
-use crate::shop::command::changes::{NewLine, NewOrder, StockChange};
+use super::guard::{ChangedRows, GuardedRows};
+use super::{BatchWrite, CommandWrite, WriteResult};
+use crate::shop::command::changes::{NewOrder, NewOrderLine, StockChange};
 use crate::shop::failure::Error;
 use crate::shop::idempotency::ORDERS_PATH;
 
 /// Columns of new orders, one row each.
 #[derive(Default)]
-struct Orders<'a> {
+struct OrderColumns<'a> {
     ids: Vec<Uuid>,
     users: Vec<Uuid>,
     totals: Vec<i64>,
@@ -27,7 +27,7 @@ struct Orders<'a> {
 
 /// Columns of order lines, one row each; a line is one ledger entry.
 #[derive(Default)]
-struct Lines<'a> {
+struct LineColumns<'a> {
     orders: Vec<Uuid>,
     users: Vec<Uuid>,
     skus: Vec<&'a str>,
@@ -46,10 +46,10 @@ struct Lines<'a> {
 /// [`Error::Conflict`] if a key record was inserted since the read; errors of Postgres. After
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Error> {
-    let mut rows = Rows::default();
-    let (mut orders, mut lines) = (Orders::default(), Lines::default());
-    for Part { rows: ChangedRows { items, .. }, writes, .. } in parts {
+pub async fn place(db: &mut PgConnection, parts: &[BatchWrite<'_>]) -> Result<WriteResult, Error> {
+    let mut rows = GuardedRows::default();
+    let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
+    for BatchWrite { rows: ChangedRows { items, .. }, writes, .. } in parts {
         rows.extend(items);
         for write in writes {
             let Some(order) = &write.changes.order else { continue };
@@ -140,16 +140,16 @@ pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written,
         &lines.requests,
         ORDERS_PATH,
         &orders.records,
-        super::row_patience(parts),
+        super::row_lock_timeout(parts),
     )
     .fetch_one(db)
     .await
-    .map_err(super::key_records::inserted_meanwhile)?;
-    Ok(Written::of(holds))
+    .map_err(super::key_records::duplicate_key_conflict)?;
+    Ok(WriteResult::of(holds))
 }
 
-impl<'a> Orders<'a> {
-    fn push(&mut self, write: &Write<'a>, order: &'a NewOrder) {
+impl<'a> OrderColumns<'a> {
+    fn push(&mut self, write: &CommandWrite<'a>, order: &'a NewOrder) {
         self.ids.push(order.id.0);
         self.users.push(order.user.0);
         self.totals.push(order.total_cents);
@@ -162,12 +162,12 @@ impl<'a> Orders<'a> {
     }
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineColumns<'a> {
     fn push(
         &mut self,
-        write: &Write<'a>,
+        write: &CommandWrite<'a>,
         order: &'a NewOrder,
-        (line, change): (&'a NewLine, &'a StockChange),
+        (line, change): (&'a NewOrderLine, &'a StockChange),
         fence: Option<i64>,
     ) {
         self.orders.push(order.id.0);

@@ -4,27 +4,27 @@
 use sqlx::PgConnection;
 
 use crate::shop::command::Reservation;
-use crate::shop::command::state::{BalanceSnapshot, State, StockSnapshot};
+use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::{Sku, UserId};
 
 /// The changed rows, as they were before.
 #[derive(Debug, Default)]
-pub struct Reserved {
+pub struct ReservedRows {
     items: Vec<(Sku, StockSnapshot)>,
     account: Option<(UserId, BalanceSnapshot)>,
 }
 
-impl Reserved {
+impl ReservedRows {
     /// Replaces the rows in a state that was read afterwards.
-    pub fn put_into(self, state: &mut State) {
+    pub fn put_into(self, state: &mut ShopState) {
         state.items.extend(self.items);
         state.accounts.extend(self.account);
     }
 }
 
 /// Changes each value if the sum is allowed, in sorted order. The trigger raises the version.
-pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<Reserved> {
-    let mut reserved = Reserved::default();
+pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<ReservedRows> {
+    let mut reserved = ReservedRows::default();
     for (sku, delta) in &wanted.stock {
         let row = sqlx::query!(
             r#"update items set stock = stock + $2

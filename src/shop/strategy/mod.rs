@@ -23,7 +23,9 @@ pub mod wrong_key;
 
 use crate::lock::{Guards, LockKey};
 use crate::shop::OrderId;
-pub use definition::{Guarantee, Guard, Isolation, LockTarget, Read, Release, Strategy};
+pub use definition::{
+    Guarantee, Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard,
+};
 use exclusion::Exclusion;
 pub use table::STRATEGIES;
 

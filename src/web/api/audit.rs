@@ -4,14 +4,14 @@ use actix_web::{HttpResponse, web};
 
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
-use crate::shop::audit::{self, Audit};
+use crate::shop::audit::{self, AuditReport};
 use crate::web::auth::Admin;
 use crate::web::openapi::Refusals;
 use crate::web::{HttpResult, Site};
 
 /// Checks ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = Audit), Refusals))]
+    responses((status = 200, body = AuditReport), Refusals))]
 pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
     Ok(HttpResponse::Ok().json(audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?))
 }

@@ -6,14 +6,14 @@ use askama::Template;
 
 use super::frame::Frame;
 use super::{door, html};
-use crate::shop::audit::{self, Audit};
+use crate::shop::audit::{self, AuditReport};
 use crate::web::{HttpResult, Site};
 
 #[derive(Debug, Template)]
 #[template(path = "audit.html")]
 struct AuditPage {
     frame: Frame,
-    audit: Audit,
+    audit: AuditReport,
     failed: usize,
 }
 

@@ -21,10 +21,10 @@ use super::notice::Notice;
 use super::sign_in::set_cookie;
 use super::{basket, door, see_other};
 use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
-use crate::shop::model::{Order, WantedLine};
+use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
 use crate::shop::{
-    Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
+    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
@@ -100,7 +100,7 @@ async fn place_once(
     conditions: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[WantedLine],
+    wanted: &[RequestedLine],
 ) -> Result<Placed, Problem> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -133,8 +133,8 @@ async fn attempt(
     conditions: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[WantedLine],
-) -> Result<Executed, Failure> {
+    wanted: &[RequestedLine],
+) -> Result<Execution, Failure> {
     let guards = take_turn(shop, conditions, user).await?;
     let placed = engine::place_order(shop, conditions, user, key.clone(), wanted).await;
     guards.release().await;
