@@ -168,7 +168,7 @@ async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
         where_it_is(options.database_url, options.redis_url, &options.data)?;
     db::reach(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
-    let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
+    let audit = audit::check_all(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
         output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
     } else {

@@ -31,7 +31,7 @@ pub struct Found {
 }
 
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
-    let audit = audit::everything(&turn.shop.pool, Some(&turn.shop.locks)).await?;
+    let audit = audit::check_all(&turn.shop.pool, Some(&turn.shop.locks)).await?;
     let checks = audit.checks.len();
     let failing: Vec<AuditCheck> = audit.checks.into_iter().filter(|check| !check.ok).collect();
     if !failing.is_empty() {

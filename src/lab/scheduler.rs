@@ -235,7 +235,7 @@ impl Games {
         let gone = || Error::Bug("the game's item has gone".to_owned());
         Ok(View {
             stands: game.seats.iter().map(|seat| self.stand(seat)).collect(),
-            audit: audit::of_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
+            audit: audit::check_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
             entries: ledger::stock_entries(&self.shop, &game.sku, 0, ENTRIES).await?,
             steps: game.steps.lock().clone(),
             left_s: SESSION.saturating_sub(game.begun.elapsed()).as_secs(),

@@ -22,7 +22,7 @@ impl LockWait {
 
     /// Records the wait, once the lock module has granted or denied the locks. Cancelled requests
     /// and errors of Redis are not recorded.
-    pub(super) fn answered(self) {
+    pub(super) fn record(self) {
         metrics::histogram!("holdfast_lock_wait_seconds", "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
     }

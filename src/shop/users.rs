@@ -87,9 +87,7 @@ pub async fn create(
     credentials: Credentials,
     admin: bool,
 ) -> Result<StoredResponse, Failure> {
-    if let Some(rejection) = check_credentials(&credentials) {
-        return Err(rejection.into());
-    }
+    check_credentials(&credentials)?;
     if credentials.user.starts_with(LAB_NAME_PREFIX) {
         let why = format!("names that begin with {LAB_NAME_PREFIX} are the lab's");
         return Err(Rejection::Invalid("user".into(), why).into());
@@ -149,13 +147,13 @@ pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Erro
 /// Begins a session; `None` if name or password is wrong, without distinguishing them.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
     // An impossible name is replaced by null, and rejected as slowly as any other.
-    let name = check_credentials(&credentials).is_none().then_some(credentials.user);
+    let name = check_credentials(&credentials).is_ok().then_some(credentials.user);
     let user = sqlx::query!("select id, password_hash from users where name = $1", name)
         .fetch_optional(&mut *shop.connection().await?)
         .await?;
     let (id, hash) = user.map(|user| (user.id, user.password_hash)).unzip();
-    let right = verify_password(credentials.password, hash).await?;
-    let (Some(id), true) = (id, right) else { return Ok(None) };
+    let matches = verify_password(credentials.password, hash).await?;
+    let (Some(id), true) = (id, matches) else { return Ok(None) };
     begin_session(&mut *shop.connection().await?, UserId(id)).await.map(Some)
 }
 
@@ -206,18 +204,18 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes up to `most` expired sessions, in the order of the index on their end. (That index can't
+/// Deletes up to `limit` expired sessions, in the order of the index on their end. (That index can't
 /// be used with `clock_timestamp()`, which is volatile.)
-pub async fn purge_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
-    let forgotten = sqlx::query!(
+pub async fn purge_sessions(pool: &Pool, limit: i64) -> Result<u64, Error> {
+    let purged = sqlx::query!(
         "delete from sessions where token_hash = any(array(
             select token_hash from sessions where expires_at <= now()
              order by expires_at limit $1))",
-        most,
+        limit,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
-    Ok(forgotten.rows_affected())
+    Ok(purged.rows_affected())
 }
 
 /// Hashes a password on a blocking thread. Fails with [`Error::Bug`].
@@ -263,19 +261,19 @@ fn random_token() -> Result<String, Error> {
 
 /// Returns whether a name is valid: 1 to [`MAX_NAME_LENGTH`] characters of `a-z0-9._-`.
 pub fn is_valid_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
-    (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(plain)
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-fn check_credentials(credentials: &Credentials) -> Option<Rejection> {
+fn check_credentials(credentials: &Credentials) -> Result<(), Rejection> {
     if !is_valid_name(&credentials.user) {
         let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
-        return Some(Rejection::Invalid("user".into(), why));
+        return Err(Rejection::Invalid("user".into(), why));
     }
     if !(3..=256).contains(&credentials.password.chars().count()) {
-        return Some(Rejection::Invalid("password".into(), "3 to 256 characters".to_owned()));
+        return Err(Rejection::Invalid("password".into(), "3 to 256 characters".to_owned()));
     }
-    None
+    Ok(())
 }
 
 #[cfg(test)]
@@ -283,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_short_and_plain() {
+    fn valid_names_are_short_and_plain() {
         let longest = "a".repeat(MAX_NAME_LENGTH);
         for name in ["a", "lab-7", "dora.the_2nd", &longest] {
             assert!(is_valid_name(name), "{name}");

@@ -24,21 +24,20 @@ pub struct AuditCheck {
     pub detail: String,
 }
 
-const MAX_LISTED_VIOLATIONS: usize = 5;
+const MAX_LISTED: usize = 5;
 
-/// A check: its name, its rule in words, and the query for violations. The query returns one text
-/// column, with one violation per row.
+/// A check. Its query returns one text column, with one violation per row.
 struct AuditRule {
     name: &'static str,
-    holds: &'static str,
-    violations: &'static str,
+    description: &'static str,
+    query: &'static str,
 }
 
 const RULES: [AuditRule; 20] = [
     AuditRule {
         name: "stock-drift",
-        holds: "every shelf holds what its ledger adds up to",
-        violations: "
+        description: "every shelf holds what its ledger adds up to",
+        query: "
             select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
               from items i
               left join (select sku, sum(delta) as total from stock_ledger group by sku) s using (sku)
@@ -46,8 +45,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "stock-oversold",
-        holds: "no item was promised that did not exist",
-        violations: "
+        description: "no item was promised that did not exist",
+        query: "
             select format('%s: %s units that never existed', sku, -min(running)) from (
                 select l.sku, sum(l.delta) over (partition by l.sku
                                                   order by l.version, l.seq) as running
@@ -56,8 +55,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "stock-chain",
-        holds: "each entry begins where the one before it ended",
-        violations: "
+        description: "each entry begins where the one before it ended",
+        query: "
             select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
                           case when before <> previous then format(
                                'the entry before it ended at %s, this one begins at %s',
@@ -72,8 +71,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "stock-forks",
-        holds: "no two entries were computed from the same read",
-        violations: "
+        description: "no two entries were computed from the same read",
+        query: "
             select format('%s version %s: entries %s', l.sku, l.version,
                           string_agg(l.seq::text, ', ' order by l.seq))
               from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
@@ -81,8 +80,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "stock-opening",
-        holds: "every ledger begins with one opening entry",
-        violations: "
+        description: "every ledger begins with one opening entry",
+        query: "
             select format('%s: %s opening entries, the first entry says %s', i.sku,
                           count(*) filter (where l.reason = 'opening'),
                           (array_agg(l.reason order by l.version, l.seq))[1])
@@ -93,8 +92,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "order-lines",
-        holds: "every line took its units once, and gave them back once if its order was undone",
-        violations: "
+        description: "every line took its units once, and gave them back once if its order was undone",
+        query: "
             select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
                           coalesce(string_agg(e.reason || ' ' || e.delta, ', '
                                               order by e.version, e.seq), 'none'))
@@ -113,8 +112,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "lines-counted",
-        holds: "every line counts for its buyer, for as long as its order is pending or paid",
-        violations: "
+        description: "every line counts for its buyer, for as long as its order is pending or paid",
+        query: "
             select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
                           case when l.counts_for is null then 'nobody'
                                when l.counts_for = o.user_id then 'its buyer'
@@ -130,8 +129,8 @@ const RULES: [AuditRule; 20] = [
     // buyer had, and against the limit, at the time of its sale.
     AuditRule {
         name: "customer-limits",
-        holds: "nobody had more of an item than the limit under which it was sold",
-        violations: "
+        description: "nobody had more of an item than the limit under which it was sold",
+        query: "
             select format('order %s, %s: it made %s for its buyer, and the limit was %s', order_id,
                           sku, held, limit_per_user) from (
                 select l.order_id, l.sku, l.limit_per_user, e.reason,
@@ -146,8 +145,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "stock-entries",
-        holds: "every entry has its item, and if it names an order, that order's line",
-        violations: "
+        description: "every entry has its item, and if it names an order, that order's line",
+        query: "
             select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
                    || case when i.sku is null then 'there is no such item'
                            else format('order %s has no such line', coalesce(e.order_id::text, '–'))
@@ -162,8 +161,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "order-references",
-        holds: "every order has its user, and every line its order and its item",
-        violations: "
+        description: "every order has its user, and every line its order and its item",
+        query: "
             select format('order %s: there is no user %s', o.id, o.user_id)
               from orders o where not exists (select from users u where u.id = o.user_id)
             union all
@@ -176,8 +175,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "order-totals",
-        holds: "every order costs what its lines cost",
-        violations: "
+        description: "every order costs what its lines cost",
+        query: "
             select format('order %s: total %s, lines %s', o.id, o.total_cents,
                           coalesce(sum(l.quantity * l.unit_price_cents), 0))
               from orders o left join order_lines l on l.order_id = o.id
@@ -187,8 +186,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "payments",
-        holds: "every order has exactly the payment and the refund that its status says",
-        violations: "
+        description: "every order has exactly the payment and the refund that its status says",
+        query: "
             select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
                           coalesce(string_agg(e.reason || ' ' || e.delta, ', '
                                               order by e.user_id, e.version, e.seq), 'none'))
@@ -208,8 +207,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "balance-entries",
-        holds: "every entry is its own order's payment or refund, or a top-up without an order",
-        violations: "
+        description: "every entry is its own order's payment or refund, or a top-up without an order",
+        query: "
             select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
                           case when e.order_id is null then 'none'
                                when o.id is null then e.order_id::text || ' is not there'
@@ -225,8 +224,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "counted-apart",
-        holds: "only the lab's own items and accounts are counted apart",
-        violations: "
+        description: "only the lab's own items and accounts are counted apart",
+        query: "
             select format('item %s is marked as the lab''s', sku) from items
              where kind = 'lab' and sku !~ '^lab-[0-9a-f]{32}$'
             union all
@@ -241,8 +240,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "balance-drift",
-        holds: "every account holds what its ledger adds up to",
-        violations: "
+        description: "every account holds what its ledger adds up to",
+        query: "
             select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
                           coalesce(s.total, 0))
               from accounts a join users u on u.id = a.user_id
@@ -252,8 +251,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "balance-chain",
-        holds: "each entry begins where the one before it ended",
-        violations: "
+        description: "each entry begins where the one before it ended",
+        query: "
             select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
                           case when before <> previous then format(
                                'the entry before it ended at %s cents, this one begins at %s',
@@ -271,8 +270,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "balance-forks",
-        holds: "no two entries were computed from the same read",
-        violations: "
+        description: "no two entries were computed from the same read",
+        query: "
             select format('%s version %s: entries %s', u.name, l.version,
                           string_agg(l.seq::text, ', ' order by l.seq))
               from balance_ledger l
@@ -282,8 +281,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "top-ups",
-        holds: "all money that came in has its entry, and every such entry its money",
-        violations: "
+        description: "all money that came in has its entry, and every such entry its money",
+        query: "
             select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0),
                           coalesce(e.total, 0))
               from accounts a join users u on u.id = a.user_id
@@ -297,8 +296,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "money-conserved",
-        holds: "what is on the accounts and what was spent is what was put in",
-        violations: "
+        description: "what is on the accounts and what was spent is what was put in",
+        query: "
             select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
                 select (select coalesce(sum(t.amount_cents), 0) from top_ups t
                           join accounts a on a.user_id = t.user_id and a.kind = 'shop') as came,
@@ -310,8 +309,8 @@ const RULES: [AuditRule; 20] = [
     },
     AuditRule {
         name: "nothing-negative",
-        holds: "no stock, balance, quantity or total is below zero",
-        violations: "
+        description: "no stock, balance, quantity or total is below zero",
+        query: "
             select format('item %s: stock %s', sku, stock) from items where stock < 0
             union all select format('account %s: %s', user_id, balance_cents) from accounts
              where balance_cents < 0
@@ -329,8 +328,8 @@ const RULES: [AuditRule; 20] = [
 /// Compares key records with their orders. Old responses are purged, the records of orders are not.
 const KEY_RECORDS: AuditRule = AuditRule {
     name: "answers",
-    holds: "every order has its key record, and every stored response its order",
-    violations: "
+    description: "every order has its key record, and every stored response its order",
+    query: "
         select case when i.key is null then format('order %s has no key record', o.id)
                     else format('key %s of user %s: %s', i.key, i.user_id,
                                 case when o.id is null then 'no order has it'
@@ -348,10 +347,10 @@ const KEY_RECORDS: AuditRule = AuditRule {
          order by 1",
 };
 
-pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<AuditCheck>, Error> {
+pub(super) async fn run(tx: &mut PgConnection) -> Result<Vec<AuditCheck>, Error> {
     let mut checks = Vec::with_capacity(RULES.len() + 1);
     for rule in RULES.iter().chain([&KEY_RECORDS]) {
-        let rows = sqlx::query(rule.violations).fetch_all(&mut *tx).await?;
+        let rows = sqlx::query(rule.query).fetch_all(&mut *tx).await?;
         let violations: Vec<String> =
             rows.iter().map(|row| row.try_get(0).map(with_minus)).collect::<Result<_, _>>()?;
         checks.push(AuditCheck {
@@ -365,10 +364,10 @@ pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<AuditCheck>, Error>
 
 /// Replaces the hyphen of a negative number (after a space, before a digit) with a minus sign.
 /// Hyphens inside names and ids remain.
-fn with_minus(culprit: String) -> String {
-    let mut text = String::with_capacity(culprit.len());
+fn with_minus(violation: String) -> String {
+    let mut text = String::with_capacity(violation.len());
     let mut before = None;
-    let mut rest = culprit.chars().peekable();
+    let mut rest = violation.chars().peekable();
     while let Some(c) = rest.next() {
         let is_minus =
             c == '-' && before == Some(' ') && rest.peek().is_some_and(char::is_ascii_digit);
@@ -380,13 +379,12 @@ fn with_minus(culprit: String) -> String {
 
 fn detail(rule: &AuditRule, violations: &[String]) -> String {
     if violations.is_empty() {
-        return rule.holds.to_owned();
+        return rule.description.to_owned();
     }
-    let named =
-        violations.iter().take(MAX_LISTED_VIOLATIONS).cloned().collect::<Vec<_>>().join("; ");
-    match violations.len().checked_sub(MAX_LISTED_VIOLATIONS) {
-        None | Some(0) => named,
-        Some(more) => format!("{named}; and {more} more"),
+    let listed = violations.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join("; ");
+    match violations.len().checked_sub(MAX_LISTED) {
+        None | Some(0) => listed,
+        Some(more) => format!("{listed}; and {more} more"),
     }
 }
 
@@ -425,8 +423,8 @@ mod tests {
     use super::with_minus;
 
     #[test]
-    fn a_number_below_zero_has_a_minus_and_a_name_keeps_its_hyphens() {
-        for (culprit, said) in [
+    fn negative_numbers_get_minus_and_names_keep_hyphens() {
+        for (violation, expected) in [
             ("lock-picks: on the shelf 614, by the ledger -11", "−11"),
             (
                 "order 01a2-3b, key-ring: quantity 3, entries order -3, order -2",
@@ -434,9 +432,9 @@ mod tests {
             ),
             ("order 01a2-3b-4, key-9: entries none", "order 01a2-3b-4, key-9: entries none"),
         ] {
-            let text = with_minus(culprit.to_owned());
-            assert!(text.ends_with(said), "{text}");
-            assert_eq!(text.replace('−', "-"), culprit);
+            let text = with_minus(violation.to_owned());
+            assert!(text.ends_with(expected), "{text}");
+            assert_eq!(text.replace('−', "-"), violation);
         }
     }
 }

@@ -50,7 +50,7 @@ impl ItemAudit {
 }
 
 /// Audits one item in the caller's snapshot.
-pub(super) async fn of(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
+pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let row = sqlx::query!(
         r#"with chain as (
                select before, delta, after, reason, order_id,

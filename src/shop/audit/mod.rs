@@ -34,11 +34,11 @@ pub struct AuditReport {
     pub notes: Vec<String>,
 }
 
-pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<AuditReport, Error> {
+pub async fn check_all(pool: &Pool, locks: Option<&Locks>) -> Result<AuditReport, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
-    snapshot(&mut tx).await?;
-    let checks = checks::all(&mut tx).await?;
+    begin_snapshot(&mut tx).await?;
+    let checks = checks::run(&mut tx).await?;
     let mut notes = checks::notes(&mut tx).await?;
     tx.rollback().await?;
     drop(connection);
@@ -49,17 +49,17 @@ pub async fn everything(pool: &Pool, locks: Option<&Locks>) -> Result<AuditRepor
 }
 
 /// Audits one item; `None` if it does not exist.
-pub async fn of_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
+pub async fn check_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
-    snapshot(&mut tx).await?;
-    let audit = item::of(&mut tx, sku).await?;
+    begin_snapshot(&mut tx).await?;
+    let audit = item::check(&mut tx, sku).await?;
     tx.rollback().await?;
     Ok(audit)
 }
 
 /// Makes the transaction a read-only snapshot, with a timeout for long ledgers.
-async fn snapshot(tx: &mut PgConnection) -> Result<(), Error> {
+async fn begin_snapshot(tx: &mut PgConnection) -> Result<(), Error> {
     sqlx::raw_sql("set transaction isolation level repeatable read, read only")
         .execute(&mut *tx)
         .await?;

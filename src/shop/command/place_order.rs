@@ -39,14 +39,14 @@ impl PlaceOrder {
     pub fn new(
         user: UserId,
         key: IdempotencyKey,
-        wanted: &[RequestedLine],
+        requested: &[RequestedLine],
         hold: Duration,
     ) -> Result<Self, Rejection> {
-        if wanted.is_empty() || wanted.len() > MAX_LINES {
+        if requested.is_empty() || requested.len() > MAX_LINES {
             return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
         }
         let mut lines = BTreeMap::new();
-        for (place, line) in wanted.iter().enumerate() {
+        for (place, line) in requested.iter().enumerate() {
             if !(1..=MAX_QUANTITY).contains(&line.quantity) {
                 let field = format!("lines[{place}].quantity");
                 return Err(Rejection::Invalid(field.into(), format!("1 to {MAX_QUANTITY}")));

@@ -8,13 +8,14 @@ use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::batch::{
-    AttemptError, BatchDecision, BatchEntry, EntryResult, LockState, collect, end_failed_session,
+    AttemptError, BatchDecision, BatchEntry, EntryResult, LockState, collect_results,
+    end_failed_session,
 };
 use super::locks::AcquiredLocks;
 use super::replay;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
-use super::write::{pass, purchases, write};
+use super::write::{count_purchases, pass_point, write};
 use crate::lock::LockKey;
 use crate::probe::Point;
 use crate::shop::command::ReadSet;
@@ -52,12 +53,12 @@ pub(super) async fn execute_entries(
                 match locks.raise_fences(stale).await {
                     Ok(()) => {}
                     Err(error @ Error::LockLost(_)) => {
-                        return (all(entries, &error), LockState::Lost);
+                        return (fail_all(entries, &error), LockState::Lost);
                     }
-                    Err(error) => return (all(entries, &error), LockState::Held),
+                    Err(error) => return (fail_all(entries, &error), LockState::Held),
                 }
             }
-            Err(AttemptError::Unknown(error, pending)) => {
+            Err(AttemptError::UnknownOutcome(error, pending)) => {
                 return resolve_outcome(shop, entries, error, *pending).await;
             }
             Err(AttemptError::Failed(Error::Conflict(_))) if attempts < strategy.attempts => {
@@ -67,7 +68,7 @@ pub(super) async fn execute_entries(
             }
             Err(AttemptError::Failed(Error::Conflict(cause))) => {
                 let cause = format!("given up after {attempts} attempts: {cause}");
-                return (all(entries, &Error::Overloaded(cause)), LockState::Held);
+                return (fail_all(entries, &Error::Overloaded(cause)), LockState::Held);
             }
             // A bug in one command must not fail the others.
             Err(AttemptError::Failed(error @ Error::Bug(_))) if entries.len() > 1 => {
@@ -77,7 +78,7 @@ pub(super) async fn execute_entries(
                 let (mut results, state) = Box::pin(front).await;
                 if !matches!(state, LockState::Held) {
                     let error = Error::Overloaded("the batch before it failed".to_owned());
-                    results.extend(all(back, &error));
+                    results.extend(fail_all(back, &error));
                     return (results, state);
                 }
                 let back = execute_entries(shop, strategy, locks, back, None);
@@ -90,13 +91,13 @@ pub(super) async fn execute_entries(
                     Error::Unavailable { .. } => LockState::Unavailable(error.clone()),
                     _ => LockState::Held,
                 };
-                return (all(entries, &error), state);
+                return (fail_all(entries, &error), state);
             }
         }
     }
 }
 
-fn all(entries: &[BatchEntry<'_>], error: &Error) -> Vec<EntryResult> {
+fn fail_all(entries: &[BatchEntry<'_>], error: &Error) -> Vec<EntryResult> {
     entries.iter().map(|_| Err(error.clone().into())).collect()
 }
 
@@ -112,14 +113,14 @@ async fn attempt(
     if Instant::now() >= deadline {
         // The deadline passed since the read, e.g. while the key locks were acquired.
         session.abandon().await;
-        return Err(late());
+        return Err(Error::deadline_passed().into());
     }
     let deciding = async {
-        let mut results = replay_known(&mut session, entries, &snapshot).await?;
+        let mut results = replay_known_keys(&mut session, entries, &snapshot).await?;
         let decided = decide(&mut session, strategy, locks, entries, snapshot.state, &mut results);
         let decided = decided.await?;
         let all = entries.iter().copied().enumerate();
-        pass(all, Point::Read, locks, |at, key| decided.value_before(at, key)).await;
+        pass_point(all, Point::Read, locks, |at, key| decided.value_before(at, key)).await;
         Ok::<_, AttemptError>((decided, results))
     };
     let (decided, results) = match timeout_at(deadline, deciding).await {
@@ -132,21 +133,17 @@ async fn attempt(
             session.abandon().await;
             return Err(stop);
         }
-        Err(_) => return Err(late()),
+        Err(_) => return Err(Error::deadline_passed().into()),
     };
     if decided.changes.is_empty() {
         session.abandon().await;
-        return collect(results);
+        return collect_results(results);
     }
     write(session, strategy, locks, entries, (decided, results), deadline, shop).await
 }
 
 fn deadline(entries: &[BatchEntry<'_>]) -> Instant {
     entries.iter().map(|entry| entry.options.deadline).max().unwrap_or_else(Instant::now)
-}
-
-fn late() -> AttemptError {
-    AttemptError::Failed(Error::deadline_passed())
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
@@ -156,7 +153,9 @@ pub(super) async fn begin(
     entries: &[BatchEntry<'_>],
 ) -> BeginResult {
     let reading = open_and_read(shop, strategy, entries);
-    timeout_at(deadline(entries), reading).await.unwrap_or_else(|_| Err(late()))
+    timeout_at(deadline(entries), reading)
+        .await
+        .unwrap_or_else(|_| Err(Error::deadline_passed().into()))
 }
 
 /// Opens the session on the first connection that works, and reads the snapshot.
@@ -179,8 +178,8 @@ async fn open_and_read(
     let mut known_keys = Vec::new();
     if strategy.transaction == Isolation::Serializable {
         request.keys.clear();
-        let asked = entries.iter().map(|entry| entry.command.idempotency().clone()).collect();
-        let found = replay::look_up(shop, asked).await?;
+        let requests = entries.iter().map(|entry| entry.command.idempotency().clone()).collect();
+        let found = replay::look_up(shop, requests).await?;
         let found = found.iter().enumerate().filter(|(_, found)| found.is_some());
         known_keys.extend(found.map(|(at, _)| at));
     }
@@ -205,22 +204,22 @@ async fn read_in_transaction(
 ) -> Result<ReadSnapshot, Error> {
     if strategy.transaction == Isolation::Serializable {
         sqlx::query!("set transaction isolation level serializable")
-            .execute(&mut **session)
+            .execute(session.connection())
             .await?;
     }
     if strategy.read == ReadMethod::Advisory {
-        advisory::lock(session, &request.reads.lock_keys()).await?;
+        advisory::lock(session.connection(), &request.reads.lock_keys()).await?;
     }
     // A single command: only `batched`, which does not reserve, executes several.
     let reservation = entries.first().and_then(|entry| entry.command.reservation());
     match reservation.filter(|_| strategy.read == ReadMethod::Reserve) {
         Some(reservation) => {
-            let reserved = reserve(session, &reservation).await?;
-            let mut snapshot = read::read(session, request).await?;
-            reserved.put_into(&mut snapshot.state);
+            let reserved = reserve(session.connection(), &reservation).await?;
+            let mut snapshot = read::read(session.connection(), request).await?;
+            reserved.replace_in(&mut snapshot.state);
             Ok(snapshot)
         }
-        None => Ok(read::read(session, request).await?),
+        None => Ok(read::read(session.connection(), request).await?),
     }
 }
 
@@ -259,15 +258,15 @@ fn read_request(strategy: &'static Strategy, entries: &[BatchEntry<'_>]) -> Read
 }
 
 /// Returns the results of the commands whose key has a record; `None` for the others.
-async fn replay_known(
+async fn replay_known_keys(
     session: &mut DatabaseSession,
     entries: &[BatchEntry<'_>],
     snapshot: &ReadSnapshot,
 ) -> Result<Vec<Option<EntryResult>>, AttemptError> {
     let mut results: Vec<Option<EntryResult>> = entries.iter().map(|_| None).collect();
-    let asked: Vec<&IdempotencyRequest> =
+    let requests: Vec<&IdempotencyRequest> =
         snapshot.known_keys.iter().map(|at| entries[*at].command.idempotency()).collect();
-    let replays = key_records::look_up(session, &asked).await?;
+    let replays = key_records::look_up(session.connection(), &requests).await?;
     for (at, replay) in snapshot.known_keys.iter().zip(replays) {
         let purged = || Error::Conflict("a key record was purged since the read".to_owned());
         results[*at] = Some(key_records::replayed(replay.ok_or_else(purged)?));
@@ -286,7 +285,7 @@ async fn decide(
 ) -> Result<BatchDecision, AttemptError> {
     check_fences(strategy, locks, &before)?;
     if strategy.locks_row_at_read() && !strategy.read_counts_purchases() {
-        before.purchased = purchases(session, entries, &before).await?;
+        before.purchased = count_purchases(session, entries, &before).await?;
     }
     if let (Some(next), Some(entry)) = (&mut before.next_entry, entries.first()) {
         let mut keys = entry.command.reads().lock_keys().into_iter();

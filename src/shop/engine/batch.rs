@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
-use crate::lock::LockKey;
+use crate::lock::{Guards, LockKey};
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 use crate::shop::command::changes::Changes;
@@ -47,7 +46,7 @@ pub(super) enum AttemptError {
     /// The rows with higher fences than their locks: their keys and fences.
     StaleFences(Vec<(LockKey, i64)>),
     /// The write was sent, and its result did not arrive.
-    Unknown(Error, Box<PendingWrite>),
+    UnknownOutcome(Error, Box<PendingWrite>),
 }
 
 impl<E: Into<Error>> From<E> for AttemptError {
@@ -56,7 +55,7 @@ impl<E: Into<Error>> From<E> for AttemptError {
     }
 }
 
-/// The state of an attempt whose write was sent.
+/// A write that was sent and whose result did not arrive.
 pub(super) struct PendingWrite {
     pub row: Option<GuardedRow>,
     /// The result of each command if the write is done.
@@ -65,7 +64,9 @@ pub(super) struct PendingWrite {
     pub written: Vec<usize>,
 }
 
-pub(super) fn collect(results: Vec<Option<EntryResult>>) -> Result<Vec<EntryResult>, AttemptError> {
+pub(super) fn collect_results(
+    results: Vec<Option<EntryResult>>,
+) -> Result<Vec<EntryResult>, AttemptError> {
     let missing =
         || AttemptError::Failed(Error::Bug("a command of a batch got no result".to_owned()));
     results.into_iter().map(|result| result.ok_or_else(missing)).collect()
@@ -110,7 +111,7 @@ impl BatchDecision {
     }
 
     /// Returns the positions of the commands with changes, in order.
-    pub fn written(&self) -> Vec<usize> {
+    pub fn written_positions(&self) -> Vec<usize> {
         let mut written: Vec<usize> = self.changes.keys().copied().collect();
         written.sort_unstable();
         written
@@ -120,7 +121,7 @@ impl BatchDecision {
 /// A write that is ready to be sent, alone or in a group.
 #[derive(Debug)]
 pub(super) struct ReadyWrite {
-    pub decided: BatchDecision,
+    pub decision: BatchDecision,
     pub rows: ChangedRows,
     /// The commands with changes: position, idempotency key and request id.
     commands: Vec<(usize, IdempotencyRequest, Uuid)>,
@@ -128,33 +129,33 @@ pub(super) struct ReadyWrite {
 
 impl ReadyWrite {
     /// Prepares a write; fails with [`Error::Bug`] if the locks do not cover a row.
-    pub fn of(
+    pub fn new(
         strategy: &'static Strategy,
-        locks: &AcquiredLocks,
+        guards: &Guards,
         entries: &[BatchEntry<'_>],
-        decided: BatchDecision,
+        decision: BatchDecision,
     ) -> Result<Self, Error> {
-        let exclusion = strategy.exclusion(&locks.guards);
-        let by = Protection::of(strategy, &exclusion);
-        let rows = ChangedRows::of(&decided.before, &decided.after, by)?;
+        let exclusion = strategy.exclusion(guards);
+        let protection = Protection::new(strategy, &exclusion);
+        let rows = ChangedRows::between(&decision.before, &decision.after, protection)?;
         let command = |at: usize| {
             let BatchEntry { command, options } = entries[at];
             (at, command.idempotency().clone(), options.request_id)
         };
-        let commands = decided.written().into_iter().map(command).collect();
-        Ok(Self { decided, rows, commands })
+        let commands = decision.written_positions().into_iter().map(command).collect();
+        Ok(Self { decision, rows, commands })
     }
 
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    pub fn part(&self) -> BatchWrite<'_> {
+    pub fn batch_write(&self) -> BatchWrite<'_> {
         let writes = self.commands.iter().filter_map(|(at, idempotency, request_id)| {
-            let (changes, response) = self.decided.changes.get(at)?;
+            let (changes, response) = self.decision.changes.get(at)?;
             Some(CommandWrite { idempotency, changes, response, request_id: *request_id })
         });
-        BatchWrite { rows: &self.rows, now: self.decided.before.now, writes: writes.collect() }
+        BatchWrite { rows: &self.rows, now: self.decision.before.now, writes: writes.collect() }
     }
 }
 

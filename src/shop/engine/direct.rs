@@ -37,9 +37,9 @@ pub(super) async fn execute(
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
     let (caller, caller_gone) = oneshot::channel::<()>();
-    let (there, options) = (shop.clone(), options.clone());
-    let whole = async move {
-        let (shop, command) = (&there, command.as_ref());
+    let (owned_shop, options) = (shop.clone(), options.clone());
+    let execution = async move {
+        let (shop, command) = (&owned_shop, command.as_ref());
         let prepared = tokio::select! {
             prepared = prepare(shop, &options, command) => prepared,
             _ = caller_gone => return Err(Error::Overloaded("the caller has gone".to_owned()).into()),
@@ -50,11 +50,11 @@ pub(super) async fn execute(
             // The key of a rejected command is looked up: an earlier request may have executed it.
             Err(PrepareError::Failed(failure)) => {
                 let replays = &shop.engine.replays;
-                replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+                replays.find_or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
             }
         }
     };
-    let task = shop.running.spawn_on(whole, &shop.runtime);
+    let task = shop.running.spawn_on(execution, &shop.runtime);
     let result = task.await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
@@ -81,8 +81,8 @@ async fn prepare(
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut key_locks = shop.locks.key_locks();
     if !request.is_generated {
-        let wanted = [(request.lock_name(), request.fingerprint_hex())];
-        match key_locks.acquire(&wanted).await.as_deref() {
+        let requested = [(request.lock_name(), request.fingerprint_hex())];
+        match key_locks.acquire(&requested).await.as_deref() {
             Ok([KeyLock::InFlight]) => return Err(Rejection::KeyInFlight.into()),
             Ok([KeyLock::Mismatch]) => return Err(Rejection::KeyMismatch.into()),
             Ok(_) => {}
@@ -93,10 +93,10 @@ async fn prepare(
     }
     match acquire(shop, options, command).await {
         Ok(locks) => Ok(PreparedCommand { locks, key_locks, _in_flight: in_flight }),
-        Err(stopped) => {
+        Err(error) => {
             // Before the response, because the client may use the key again at once.
             key_locks.release(&[request.lock_name()]).await;
-            Err(stopped)
+            Err(error)
         }
     }
 }
@@ -109,11 +109,11 @@ async fn acquire(
     command: &dyn Command,
 ) -> Result<AcquiredLocks, PrepareError> {
     let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
-    let looking = pin!(async {
+    let lookup = pin!(async {
         sleep(REPLAY_LOOKUP_DELAY).await;
         shop.engine.replays.find(shop, command.idempotency(), LOOKUP_TIMEOUT).await
     });
-    match select(acquiring, looking).await {
+    match select(acquiring, lookup).await {
         Either::Left((acquired, _)) => Ok(acquired?),
         Either::Right((Some(replay), _)) => {
             Err(PrepareError::Replayed(key_records::replayed(replay)?))

@@ -4,12 +4,12 @@
 //! statement is in flight at a time; writes that become ready during it form the next one. No timer
 //! delays a write, and a slow statement delays the next one by at most [`MAX_STATEMENT_DELAY`].
 //!
-//! Guarantees: a group is written as a whole or not at all. If a row of it moved or stays locked,
+//! Guarantees: a group is written as a whole or not at all. If a row of it changed or stays locked,
 //! each write is sent by itself, so a write fails for its own rows only. If the outcome is unknown,
 //! each leader resolves its own write; once a version is raised, the group matches no row.
 //!
-//! The parts of a group change different rows, because each key has one leader in a process.
-//! [`write_parts`] checks this, because two parts decided on one version would both match it.
+//! The batches of a group change different rows, because each key has one leader in a process.
+//! [`write_batches`] checks this, because two batches decided on one version would both match it.
 //!
 //! Source: group commit of log records (`DeWitt` et al., SIGMOD 1984).
 //! Tests: `tests/it/grouped.rs`.
@@ -53,7 +53,7 @@ struct WriteGroup {
     /// True while a [`StatementPermit`] exists.
     busy: bool,
     /// Writes for the next statement; empty unless `busy`.
-    ready: VecDeque<QueuedWrite>,
+    queue: VecDeque<QueuedWrite>,
     /// Connection for the next statement: the first write has just used it for its read.
     session: Option<DatabaseSession>,
 }
@@ -74,21 +74,19 @@ enum GroupOutcome {
 }
 
 impl GroupCommit {
-    /// Writes on `session`, or in a group on the session of one of its writes.
-    ///
-    /// # Errors
-    /// As [`write_parts`]; [`Error::Unavailable`] if the outcome is unknown.
+    /// Writes on `session`, or in a group on the session of one of its writes. Fails with
+    /// [`Error::Unavailable`] if the outcome is unknown.
     pub async fn write(
         &self,
         shop: &Shop,
         session: &mut DatabaseSession,
         write: &Arc<ReadyWrite>,
     ) -> Result<WriteResult, Failure> {
-        let part = write.part();
-        let group = if part.places_orders() { &self.orders } else { &self.transitions };
+        let batch = write.batch_write();
+        let group = if batch.places_orders() { &self.orders } else { &self.transitions };
         let Some(outcome) = join(group, session, write) else {
             let permit = StatementPermit { group: group.clone(), shop: shop.clone() };
-            return permit.during(send(session, &[part])).await;
+            return permit.release_after(send(session, &[batch])).await;
         };
         match outcome.await {
             Ok(GroupOutcome::Done) => Ok(WriteResult::Done),
@@ -98,7 +96,7 @@ impl GroupCommit {
                     Error::Overloaded(format!("no connection for the write: {error}"))
                 })?;
                 *session = DatabaseSession::autocommit(connection);
-                send(session, &[part]).await
+                send(session, &[batch]).await
             }
             Ok(GroupOutcome::Unknown(error)) => Err(error.into()),
             Err(_) => Err(Error::postgres_timeout().into()),
@@ -106,31 +104,28 @@ impl GroupCommit {
     }
 }
 
-/// Writes the parts in one statement, all or nothing. Either all of them place orders, or none
-/// does. Parts that share a row are not written, because they may have been decided on one version.
-///
-/// # Errors
-/// As [`place`] and [`transition`].
-pub(super) async fn write_parts(
+/// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
+/// does. Batches that share a row are not written, because they may have been decided on one version.
+pub(super) async fn write_batches(
     db: &mut PgConnection,
-    parts: &[BatchWrite<'_>],
+    batches: &[BatchWrite<'_>],
 ) -> Result<WriteResult, Failure> {
-    if any_row_shared(parts.iter().map(|part| part.rows)) {
-        return Ok(WriteResult::Moved);
+    if any_row_shared(batches.iter().map(|batch| batch.rows)) {
+        return Ok(WriteResult::RowChanged);
     }
-    if parts.iter().any(BatchWrite::places_orders) {
-        Ok(place(db, parts).await?)
+    if batches.iter().any(BatchWrite::places_orders) {
+        Ok(place(db, batches).await?)
     } else {
-        transition(db, parts).await
+        transition(db, batches).await
     }
 }
 
 /// Sends a write in autocommit mode. After [`Error::Unavailable`] the session can't be reused.
 pub(super) async fn send(
     session: &mut DatabaseSession,
-    parts: &[BatchWrite<'_>],
+    batches: &[BatchWrite<'_>],
 ) -> Result<WriteResult, Failure> {
-    let sent = timeout(WRITE_TIMEOUT, write_parts(session, parts)).await;
+    let sent = timeout(WRITE_TIMEOUT, write_batches(session.connection(), batches)).await;
     sent.unwrap_or_else(|_| Err(Error::postgres_timeout().into()))
 }
 
@@ -151,7 +146,7 @@ fn join(
         None => group.session = Some(session.take()),
     }
     let (reply, outcome) = oneshot::channel();
-    group.ready.push_back(QueuedWrite { write: write.clone(), reply });
+    group.queue.push_back(QueuedWrite { write: write.clone(), reply });
     Some(outcome)
 }
 
@@ -163,7 +158,7 @@ struct StatementPermit {
 
 impl StatementPermit {
     /// Executes a statement, and drops the permit at its end or after [`MAX_STATEMENT_DELAY`].
-    async fn during<T>(self, statement: impl Future<Output = T>) -> T {
+    async fn release_after<T>(self, statement: impl Future<Output = T>) -> T {
         let mut statement = pin!(statement);
         match timeout(MAX_STATEMENT_DELAY, &mut statement).await {
             Ok(done) => done,
@@ -178,8 +173,8 @@ impl StatementPermit {
 impl Drop for StatementPermit {
     fn drop(&mut self) {
         let mut group = self.group.lock();
-        let ready = take(&mut group.ready);
-        if ready.is_empty() {
+        let writes = take_group(&mut group.queue);
+        if writes.is_empty() {
             group.busy = false;
             if let Some(session) = &mut group.session.take() {
                 session.return_to_pool();
@@ -189,53 +184,54 @@ impl Drop for StatementPermit {
         let session = group.session.take();
         drop(group);
         let next = Self { group: self.group.clone(), shop: self.shop.clone() };
-        self.shop.running.spawn_on(send_together(next, session, ready), &self.shop.runtime);
+        self.shop.running.spawn_on(send_group(next, session, writes), &self.shop.runtime);
     }
 }
 
 /// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most, which is the limit of one write.
-fn take(ready: &mut VecDeque<QueuedWrite>) -> Vec<QueuedWrite> {
+fn take_group(queue: &mut VecDeque<QueuedWrite>) -> Vec<QueuedWrite> {
     let mut commands = 0;
-    let fits = |waiting: &&QueuedWrite| {
-        commands += waiting.write.len();
+    let fits = |queued: &&QueuedWrite| {
+        commands += queued.write.len();
         commands <= MAX_BATCH_SIZE
     };
-    let count = ready.iter().take_while(fits).count();
-    ready.drain(..count).collect()
+    let count = queue.iter().take_while(fits).count();
+    queue.drain(..count).collect()
 }
 
-async fn send_together(
+async fn send_group(
     permit: StatementPermit,
     session: Option<DatabaseSession>,
-    ready: Vec<QueuedWrite>,
+    writes: Vec<QueuedWrite>,
 ) {
     let shop = permit.shop.clone();
-    let parts: Vec<BatchWrite<'_>> = ready.iter().map(|waiting| waiting.write.part()).collect();
+    let batches: Vec<BatchWrite<'_>> =
+        writes.iter().map(|queued| queued.write.batch_write()).collect();
     let writing = async {
         let mut session = match session {
             Some(session) => session,
             None => match shop.connection().await {
                 Ok(connection) => DatabaseSession::autocommit(connection),
-                Err(_) => return Ok(WriteResult::Moved),
+                Err(_) => return Ok(WriteResult::RowChanged),
             },
         };
-        let written = send(&mut session, &parts).await;
+        let written = send(&mut session, &batches).await;
         if !matches!(written, Err(Failure::Error(Error::Unavailable { .. }))) {
             session.abandon().await;
         }
         written
     };
-    let outcome = match permit.during(writing).await {
+    let outcome = match permit.release_after(writing).await {
         Ok(WriteResult::Done) => GroupOutcome::Done,
         Err(Failure::Error(error @ Error::Unavailable { .. })) => GroupOutcome::Unknown(error),
-        Ok(WriteResult::Moved) | Err(_) => GroupOutcome::NotDone,
+        Ok(WriteResult::RowChanged) | Err(_) => GroupOutcome::NotDone,
     };
-    if parts.len() > 1 {
-        let commands: usize = ready.iter().map(|waiting| waiting.write.len()).sum();
-        tracing::debug!(writes = parts.len(), commands, ?outcome, "a shared write");
+    if batches.len() > 1 {
+        let commands: usize = writes.iter().map(|queued| queued.write.len()).sum();
+        tracing::debug!(writes = batches.len(), commands, ?outcome, "a shared write");
         metrics::histogram!("holdfast_group_requests").record(commands as f64);
     }
-    for waiting in ready {
-        let _ = waiting.reply.send(outcome.clone());
+    for queued in writes {
+        let _ = queued.reply.send(outcome.clone());
     }
 }

@@ -28,7 +28,7 @@ use super::locks::{AcquiredLocks, LeaderLock};
 use super::queue::{CloseOnPanic, CommandQueues, JoinResult, QueuedCommand, TakenCommands};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
-use super::write::pass;
+use super::write::pass_point;
 use crate::lock::{self, Ask, KeyLock, KeyLocks, Kind, LockKey, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
@@ -40,9 +40,9 @@ use crate::shop::{RequestOptions, Shop};
 
 /// Time for which the lock is kept with an empty queue: a request that does not wait finds it busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
-/// Interval of tending the queue during a wait for the lock.
+/// Interval at which waiting commands are prepared during a wait for the lock.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
-/// Timeout of the key lookup while tending: a lock that is granted during it stays idle.
+/// Timeout of the key lookup of waiting commands: a lock that is granted during it stays idle.
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
@@ -63,7 +63,7 @@ pub(super) async fn enqueue(
         Ok(in_flight) => in_flight,
         Err(rejection) => {
             let request = command.idempotency();
-            return replays.or(shop, request, LOOKUP_TIMEOUT, rejection.into()).await;
+            return replays.find_or(shop, request, LOOKUP_TIMEOUT, rejection.into()).await;
         }
     };
     options.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
@@ -86,7 +86,7 @@ pub(super) async fn enqueue(
             metrics::counter!("holdfast_line_full_total").increment(1);
             let full = Error::Overloaded(format!("too many requests wait for {key}"));
             let request = command.idempotency();
-            return replays.or(shop, request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
+            return replays.find_or(shop, request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
         }
     }
     response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
@@ -95,18 +95,18 @@ pub(super) async fn enqueue(
 /// Executes the batches of a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
-    let _closing = CloseOnPanic::of(&queues, &key);
+    let _close = CloseOnPanic::new(&queues, &key);
     let key_locks = shop.locks.key_locks();
     let mut leader = BatchLeader { shop, queues, key, key_locks, expected_batch_size: 0 };
-    let mut held: Option<LeaderLock> = None;
-    let mut last = Instant::now();
+    let mut kept_lock: Option<LeaderLock> = None;
+    let mut last_end = Instant::now();
     loop {
-        let Some(mut lock) = held.take() else {
+        let Some(mut lock) = kept_lock.take() else {
             if leader.queues.close_if_empty(&leader.key) {
                 return;
             }
             let acquiring = leader.acquire();
-            held = leader.wait_for(acquiring).await;
+            kept_lock = leader.wait_for(acquiring).await;
             continue;
         };
         let TakenCommands { batch, dead } = leader.queues.take(&leader.key, MAX_BATCH_SIZE);
@@ -114,10 +114,10 @@ async fn run(shop: Shop, key: LockKey) {
         if batch.is_empty() {
             leader.respond(dead).await;
             match leader.arrived_soon(&lock).await && lock.may_continue(0) {
-                true => held = Some(lock),
+                true => kept_lock = Some(lock),
                 false => lock.release().await,
             }
-            last = Instant::now();
+            last_end = Instant::now();
             continue;
         }
         let (mut done, state) = leader.execute(&mut lock.locks, batch).await;
@@ -128,16 +128,16 @@ async fn run(shop: Shop, key: LockKey) {
         leader.expected_batch_size = done.len() + leader.queues.waiting(&leader.key);
         if leader.expected_batch_size > 1 {
             // A batch of one says little about the throughput.
-            leader.queues.executed(&leader.key, done.len(), last.elapsed());
+            leader.queues.record_batch(&leader.key, done.len(), last_end.elapsed());
         }
-        last = Instant::now();
+        last_end = Instant::now();
         done.extend(dead);
         match state {
             LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
                 leader.respond(done).await;
-                held = Some(lock);
+                kept_lock = Some(lock);
             }
-            LockState::Held => held = leader.yield_lock(lock, done).await,
+            LockState::Held => kept_lock = leader.yield_lock(lock, done).await,
             LockState::Lost => {
                 drop(lock);
                 leader.respond(done).await;
@@ -176,7 +176,7 @@ impl BatchLeader {
         let (shop, strategy) = (self.shop.clone(), &batched::STRATEGY);
         let reading = async {
             let entries: Vec<BatchEntry<'_>> = batch.iter().map(QueuedCommand::entry).collect();
-            pass(entries.iter().copied().enumerate(), Point::Held, locks, |_, _| None).await;
+            pass_point(entries.iter().copied().enumerate(), Point::Held, locks, |_, _| None).await;
             begin(&shop, strategy, &entries).await
         };
         // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
@@ -185,7 +185,7 @@ impl BatchLeader {
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
             batch.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
-        pass(dropped, Point::Release, locks, |_, _| None).await;
+        pass_point(dropped, Point::Release, locks, |_, _| None).await;
         let batch = self.retain_locked(batch, acquired);
         if batch.is_empty() {
             return match begun {
@@ -205,7 +205,7 @@ impl BatchLeader {
         });
         let entries: Vec<BatchEntry<'_>> = batch.iter().map(QueuedCommand::entry).collect();
         let (results, state) = execute_entries(&shop, strategy, locks, &entries, Some(begun)).await;
-        pass(entries.iter().copied().enumerate(), Point::Release, locks, |_, _| None).await;
+        pass_point(entries.iter().copied().enumerate(), Point::Release, locks, |_, _| None).await;
         (batch.into_iter().zip(results).collect(), state)
     }
 
@@ -228,15 +228,15 @@ impl BatchLeader {
         lock: LeaderLock,
         done: Vec<(QueuedCommand, EntryResult)>,
     ) -> Option<LeaderLock> {
-        let mut again = (self.expected_batch_size > 1).then(|| self.acquire());
-        if let Some(again) = &mut again {
+        let mut next = (self.expected_batch_size > 1).then(|| self.acquire());
+        if let Some(next) = &mut next {
             // The first poll enqueues the request; it is granted after the release.
-            let _ = poll_fn(|context| Poll::Ready(again.poll_unpin(context))).await;
+            let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
         }
         lock.release().await;
         self.respond(done).await;
-        match again {
-            Some(again) => self.wait_for(again).await,
+        match next {
+            Some(next) => self.wait_for(next).await,
             None => None,
         }
     }
@@ -289,16 +289,15 @@ impl BatchLeader {
         }))
     }
 
-    /// Waits for the lock, and tends the queue. If the lock can't be acquired, rejects the commands
+    /// Waits for the lock, and prepares the waiting commands. If the lock can't be acquired, rejects the commands
     /// that waited for it.
     async fn wait_for(&mut self, mut acquiring: PendingAcquisition) -> Option<LeaderLock> {
         let began = Instant::now();
         let waiting = LockWait::begin(&batched::STRATEGY);
-        let mut expected_batch_size =
+        let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
-            let arrived =
-                timeout(PREPARE_INTERVAL, self.queues.arrived(&self.key, expected_batch_size));
+            let arrived = timeout(PREPARE_INTERVAL, self.queues.arrived(&self.key, awaited));
             let look_up = match select(&mut acquiring, Box::pin(arrived)).await {
                 Either::Left(_) => break,
                 Either::Right((arrived, _)) => arrived.is_err(),
@@ -308,15 +307,15 @@ impl BatchLeader {
                 return None;
             }
             // If the lock is granted during this, the borrowed entries are put back first.
-            let tending = pin!(self.prepare_waiting(look_up));
-            if let Either::Left(((), tending)) = select(&mut acquiring, tending).await {
-                tending.await;
+            let preparing = pin!(self.prepare_waiting(look_up));
+            if let Either::Left(((), preparing)) = select(&mut acquiring, preparing).await {
+                preparing.await;
                 break;
             }
-            expected_batch_size = usize::MAX;
+            awaited = usize::MAX;
         }
         let outcome = Pin::new(&mut acquiring).take_output()?;
-        waiting.answered();
+        waiting.record();
         match outcome {
             Ok(lock::Outcome::Acquired(guards)) => Some(LeaderLock::new(guards, self.key.clone())),
             Ok(lock::Outcome::Busy(holder)) => {
@@ -376,12 +375,12 @@ impl BatchLeader {
         let fresh = entries.iter().filter(|entry| !entry.has_key_lock);
         let requests = fresh.map(|entry| entry.command.idempotency());
         let wanted: Vec<(String, String)> =
-            requests.map(|asked| (asked.lock_name(), asked.fingerprint_hex())).collect();
+            requests.map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
         if wanted.is_empty() {
             return vec![Ok(()); entries.len()];
         }
         let mut acquired = self.key_locks.acquire(&wanted).await.map(Vec::into_iter);
-        let of = |entry: &QueuedCommand| match &mut acquired {
+        let result = |entry: &QueuedCommand| match &mut acquired {
             _ if entry.has_key_lock => Ok(()),
             Ok(locks) => match locks.next() {
                 Some(KeyLock::Acquired) => Ok(()),
@@ -390,7 +389,7 @@ impl BatchLeader {
             },
             Err(error) => Err(Error::from(error.clone()).into()),
         };
-        entries.iter().map(of).collect()
+        entries.iter().map(result).collect()
     }
 
     /// Returns the entries with a key lock, and responds to the others.
@@ -399,23 +398,23 @@ impl BatchLeader {
         entries: Vec<QueuedCommand>,
         acquired: Vec<Result<(), Failure>>,
     ) -> Vec<QueuedCommand> {
-        let (mut ours, mut theirs) = (Vec::with_capacity(entries.len()), Vec::new());
+        let (mut locked, mut unlocked) = (Vec::with_capacity(entries.len()), Vec::new());
         for (mut entry, acquired) in entries.into_iter().zip(acquired) {
             match acquired {
                 Ok(()) => {
                     entry.has_key_lock = true;
-                    ours.push(entry);
+                    locked.push(entry);
                 }
-                Err(failure) => theirs.push((entry, failure)),
+                Err(failure) => unlocked.push((entry, failure)),
             }
         }
-        if !theirs.is_empty() {
+        if !unlocked.is_empty() {
             // In a task of its own: the entries with a key lock do not wait for it.
-            let (there, runtime) = (self.shop.clone(), self.shop.runtime.clone());
-            let responding = async move { respond_unlocked(&there, theirs).await };
+            let (shop, runtime) = (self.shop.clone(), self.shop.runtime.clone());
+            let responding = async move { respond_unlocked(&shop, unlocked).await };
             self.shop.running.spawn_on(responding, &runtime);
         }
-        ours
+        locked
     }
 
     /// Rejects the commands that joined by `until`; replays those whose key has a record.

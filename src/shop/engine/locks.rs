@@ -59,7 +59,7 @@ impl AcquiredLocks {
         let manner = Manner { priority: Some(priority), ..options.manner };
         let waiting = LockWait::begin(strategy);
         let outcome = shop.locks.acquire_in_line(ask, &manner, probe).await?;
-        waiting.answered();
+        waiting.record();
         match outcome {
             lock::Outcome::Acquired(guards) => {
                 locks.guards = guards;
@@ -95,7 +95,7 @@ impl AcquiredLocks {
 
     /// Releases the locks after the write.
     pub(super) async fn release(mut self, options: &RequestOptions) {
-        let seen = self.recorded(options);
+        let seen = self.traced(options);
         if options.strategy.lock.is_some() {
             let released = std::mem::take(&mut self.guards).release().await;
             tracing::trace!(?released, "locks released");
@@ -105,7 +105,7 @@ impl AcquiredLocks {
 
     /// Releases the locks between the write and the commit.
     pub(super) async fn release_early(&mut self, options: &RequestOptions) {
-        let seen = self.recorded(options);
+        let seen = self.traced(options);
         let released = std::mem::take(&mut self.guards).release().await;
         tracing::trace!(?released, "locks released before the commit");
         self.pass_release(options, seen).await;
@@ -113,13 +113,13 @@ impl AcquiredLocks {
 
     /// Leaves the locks to expire: the write may still arrive.
     pub(super) async fn leave_to_expire(mut self, options: &RequestOptions) {
-        let seen = self.recorded(options);
+        let seen = self.traced(options);
         std::mem::take(&mut self.guards).leave_to_expire();
         self.pass_release(options, seen).await;
     }
 
     /// Returns the trace of the locks. Must precede the release, which removes their fences.
-    fn recorded(&self, options: &RequestOptions) -> Vec<Seen> {
+    fn traced(&self, options: &RequestOptions) -> Vec<Seen> {
         if options.probe.records() { self.seen().collect() } else { Vec::new() }
     }
 

@@ -1,5 +1,6 @@
 //! The functions that handlers call, one per command. Each loads the immutable data of its order or
-//! item, checks whether the request is admitted, and executes the command.
+//! item, checks whether the request is admitted, and executes the command. Errors and cancel safety
+//! are those of [`execute`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,9 +26,6 @@ use crate::shop::store::accounts;
 use crate::shop::{DEFAULT_HOLD, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 
 /// Places an order.
-///
-/// # Errors
-/// As [`execute`], whose cancel safety applies to all functions of this module.
 pub async fn place_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -39,8 +37,8 @@ pub async fn place_order(
     let skus = command.reads().items;
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
-    if let Err(failure) = admit(shop, options, &skus).await {
-        return or_replay(shop, command.as_ref(), failure).await;
+    if let Err(failure) = check_admission(shop, options, &skus).await {
+        return replay_or(shop, command.as_ref(), failure).await;
     }
     let batched = options.batch_key(command.as_ref()).is_some();
     let Some((sku, quantity)) = single.filter(|_| batched) else {
@@ -52,7 +50,7 @@ pub async fn place_order(
     }
     let result = execute(shop, options, command).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
-        cache.note(&sku, *available);
+        cache.record(&sku, *available);
     }
     result
 }
@@ -80,9 +78,6 @@ pub fn check_order(
 }
 
 /// Pays a pending order.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn pay_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -93,8 +88,8 @@ pub async fn pay_order(
     let order = own_order(shop, user, order).await?;
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let command = Arc::new(PayOrder::new(user, order, key));
-    if let Err(failure) = admit(shop, options, &skus).await {
-        return or_replay(shop, command.as_ref(), failure).await;
+    if let Err(failure) = check_admission(shop, options, &skus).await {
+        return replay_or(shop, command.as_ref(), failure).await;
     }
     if options.may_lose_updates(shop) {
         // Not in the payment's transaction: the row lock of the mark would serialize payments.
@@ -104,9 +99,6 @@ pub async fn pay_order(
 }
 
 /// Cancels a pending order.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn cancel_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -119,9 +111,6 @@ pub async fn cancel_order(
 }
 
 /// Refunds a paid order.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn refund_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -134,9 +123,6 @@ pub async fn refund_order(
 }
 
 /// Changes an item's stock on behalf of an admin.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn restock(
     shop: &Shop,
     options: &RequestOptions,
@@ -146,16 +132,13 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    if let Err(failure) = admit(shop, options, &[sku]).await {
-        return or_replay(shop, command.as_ref(), failure).await;
+    if let Err(failure) = check_admission(shop, options, &[sku]).await {
+        return replay_or(shop, command.as_ref(), failure).await;
     }
     execute(shop, options, command).await
 }
 
 /// Adds money to the user's account.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn top_up(
     shop: &Shop,
     options: &RequestOptions,
@@ -167,9 +150,6 @@ pub async fn top_up(
 }
 
 /// Sets or removes an item's limit per customer.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn set_limit(
     shop: &Shop,
     options: &RequestOptions,
@@ -185,10 +165,8 @@ pub async fn set_limit(
     execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
 }
 
-/// Expires the due orders among `orders`, all or none of them, and returns their ids.
-///
-/// # Errors
-/// See [`place_order`]. A rejection means that a lock was not acquired.
+/// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
+/// means that a lock was not acquired.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,
@@ -204,17 +182,21 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
 }
 
 /// Returns the stored response of the command's key, or else `failure`.
-async fn or_replay(
+async fn replay_or(
     shop: &Shop,
     command: &dyn Command,
     failure: Failure,
 ) -> Result<Execution, Failure> {
-    shop.engine.replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+    shop.engine.replays.find_or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
 }
 
 /// Rejects options that could lose sales or money, or keep units too long, except for lab items.
 /// Admits unknown items, which the command rejects.
-async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<(), Failure> {
+async fn check_admission(
+    shop: &Shop,
+    options: &RequestOptions,
+    skus: &[Sku],
+) -> Result<(), Failure> {
     if !options.requires_lab_items(shop) {
         return Ok(());
     }

@@ -138,9 +138,9 @@ impl CommandQueues {
     }
 
     /// Records an executed batch and the time since the previous one.
-    pub fn executed(&self, key: &LockKey, commands: usize, took: Duration) {
+    pub fn record_batch(&self, key: &LockKey, commands: usize, took: Duration) {
         if let Some(queue) = self.0.lock().get_mut(key) {
-            queue.limit.executed(commands, took);
+            queue.limit.record_batch(commands, took);
         }
     }
 
@@ -184,7 +184,7 @@ pub(super) struct CloseOnPanic {
 }
 
 impl CloseOnPanic {
-    pub fn of(queues: &CommandQueues, key: &LockKey) -> Self {
+    pub fn new(queues: &CommandQueues, key: &LockKey) -> Self {
         Self { queues: queues.clone(), key: key.clone() }
     }
 }
@@ -213,14 +213,14 @@ mod tests {
     use crate::shop::strategy::batched;
     use crate::shop::{DEFAULT_HOLD, IdempotencyKey, Sku, UserId};
 
-    type Response = oneshot::Receiver<EntryResult>;
+    type ResponseReceiver = oneshot::Receiver<EntryResult>;
 
     fn key() -> LockKey {
         LockKey::new("{sku:tea}").unwrap_or_else(|_| unreachable!())
     }
 
     /// An order, identified by its `quantity`.
-    fn entry(quantity: i64) -> (QueuedCommand, Response) {
+    fn entry(quantity: i64) -> (QueuedCommand, ResponseReceiver) {
         let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
         let (user, lines) = (UserId(Uuid::nil()), [RequestedLine { sku, quantity }]);
         let command = PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_HOLD);
@@ -252,7 +252,11 @@ mod tests {
     }
 
     /// Joins the queue, and keeps the receiver of the response.
-    fn join(queues: &CommandQueues, responses: &mut Vec<Response>, quantity: i64) -> JoinResult {
+    fn join(
+        queues: &CommandQueues,
+        responses: &mut Vec<ResponseReceiver>,
+        quantity: i64,
+    ) -> JoinResult {
         let (entry, response) = entry(quantity);
         responses.push(response);
         queues.join(&key(), entry)
@@ -291,7 +295,7 @@ mod tests {
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
         assert!(matches!(join(), JoinResult::First));
-        queues.executed(&key(), 1, Duration::from_secs(1));
+        queues.record_batch(&key(), 1, Duration::from_secs(1));
         for at in 1..2 * MAX_BATCH_SIZE {
             assert!(matches!(join(), JoinResult::Behind), "{at}");
         }
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn arrival_is_seen_when_so_many_wait() {
+    fn arrival_is_signalled_at_the_awaited_count() {
         let queues = CommandQueues::default();
         let mut responses = Vec::new();
         join(&queues, &mut responses, 1);
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn first_come_is_in_the_first_batch() {
+    fn batches_are_first_in_first_out() {
         let queues = CommandQueues::default();
         let mut responses = Vec::new();
         for quantity in 1..=MAX_BATCH_SIZE {

@@ -1,6 +1,5 @@
 //! The connection of one attempt, with or without a transaction around the read and the write.
 
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -31,6 +30,17 @@ impl DatabaseSession {
         DatabaseSession::Autocommit(AutocommitConnection(Some(connection)))
     }
 
+    /// Returns the connection to send a statement on.
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        match self {
+            DatabaseSession::Autocommit(AutocommitConnection(Some(connection))) => connection,
+            DatabaseSession::Autocommit(AutocommitConnection(None)) => {
+                unreachable!("nothing is sent after it is given away")
+            }
+            DatabaseSession::Explicit(tx) => tx,
+        }
+    }
+
     /// Moves the session out, between two statements. Nothing can be sent on the rest.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, DatabaseSession::Autocommit(AutocommitConnection(None)))
@@ -56,31 +66,5 @@ impl DatabaseSession {
 impl Drop for AutocommitConnection {
     fn drop(&mut self) {
         drop(self.0.take().map(PoolConnection::detach));
-    }
-}
-
-impl Deref for DatabaseSession {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match self {
-            DatabaseSession::Autocommit(AutocommitConnection(Some(connection))) => connection,
-            DatabaseSession::Autocommit(AutocommitConnection(None)) => {
-                unreachable!("nothing is sent after it is given away")
-            }
-            DatabaseSession::Explicit(tx) => tx,
-        }
-    }
-}
-
-impl DerefMut for DatabaseSession {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match self {
-            DatabaseSession::Autocommit(AutocommitConnection(Some(connection))) => connection,
-            DatabaseSession::Autocommit(AutocommitConnection(None)) => {
-                unreachable!("nothing is sent after it is given away")
-            }
-            DatabaseSession::Explicit(tx) => tx,
-        }
     }
 }

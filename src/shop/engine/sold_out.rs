@@ -27,7 +27,7 @@ const MAX_ITEMS: usize = 10_000;
 #[derive(Debug, Clone, Default)]
 pub struct SoldOutCache {
     stock: Arc<Mutex<HashMap<Sku, i64>>>,
-    look_ups: Coalescer<Sku, IdempotencyRequest, StockLookup>,
+    lookups: Coalescer<Sku, IdempotencyRequest, StockLookup>,
 }
 
 /// The result of a lookup: the stock, if the item exists, and the replay of the key.
@@ -39,7 +39,7 @@ struct StockLookup {
 
 impl SoldOutCache {
     /// Caches the last known stock of an item.
-    pub(super) fn note(&self, sku: &Sku, available: i64) {
+    pub(super) fn record(&self, sku: &Sku, available: i64) {
         let mut stock = self.stock.lock();
         if stock.len() >= MAX_ITEMS {
             stock.clear();
@@ -52,13 +52,8 @@ impl SoldOutCache {
         self.stock.lock().get(sku).is_some_and(|available| *available < quantity)
     }
 
-    /// Returns the stored response of a duplicate, or `None` if the order has to be executed.
-    ///
-    /// # Errors
-    /// [`Rejection::SoldOut`]; the rejection of a key record; errors of Postgres.
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is changed.
+    /// Returns the stored response of a duplicate, or `None` if the order has to be executed. Rejects
+    /// it with [`Rejection::SoldOut`] if the stock is too low.
     pub(super) async fn check(
         &self,
         shop: &Shop,
@@ -68,14 +63,14 @@ impl SoldOutCache {
         if !self.may_be_sold_out(sku, quantity) {
             return Ok(None);
         }
-        let (cache, there, item) = (self.clone(), shop.clone(), sku.clone());
+        let (cache, owned_shop, item) = (self.clone(), shop.clone(), sku.clone());
         let call = move |requests: Vec<IdempotencyRequest>| {
-            let (cache, there, item) = (cache.clone(), there.clone(), item.clone());
-            async move { cache.look_up(&there, item, requests).await }
+            let (cache, shop, item) = (cache.clone(), owned_shop.clone(), item.clone());
+            async move { cache.look_up(&shop, item, requests).await }
         };
-        let asking = self.look_ups.ask(shop, sku.clone(), request.clone(), call);
-        let answer = timeout(LOOKUP_TIMEOUT, asking).await;
-        match answer.unwrap_or_else(|_| Err(Error::postgres_timeout()))? {
+        let lookup = self.lookups.look_up(shop, sku.clone(), request.clone(), call);
+        let found = timeout(LOOKUP_TIMEOUT, lookup).await;
+        match found.unwrap_or_else(|_| Err(Error::postgres_timeout()))? {
             StockLookup { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
             StockLookup { stock: Some(available), .. } if available < quantity => {
                 let (sku, requested) = (sku.clone(), quantity);
@@ -92,7 +87,7 @@ impl SoldOutCache {
         requests: Vec<IdempotencyRequest>,
     ) -> Result<Vec<StockLookup>, Error> {
         let item = sku.clone();
-        let asking = shop.pool.ask(move |db| {
+        let reading = shop.pool.ask(move |db| {
             let (item, requests) = (item.clone(), requests.clone());
             async move {
                 // The stock first: the orders that emptied it have committed by then, so the lookup
@@ -106,9 +101,9 @@ impl SoldOutCache {
             }
             .boxed()
         });
-        let ((stock, replays), _) = asking.await?;
+        let ((stock, replays), _) = reading.await?;
         if let Some(stock) = stock {
-            self.note(&sku, stock);
+            self.record(&sku, stock);
         }
         Ok(replays.into_iter().map(|replay| StockLookup { stock, replay }).collect())
     }

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batch::{
-    AttemptError, BatchDecision, BatchEntry, EntryResult, PendingWrite, ReadyWrite, collect,
-    end_failed_session,
+    AttemptError, BatchDecision, BatchEntry, EntryResult, PendingWrite, ReadyWrite,
+    collect_results, end_failed_session,
 };
 use super::group_commit;
 use super::locks::AcquiredLocks;
@@ -35,28 +35,32 @@ pub(super) async fn write(
     shop: &Shop,
 ) -> Result<Vec<EntryResult>, AttemptError> {
     let autocommit = matches!(session, DatabaseSession::Autocommit(_));
-    let late = || AttemptError::Failed(Error::deadline_passed());
     if autocommit {
-        let passed = pass(entries_of(entries, &decided), Point::Commit, locks, |_, _| None);
-        timeout_at(deadline, passed).await.map_err(|_| late())?;
+        let passed =
+            pass_point(entries_with_changes(entries, &decided), Point::Commit, locks, |_, _| None);
+        timeout_at(deadline, passed).await.map_err(|_| Error::deadline_passed())?;
     }
-    let write = Arc::new(ReadyWrite::of(strategy, locks, entries, decided)?);
-    let decided = &write.decided;
+    let write = Arc::new(ReadyWrite::new(strategy, &locks.guards, entries, decided)?);
+    let decided = &write.decision;
     for (at, (_, response)) in &decided.changes {
         results[*at] = Some(Ok(Execution::now(response.clone())));
     }
-    let results = collect(results)?;
+    let results = collect_results(results)?;
     let pending = |results: Vec<EntryResult>| {
-        Box::new(PendingWrite { row: write.rows.first(), results, written: decided.written() })
+        Box::new(PendingWrite {
+            row: write.rows.first(),
+            results,
+            written: decided.written_positions(),
+        })
     };
     let sent = send(&mut session, entries, &write, shop);
     let sent = match autocommit {
         true => sent.await,
-        false => timeout_at(deadline, sent).await.map_err(|_| late())?,
+        false => timeout_at(deadline, sent).await.map_err(|_| Error::deadline_passed())?,
     };
     match sent {
         Ok(WriteResult::Done) => {}
-        Ok(WriteResult::Moved) => {
+        Ok(WriteResult::RowChanged) => {
             session.abandon().await;
             return Err(Error::Conflict("a row moved between read and write".to_owned()).into());
         }
@@ -65,7 +69,7 @@ pub(super) async fn write(
             return Ok(results.into_iter().map(|_| Err(rejection.clone().into())).collect());
         }
         Err(Failure::Error(error @ Error::Unavailable { .. })) if autocommit => {
-            return Err(AttemptError::Unknown(error, pending(results)));
+            return Err(AttemptError::UnknownOutcome(error, pending(results)));
         }
         Err(Failure::Error(error)) => {
             end_failed_session(session, &error).await;
@@ -76,7 +80,7 @@ pub(super) async fn write(
         DatabaseSession::Autocommit(_) => {
             session.abandon().await;
             let after = |at, key: &LockKey| decided.value_after(at, key);
-            pass(entries_of(entries, decided), Point::Write, locks, after).await;
+            pass_point(entries_with_changes(entries, decided), Point::Write, locks, after).await;
             results
         }
         DatabaseSession::Explicit(_) => {
@@ -84,20 +88,20 @@ pub(super) async fn write(
             match commit(committing, locks, entries, decided).await {
                 Ok(None) => results,
                 Ok(Some(rejected)) => return Ok(vec![Err(rejected)]),
-                Err(AttemptError::Unknown(error, _)) => {
-                    return Err(AttemptError::Unknown(error, pending(results)));
+                Err(AttemptError::UnknownOutcome(error, _)) => {
+                    return Err(AttemptError::UnknownOutcome(error, pending(results)));
                 }
                 Err(stop) => return Err(stop),
             }
         }
     };
     notify_expiry(shop, decided);
-    pass(entries_of(entries, decided), Point::Committed, locks, |_, _| None).await;
+    pass_point(entries_with_changes(entries, decided), Point::Committed, locks, |_, _| None).await;
     Ok(results)
 }
 
 /// Returns the entries with changes, each with its position.
-fn entries_of<'a, 'e>(
+fn entries_with_changes<'a, 'e>(
     entries: &'a [BatchEntry<'e>],
     decided: &'a BatchDecision,
 ) -> impl Iterator<Item = (usize, BatchEntry<'e>)> {
@@ -118,8 +122,10 @@ async fn send(
         DatabaseSession::Autocommit(_) if shared => {
             shop.engine.group_commit.write(shop, session, write).await
         }
-        DatabaseSession::Autocommit(_) => group_commit::send(session, &[write.part()]).await,
-        DatabaseSession::Explicit(tx) => group_commit::write_parts(tx, &[write.part()]).await,
+        DatabaseSession::Autocommit(_) => group_commit::send(session, &[write.batch_write()]).await,
+        DatabaseSession::Explicit(tx) => {
+            group_commit::write_batches(tx, &[write.batch_write()]).await
+        }
     }
 }
 
@@ -134,18 +140,18 @@ async fn commit(
     let before_commit = async {
         if !strategy.read_counts_purchases()
             && !strategy.locks_row_at_read()
-            && let Some(rejected) = over_limit(&mut session, entries, decided).await?
+            && let Some(rejected) = exceeded_limit(&mut session, entries, decided).await?
         {
             return Ok::<_, Error>(Some(rejected));
         }
         let after = |at, key: &LockKey| decided.value_after(at, key);
-        pass(entries_of(entries, decided), Point::Write, locks, after).await;
+        pass_point(entries_with_changes(entries, decided), Point::Write, locks, after).await;
         if strategy.release == ReleaseTime::BeforeCommit
             && let Some(entry) = entries.first()
         {
             locks.release_early(entry.options).await;
         }
-        pass(entries_of(entries, decided), Point::Commit, locks, |_, _| None).await;
+        pass_point(entries_with_changes(entries, decided), Point::Commit, locks, |_, _| None).await;
         Ok(None)
     };
     match timeout_at(deadline, before_commit).await {
@@ -170,7 +176,7 @@ async fn commit(
         error @ Error::Conflict(_) => Err(error.into()),
         error => {
             let pending = PendingWrite { row: None, results: Vec::new(), written: Vec::new() };
-            Err(AttemptError::Unknown(error, Box::new(pending)))
+            Err(AttemptError::UnknownOutcome(error, Box::new(pending)))
         }
     }
 }
@@ -187,7 +193,7 @@ fn notify_expiry(shop: &Shop, decided: &BatchDecision) {
 }
 
 /// Passes a probe point for all commands that the lab watches, concurrently.
-pub(super) async fn pass<'e>(
+pub(super) async fn pass_point<'e>(
     entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
     point: Point,
     locks: &AcquiredLocks,
@@ -209,7 +215,7 @@ pub(super) async fn pass<'e>(
 }
 
 /// Counts each buyer's units of the limited items.
-pub(super) async fn purchases(
+pub(super) async fn count_purchases(
     session: &mut DatabaseSession,
     entries: &[BatchEntry<'_>],
     state: &ShopState,
@@ -217,22 +223,22 @@ pub(super) async fn purchases(
     let limited = state.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
     let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
     let buyers = entries.iter().filter_map(|entry| entry.command.reads().buyer);
-    let asked: Vec<(Sku, UserId)> =
+    let pairs: Vec<(Sku, UserId)> =
         buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
-    if asked.is_empty() {
+    if pairs.is_empty() {
         return Ok(HashMap::new());
     }
-    Ok(read::count_purchases(session, &asked).await?)
+    Ok(read::count_purchases(session.connection(), &pairs).await?)
 }
 
 /// Decides again with the customers' purchases, which are exact because the write has locked the
 /// rows. Subtracts the units of this write, which the count includes. Returns the first rejection.
-async fn over_limit(
+async fn exceeded_limit(
     session: &mut DatabaseSession,
     entries: &[BatchEntry<'_>],
     decided: &BatchDecision,
 ) -> Result<Option<Failure>, Error> {
-    let mut purchased = purchases(session, entries, &decided.before).await?;
+    let mut purchased = count_purchases(session, entries, &decided.before).await?;
     if purchased.is_empty() {
         return Ok(None);
     }

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::lock::LockKey;
-use crate::shop::command::state::ShopState;
+use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;
 use crate::shop::strategy::{Strategy, WriteGuard};
@@ -23,7 +23,7 @@ pub struct Protection<'a> {
 
 impl<'a> Protection<'a> {
     /// Returns the protection under `strategy`.
-    pub fn of(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
+    pub fn new(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
         Self { guard: strategy.guard, exclusion }
     }
 }
@@ -39,8 +39,26 @@ impl ChangedRows {
     /// Returns the rows that differ between two states, sorted. The value of a row is that of
     /// `after`; its guard is the version of `before`. Fails with [`Error::Bug`] if the locks do not
     /// cover a row.
-    pub fn of(before: &ShopState, after: &ShopState, by: Protection<'_>) -> Result<Self, Error> {
-        Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
+    pub fn between(
+        before: &ShopState,
+        after: &ShopState,
+        protection: Protection<'_>,
+    ) -> Result<Self, Error> {
+        let (mut items, mut accounts) = (GuardedRows::default(), GuardedRows::default());
+        for (sku, now) in &after.items {
+            let was = before.items.get(sku).filter(|was| was.version != now.version);
+            let Some(&StockSnapshot { version, reserved, .. }) = was else { continue };
+            let row = RowChange { version, reserved, value: now.stock, next_version: now.version };
+            items.push(sku.to_string(), &sku.lock_key(), &row, protection)?;
+        }
+        for (user, now) in &after.accounts {
+            let was = before.accounts.get(user).filter(|was| was.version != now.version);
+            let Some(&BalanceSnapshot { version, reserved, .. }) = was else { continue };
+            let (value, next_version) = (now.balance_cents, now.version);
+            let row = RowChange { version, reserved, value, next_version };
+            accounts.push(user.0, &user.lock_key(), &row, protection)?;
+        }
+        Ok(Self { items, accounts })
     }
 
     /// Returns the first row.
@@ -75,7 +93,7 @@ pub(super) struct GuardedRows<K> {
     /// The new value; `None` if a conditional update has changed the row already.
     pub values: Vec<Option<i64>>,
     /// Increment of the version.
-    pub raises: Vec<i64>,
+    pub increments: Vec<i64>,
 }
 
 /// The change of one row.
@@ -92,7 +110,7 @@ impl<K: Clone> GuardedRows<K> {
         self.versions.extend_from_slice(&more.versions);
         self.fences.extend_from_slice(&more.fences);
         self.values.extend_from_slice(&more.values);
-        self.raises.extend_from_slice(&more.raises);
+        self.increments.extend_from_slice(&more.increments);
     }
 
     /// Returns the fence under which a row is written.
@@ -109,11 +127,11 @@ impl<K: Clone> GuardedRows<K> {
         key: K,
         lock: &LockKey,
         row: &RowChange,
-        by: Protection<'_>,
+        protection: Protection<'_>,
     ) -> Result<(), Error> {
-        by.exclusion.check(lock)?;
-        let guard = by.guard;
-        let fence = match (guard, by.exclusion.fence(lock)) {
+        protection.exclusion.check(lock)?;
+        let guard = protection.guard;
+        let fence = match (guard, protection.exclusion.fence(lock)) {
             (WriteGuard::VersionAndFence, None) => {
                 return Err(Error::Bug("a fenced write has no fence".to_owned()));
             }
@@ -124,51 +142,9 @@ impl<K: Clone> GuardedRows<K> {
         self.versions.push((guard != WriteGuard::None).then_some(row.version));
         self.fences.push(fence);
         self.values.push((!row.reserved).then_some(row.value));
-        self.raises.push(row.next_version - row.version);
+        self.increments.push(row.next_version - row.version);
         Ok(())
     }
-}
-
-fn items(
-    before: &ShopState,
-    after: &ShopState,
-    by: Protection<'_>,
-) -> Result<GuardedRows<String>, Error> {
-    let mut rows = GuardedRows::default();
-    for (sku, now) in &after.items {
-        let Some(was) = before.items.get(sku).filter(|was| was.version != now.version) else {
-            continue;
-        };
-        let row = RowChange {
-            version: was.version,
-            reserved: was.reserved,
-            value: now.stock,
-            next_version: now.version,
-        };
-        rows.push(sku.to_string(), &sku.lock_key(), &row, by)?;
-    }
-    Ok(rows)
-}
-
-fn accounts(
-    before: &ShopState,
-    after: &ShopState,
-    by: Protection<'_>,
-) -> Result<GuardedRows<Uuid>, Error> {
-    let mut rows = GuardedRows::default();
-    for (user, now) in &after.accounts {
-        let Some(was) = before.accounts.get(user).filter(|was| was.version != now.version) else {
-            continue;
-        };
-        let row = RowChange {
-            version: was.version,
-            reserved: was.reserved,
-            value: now.balance_cents,
-            next_version: now.version,
-        };
-        rows.push(user.0, &user.lock_key(), &row, by)?;
-    }
-    Ok(rows)
 }
 
 /// A row that a write changes: guarded, or locked by its transaction.
@@ -205,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_one_row_are_seen() {
+    fn writes_of_one_row_are_detected() {
         let of = |items: &[&str], accounts: &[u128]| {
             let keys = items.iter().map(|sku| (*sku).to_owned()).collect();
             let items = GuardedRows { keys, ..GuardedRows::default() };

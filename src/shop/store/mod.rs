@@ -37,7 +37,7 @@ pub struct CommandWrite<'a> {
     pub request_id: Uuid,
 }
 
-/// The writes under the same locks.
+/// The writes of one batch, under the same locks.
 #[derive(Debug)]
 pub struct BatchWrite<'a> {
     /// The rows that change.
@@ -61,17 +61,17 @@ pub enum WriteResult {
     /// Everything is written.
     Done,
     /// Nothing is written: a row changed since it was read.
-    Moved,
+    RowChanged,
 }
 
-/// Returns the `lock_timeout` of a statement with several parts. A single part waits longer, for
+/// Returns the `lock_timeout` of a statement with several batches. A single batch waits longer, for
 /// the `lock_timeout` of its session.
-fn row_lock_timeout(parts: &[BatchWrite<'_>]) -> Option<&'static str> {
-    (parts.len() > 1).then_some("200ms")
+fn row_lock_timeout(batches: &[BatchWrite<'_>]) -> Option<&'static str> {
+    (batches.len() > 1).then_some("200ms")
 }
 
 impl WriteResult {
-    fn of(holds: bool) -> Self {
-        if holds { WriteResult::Done } else { WriteResult::Moved }
+    fn from_guard(holds: bool) -> Self {
+        if holds { WriteResult::Done } else { WriteResult::RowChanged }
     }
 }

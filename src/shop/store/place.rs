@@ -41,15 +41,16 @@ struct LineColumns<'a> {
 }
 
 /// Writes orders in one statement, all or nothing.
-///
-/// # Errors
-/// [`Error::Conflict`] if a key record was inserted since the read; errors of Postgres. After
+/// Fails with [`Error::Conflict`] if a key record was inserted since the read. After
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn place(db: &mut PgConnection, parts: &[BatchWrite<'_>]) -> Result<WriteResult, Error> {
+pub async fn place(
+    db: &mut PgConnection,
+    batches: &[BatchWrite<'_>],
+) -> Result<WriteResult, Error> {
     let mut rows = GuardedRows::default();
     let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
-    for BatchWrite { rows: ChangedRows { items, .. }, writes, .. } in parts {
+    for BatchWrite { rows: ChangedRows { items, .. }, writes, .. } in batches {
         rows.extend(items);
         for write in writes {
             let Some(order) = &write.changes.order else { continue };
@@ -119,7 +120,7 @@ pub async fn place(db: &mut PgConnection, parts: &[BatchWrite<'_>]) -> Result<Wr
         &rows.versions as &[Option<i64>],
         &rows.fences as &[Option<i64>],
         &rows.values as &[Option<i64>],
-        &rows.raises,
+        &rows.increments,
         &orders.ids,
         &orders.users,
         &orders.totals,
@@ -140,12 +141,12 @@ pub async fn place(db: &mut PgConnection, parts: &[BatchWrite<'_>]) -> Result<Wr
         &lines.requests,
         ORDERS_PATH,
         &orders.records,
-        super::row_lock_timeout(parts),
+        super::row_lock_timeout(batches),
     )
     .fetch_one(db)
     .await
     .map_err(super::key_records::duplicate_key_conflict)?;
-    Ok(WriteResult::of(holds))
+    Ok(WriteResult::from_guard(holds))
 }
 
 impl<'a> OrderColumns<'a> {

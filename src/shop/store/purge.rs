@@ -15,8 +15,8 @@ use crate::shop::failure::Error;
 use crate::shop::idempotency::{ORDERS_PATH, RETENTION_HOURS};
 
 /// Returns the number of the table's blocks, and the time before which responses may be purged.
-pub async fn reach(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
-    let reach = sqlx::query!(
+pub async fn purge_bounds(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
+    let bounds = sqlx::query!(
         r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
                       as "blocks!",
                   clock_timestamp() - make_interval(hours => $1) as "before!""#,
@@ -24,7 +24,7 @@ pub async fn reach(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
     )
     .fetch_one(&mut *pool.acquire().await?)
     .await?;
-    Ok((reach.blocks, reach.before))
+    Ok((bounds.blocks, bounds.before))
 }
 
 /// Returns the `ctid` before the first row of a block.

@@ -59,13 +59,13 @@ pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<
     }
     let mut known_keys = Vec::new();
     if !reads.items.is_empty() {
-        let part = items(db, request, &mut state).await?;
-        part.add_to(&mut state, &mut known_keys);
+        let header = items(db, request, &mut state).await?;
+        header.apply_to(&mut state, &mut known_keys);
     }
     if let Some(user) = reads.account {
         let keys = if reads.items.is_empty() { request.keys.as_slice() } else { &[] };
-        let part = account(db, user, keys, request, &mut state).await?;
-        part.add_to(&mut state, &mut known_keys);
+        let header = account(db, user, keys, request, &mut state).await?;
+        header.apply_to(&mut state, &mut known_keys);
     }
     Ok(ReadSnapshot { state, known_keys })
 }
@@ -81,7 +81,7 @@ impl ReadSnapshot {
 }
 
 impl ReadHeader {
-    fn add_to(self, state: &mut ShopState, known_keys: &mut Vec<usize>) {
+    fn apply_to(self, state: &mut ShopState, known_keys: &mut Vec<usize>) {
         state.now = self.now;
         known_keys.extend(self.known.iter().filter_map(|place| usize::try_from(place - 1).ok()));
         let next = |seq| NextLedgerEntry { seq, fence: None, request_id: Uuid::nil() };
@@ -179,10 +179,10 @@ async fn items(
     )
     .fetch_all(db)
     .await?;
-    let mut part = None;
+    let mut header = None;
     for row in rows {
         let ItemSnapshotRow { now, known, seq, .. } = row;
-        part.get_or_insert(ReadHeader { now, known, seq });
+        header.get_or_insert(ReadHeader { now, known, seq });
         let (Some(sku), Some(price_cents), Some(stock)) = (row.sku, row.price_cents, row.stock)
         else {
             continue;
@@ -199,7 +199,7 @@ async fn items(
         let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, reserved };
         state.items.insert(sku, item);
     }
-    part.ok_or(sqlx::Error::RowNotFound)
+    header.ok_or(sqlx::Error::RowNotFound)
 }
 
 async fn account(

@@ -81,12 +81,12 @@ struct WriteColumns<'a> {
 }
 
 impl<'a> WriteColumns<'a> {
-    fn of(parts: &[BatchWrite<'a>]) -> Self {
+    fn from_batches(batches: &[BatchWrite<'a>]) -> Self {
         let mut columns = Self::default();
-        for part in parts {
-            columns.items.extend(&part.rows.items);
-            columns.accounts.extend(&part.rows.accounts);
-            part.writes.iter().for_each(|write| columns.push(write, part.rows));
+        for batch in batches {
+            columns.items.extend(&batch.rows.items);
+            columns.accounts.extend(&batch.rows.accounts);
+            batch.writes.iter().for_each(|write| columns.push(write, batch.rows));
         }
         columns
     }
@@ -109,8 +109,8 @@ impl<'a> WriteColumns<'a> {
             self.limit = Some((sku.as_str(), *limit));
         }
         if let Some(cents) = changes.top_up_cents {
-            let asked = write.idempotency;
-            self.top_up = Some((asked.user.0, asked.key.as_str(), cents));
+            let idempotency = write.idempotency;
+            self.top_up = Some((idempotency.user.0, idempotency.key.as_str(), cents));
         }
         self.keys.push(write);
     }
@@ -125,11 +125,11 @@ impl<'a> WriteColumns<'a> {
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(
     db: &mut PgConnection,
-    parts: &[BatchWrite<'_>],
+    batches: &[BatchWrite<'_>],
 ) -> Result<WriteResult, Failure> {
-    let now = parts.first().map(|part| part.now);
+    let now = batches.first().map(|batch| batch.now);
     let WriteColumns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
-        WriteColumns::of(parts);
+        WriteColumns::from_batches(batches);
     let (limit_sku, limit) = limit.unzip();
     let (payer, token, cents) = match top_up {
         Some((payer, token, cents)) => (Some(payer), Some(token), Some(cents)),
@@ -228,14 +228,14 @@ pub async fn transition(
         &items.versions as &[Option<i64>],
         &items.fences as &[Option<i64>],
         &items.values as &[Option<i64>],
-        &items.raises,
+        &items.increments,
         limit_sku,
         limit.flatten(),
         &accounts.keys,
         &accounts.versions as &[Option<i64>],
         &accounts.fences as &[Option<i64>],
         &accounts.values as &[Option<i64>],
-        &accounts.raises,
+        &accounts.increments,
         now,
         &stock.seqs as &[Option<i64>],
         &stock.keys,
@@ -267,7 +267,7 @@ pub async fn transition(
         &keys.fingerprints as &[&[u8]],
         &keys.statuses,
         &keys.bodies as &[&[u8]],
-        super::row_lock_timeout(parts),
+        super::row_lock_timeout(batches),
     )
     .fetch_one(db)
     .await
@@ -278,5 +278,5 @@ pub async fn transition(
             key_records::duplicate_key_conflict(error).into()
         }
     })?;
-    Ok(WriteResult::of(holds))
+    Ok(WriteResult::from_guard(holds))
 }

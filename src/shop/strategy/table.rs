@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn different_strategies_hold_beside_each_other_only_if_always_safe() {
+    fn different_strategies_are_compatible_only_if_always_safe() {
         let beside = |one: &str, other: &str| {
             Strategy::named(one).unwrap().is_compatible_with(Strategy::named(other).unwrap())
         };

@@ -13,7 +13,7 @@ use crate::web::{HttpResult, Site};
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
     responses((status = 200, body = AuditReport), Refusals))]
 pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
-    Ok(HttpResponse::Ok().json(audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?))
+    Ok(HttpResponse::Ok().json(audit::check_all(&site.shop.pool, Some(&site.shop.locks)).await?))
 }
 
 /// Lists the locks that are held, with holder and start (admin).

@@ -150,7 +150,7 @@ pub async fn ledger(
     responses((status = 200, body = ItemAudit), Refusals))]
 pub async fn audit(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {
     let sku = body::sku(sku.into_inner())?;
-    match audit::of_item(&site.shop.pool, &sku).await? {
+    match audit::check_item(&site.shop.pool, &sku).await? {
         Some(audit) => Ok(HttpResponse::Ok().json(audit)),
         None => Err(unknown(&sku)),
     }

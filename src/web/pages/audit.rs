@@ -20,7 +20,7 @@ struct AuditPage {
 /// Shows the audit.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
-    let audit = audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?;
+    let audit = audit::check_all(&site.shop.pool, Some(&site.shop.locks)).await?;
     let failed = audit.checks.iter().filter(|check| !check.ok).count();
     let frame = Frame::of(&request).await?;
     html(StatusCode::OK, &AuditPage { frame, audit, failed })

@@ -210,7 +210,7 @@ async fn page(
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;
-    let audit = audit::of_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
+    let audit = audit::check_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
     let frame = Frame::of(request).await?;
     let own = own_orders(shop, &frame, &entries).await?;
     let status = match (&refused, &form.wrong) {
