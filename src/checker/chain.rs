@@ -167,8 +167,8 @@ fn check_fences(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut 
     }
 }
 
-/// Checks I7 within the chain, and computes the earliest times. [`super::transactions`] computes the
-/// latest ones, and the bounds that other chains imply.
+/// Checks I7 within the chain, and computes the earliest times. [`super::transactions`] computes
+/// the latest ones, and the bounds that other chains imply.
 fn check_real_time(
     ledger: &RecordedLedger,
     chain: &mut EntryChain<'_>,

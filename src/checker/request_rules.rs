@@ -1,8 +1,8 @@
 //! Compares requests and responses with their orders and entries: I4, I5, I6 and I10.
 //!
-//! An operation ([`OrderOperation`]) is executed at most once: placing the order of an idempotency key,
-//! paying an order. It has the entries that it wrote, by the ledger, and the clients' attempts that
-//! may have executed it. Together they bound the time when its entries took effect.
+//! An operation ([`OrderOperation`]) is executed at most once: placing the order of an idempotency
+//! key, paying an order. It has the entries that it wrote, by the ledger, and the clients' attempts
+//! that may have executed it. Together they bound the time when its entries took effect.
 
 use std::collections::HashMap;
 

@@ -60,7 +60,7 @@ pub enum Failure {
     Rejected(Rejection),
     /// A component failed; nothing changed, unless the error states an unknown outcome.
     #[error(transparent)]
-    Error(#[from] Error),
+    Error(Error),
 }
 
 impl From<Rejection> for Failure {
@@ -69,14 +69,8 @@ impl From<Rejection> for Failure {
     }
 }
 
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Failure::Error(error.into())
-    }
-}
-
-impl From<(Trouble, sqlx::Error)> for Failure {
-    fn from(error: (Trouble, sqlx::Error)) -> Self {
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
         Failure::Error(error.into())
     }
 }
@@ -187,7 +181,7 @@ impl Error {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
 
-    fn of(trouble: Trouble, cause: String) -> Self {
+    fn from_class(trouble: Trouble, cause: String) -> Self {
         match trouble {
             Trouble::Conflict => Error::Conflict(cause),
             Trouble::LockTimeout => Error::RowLocked(cause),
@@ -209,19 +203,13 @@ impl Sku {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        Error::of(db::trouble(&error), error.to_string())
+        Error::from_class(db::trouble(&error), error.to_string())
     }
 }
 
 impl From<(Trouble, sqlx::Error)> for Error {
     fn from((trouble, error): (Trouble, sqlx::Error)) -> Self {
-        Error::of(trouble, error.to_string())
-    }
-}
-
-impl From<lock::Error> for Failure {
-    fn from(error: lock::Error) -> Self {
-        Failure::Error(error.into())
+        Error::from_class(trouble, error.to_string())
     }
 }
 

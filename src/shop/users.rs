@@ -204,8 +204,8 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes up to `limit` expired sessions, in the order of the index on their end. (That index can't
-/// be used with `clock_timestamp()`, which is volatile.)
+/// Deletes up to `limit` expired sessions, in the order of the index on their end. (That index
+/// can't be used with `clock_timestamp()`, which is volatile.)
 pub async fn purge_sessions(pool: &Pool, limit: i64) -> Result<u64, Error> {
     let purged = sqlx::query!(
         "delete from sessions where token_hash = any(array(

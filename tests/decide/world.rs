@@ -1,4 +1,5 @@
-//! A shop in memory: read into a `ShopState` as the engine reads rows, and written as the store writes.
+//! A shop in memory: read into a `ShopState` as the engine reads rows, and written as the store
+//! writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

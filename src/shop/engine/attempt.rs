@@ -331,8 +331,8 @@ fn all_reserved(before: &ShopState, after: &ShopState) -> bool {
     })
 }
 
-/// Fails with [`AttemptError::StaleFences`] if a row has a higher fence than its lock: either the lease is
-/// stale, or Redis lost its counter.
+/// Fails with [`AttemptError::StaleFences`] if a row has a higher fence than its lock: either the
+/// lease is stale, or Redis lost its counter.
 fn check_fences(
     strategy: &'static Strategy,
     locks: &AcquiredLocks,

@@ -1,7 +1,7 @@
 //! Coalesces lookups: one call serves the lookups of many callers.
 //!
-//! Guarantees: at most one call per key runs at a time. Lookups that arrive during a call are in the
-//! next one, so every result was true at some moment of its request. A call serves up to
+//! Guarantees: at most one call per key runs at a time. Lookups that arrive during a call are in
+//! the next one, so every result was true at some moment of its request. A call serves up to
 //! [`MAX_PER_CALL`] lookups in FIFO order; at most [`MAX_WAITING`] wait behind it.
 //!
 //! A failed call fails its own lookups only. A call that panics also fails the waiting lookups, and
@@ -50,13 +50,7 @@ impl<K, Q, A> Default for Coalescer<K, Q, A> {
 impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
     /// Looks up `query` together with the others of `key`. `call` returns one result per query, in
     /// their order; all callers of a key must pass the same `call`.
-    ///
-    /// # Errors
-    /// The error of the call; [`Error::Overloaded`] if [`MAX_WAITING`] lookups wait for `key`;
-    /// [`Error::Bug`] if the call panics.
-    ///
-    /// # Cancel safety
-    /// Safe: the next call leaves the query out.
+    /// A cancelled lookup is left out of the next call.
     pub async fn look_up<C, F>(&self, shop: &Shop, key: K, query: Q, call: C) -> Result<A, Error>
     where
         K: Send + Sync + 'static,

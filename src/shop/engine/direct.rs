@@ -101,8 +101,8 @@ async fn prepare(
     }
 }
 
-/// Acquires the locks. After [`REPLAY_LOOKUP_DELAY`] it also looks up the key, so that a duplicate need
-/// not wait for the locks.
+/// Acquires the locks. After [`REPLAY_LOOKUP_DELAY`] it also looks up the key, so that a duplicate
+/// need not wait for the locks.
 async fn acquire(
     shop: &Shop,
     options: &RequestOptions,

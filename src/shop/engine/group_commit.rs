@@ -105,7 +105,8 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does. Batches that share a row are not written, because they may have been decided on one version.
+/// does. Batches that share a row are not written, because they may have been decided on one
+/// version.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
     batches: &[BatchWrite<'_>],

@@ -17,24 +17,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Either, MaybeDone, join, join_all, maybe_done, select};
+use futures_util::future::{BoxFuture, Either, MaybeDone, join, maybe_done, select};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::{begin, execute_entries};
 use super::batch::{AttemptError, BatchEntry, EntryResult, LockState};
-use super::direct::keeps_key_lock;
+use super::key_locks::CommandKeys;
 use super::locks::{AcquiredLocks, LeaderLock};
 use super::queue::{CloseOnPanic, CommandQueues, JoinResult, QueuedCommand, TakenCommands};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::write::pass_point;
-use crate::lock::{self, Ask, KeyLock, KeyLocks, Kind, LockKey, Wait};
+use crate::lock::{self, Ask, Kind, LockKey, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::metrics::LockWait;
-use crate::shop::store::key_records::{self, Replay};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
@@ -96,8 +95,8 @@ pub(super) async fn enqueue(
 async fn run(shop: Shop, key: LockKey) {
     let queues = shop.engine.queues.clone();
     let _close = CloseOnPanic::new(&queues, &key);
-    let key_locks = shop.locks.key_locks();
-    let mut leader = BatchLeader { shop, queues, key, key_locks, expected_batch_size: 0 };
+    let keys = CommandKeys::new(&shop);
+    let mut leader = BatchLeader { shop, queues, key, keys, expected_batch_size: 0 };
     let mut kept_lock: Option<LeaderLock> = None;
     let mut last_end = Instant::now();
     loop {
@@ -112,7 +111,7 @@ async fn run(shop: Shop, key: LockKey) {
         let TakenCommands { batch, dead } = leader.queues.take(&leader.key, MAX_BATCH_SIZE);
         let dead: Vec<_> = dead.into_iter().map(deadline_passed).collect();
         if batch.is_empty() {
-            leader.respond(dead).await;
+            leader.keys.respond(dead).await;
             match leader.arrived_soon(&lock).await && lock.may_continue(0) {
                 true => kept_lock = Some(lock),
                 false => lock.release().await,
@@ -134,23 +133,23 @@ async fn run(shop: Shop, key: LockKey) {
         done.extend(dead);
         match state {
             LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
-                leader.respond(done).await;
+                leader.keys.respond(done).await;
                 kept_lock = Some(lock);
             }
             LockState::Held => kept_lock = leader.yield_lock(lock, done).await,
             LockState::Lost => {
                 drop(lock);
-                leader.respond(done).await;
+                leader.keys.respond(done).await;
             }
             LockState::MayStillWrite => {
                 lock.leave_to_expire();
-                leader.respond(done).await;
+                leader.keys.respond(done).await;
             }
             LockState::Unavailable(error) => {
-                join(lock.release(), leader.respond(done)).await;
+                join(lock.release(), leader.keys.respond(done)).await;
                 // Without a key lookup, which would wait for Postgres again.
                 let TakenCommands { batch, dead } = leader.queues.take(&leader.key, usize::MAX);
-                leader.reject(dead.into_iter().chain(batch), &error.into()).await;
+                leader.keys.reject(dead.into_iter().chain(batch), &error.into()).await;
             }
         }
     }
@@ -161,7 +160,7 @@ struct BatchLeader {
     shop: Shop,
     queues: CommandQueues,
     key: LockKey,
-    key_locks: KeyLocks,
+    keys: CommandKeys,
     /// Number of commands in and behind the last batch: an estimate of the next one.
     expected_batch_size: usize,
 }
@@ -181,12 +180,12 @@ impl BatchLeader {
         };
         // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
         // of two commands that both read an unused key, one fails to insert its record.
-        let (acquired, begun) = join(self.acquire_keys(&batch), reading).await;
+        let (acquired, begun) = join(self.keys.acquire(&batch), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
             batch.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
         pass_point(dropped, Point::Release, locks, |_, _| None).await;
-        let batch = self.retain_locked(batch, acquired);
+        let batch = self.keys.retain_locked(batch, acquired);
         if batch.is_empty() {
             return match begun {
                 Ok((session, _)) => {
@@ -209,8 +208,8 @@ impl BatchLeader {
         (batch.into_iter().zip(results).collect(), state)
     }
 
-    /// Keeps the lock for [`LINGER_TIMEOUT`] after a batch unless others want it, so that the next command
-    /// of a sequential client needs no acquisition. Returns whether a command arrived.
+    /// Keeps the lock for [`LINGER_TIMEOUT`] after a batch unless others want it, so that the next
+    /// command of a sequential client needs no acquisition. Returns whether a command arrived.
     async fn arrived_soon(&self, lock: &LeaderLock) -> bool {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
@@ -234,43 +233,10 @@ impl BatchLeader {
             let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
         }
         lock.release().await;
-        self.respond(done).await;
+        self.keys.respond(done).await;
         match next {
             Some(next) => self.wait_for(next).await,
             None => None,
-        }
-    }
-
-    /// Sends the results. Before a result that wrote nothing, releases the key lock, because the
-    /// client may use the key again at once.
-    async fn respond(&mut self, done: Vec<(QueuedCommand, EntryResult)>) {
-        let (kept, open): (Vec<_>, Vec<_>) =
-            done.into_iter().partition(|(_, result)| keeps_key_lock(result));
-        for (entry, result) in kept {
-            self.key_locks.keep(&entry.command.idempotency().lock_name());
-            entry.respond(result);
-        }
-        self.release_keys(open.iter().map(|(entry, _)| entry)).await;
-        for (entry, result) in open {
-            entry.respond(result);
-        }
-    }
-
-    async fn reject(
-        &mut self,
-        entries: impl IntoIterator<Item = QueuedCommand>,
-        failure: &Failure,
-    ) {
-        let rejected = entries.into_iter().map(|entry| (entry, Err(failure.clone())));
-        self.respond(rejected.collect()).await;
-    }
-
-    async fn release_keys(&mut self, entries: impl Iterator<Item = &QueuedCommand>) {
-        let locked = entries.filter(|entry| entry.has_key_lock);
-        let names: Vec<String> =
-            locked.map(|entry| entry.command.idempotency().lock_name()).collect();
-        if !names.is_empty() {
-            self.key_locks.release(&names).await;
         }
     }
 
@@ -289,8 +255,8 @@ impl BatchLeader {
         }))
     }
 
-    /// Waits for the lock, and prepares the waiting commands. If the lock can't be acquired, rejects the commands
-    /// that waited for it.
+    /// Waits for the lock, and prepares the waiting commands. If the lock can't be acquired,
+    /// rejects the commands that waited for it.
     async fn wait_for(&mut self, mut acquiring: PendingAcquisition) -> Option<LeaderLock> {
         let began = Instant::now();
         let waiting = LockWait::begin(&batched::STRATEGY);
@@ -341,80 +307,13 @@ impl BatchLeader {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
-        self.respond(dead.into_iter().map(deadline_passed).collect()).await;
-        let acquired = self.acquire_keys(&alive).await;
-        let waiting = self.retain_locked(alive, acquired);
+        self.keys.respond(dead.into_iter().map(deadline_passed).collect()).await;
+        let acquired = self.keys.acquire(&alive).await;
+        let waiting = self.keys.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
-        let fresh = self.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
+        let fresh = self.keys.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
         self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
-    }
-
-    /// Responds to the entries whose key has a record, and returns the others; all of them if
-    /// Postgres does not respond in time. Once per entry, because it may delay the next batch.
-    async fn replay(
-        &mut self,
-        entries: Vec<QueuedCommand>,
-        within: Duration,
-    ) -> Vec<QueuedCommand> {
-        let found = look_up(&self.shop, &entries, within).await;
-        let (mut done, mut rest) = (Vec::new(), Vec::new());
-        for (mut entry, replay) in entries.into_iter().zip(found) {
-            entry.looked_up = true;
-            match replay {
-                Some(replay) => done.push((entry, key_records::replayed(replay))),
-                None => rest.push(entry),
-            }
-        }
-        self.respond(done).await;
-        rest
-    }
-
-    /// Acquires the key locks that are missing, in one round trip. Returns one result per entry.
-    async fn acquire_keys(&mut self, entries: &[QueuedCommand]) -> Vec<Result<(), Failure>> {
-        let fresh = entries.iter().filter(|entry| !entry.has_key_lock);
-        let requests = fresh.map(|entry| entry.command.idempotency());
-        let wanted: Vec<(String, String)> =
-            requests.map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
-        if wanted.is_empty() {
-            return vec![Ok(()); entries.len()];
-        }
-        let mut acquired = self.key_locks.acquire(&wanted).await.map(Vec::into_iter);
-        let result = |entry: &QueuedCommand| match &mut acquired {
-            _ if entry.has_key_lock => Ok(()),
-            Ok(locks) => match locks.next() {
-                Some(KeyLock::Acquired) => Ok(()),
-                Some(KeyLock::Mismatch) => Err(Rejection::KeyMismatch.into()),
-                Some(KeyLock::InFlight) | None => Err(Rejection::KeyInFlight.into()),
-            },
-            Err(error) => Err(Error::from(error.clone()).into()),
-        };
-        entries.iter().map(result).collect()
-    }
-
-    /// Returns the entries with a key lock, and responds to the others.
-    fn retain_locked(
-        &self,
-        entries: Vec<QueuedCommand>,
-        acquired: Vec<Result<(), Failure>>,
-    ) -> Vec<QueuedCommand> {
-        let (mut locked, mut unlocked) = (Vec::with_capacity(entries.len()), Vec::new());
-        for (mut entry, acquired) in entries.into_iter().zip(acquired) {
-            match acquired {
-                Ok(()) => {
-                    entry.has_key_lock = true;
-                    locked.push(entry);
-                }
-                Err(failure) => unlocked.push((entry, failure)),
-            }
-        }
-        if !unlocked.is_empty() {
-            // In a task of its own: the entries with a key lock do not wait for it.
-            let (shop, runtime) = (self.shop.clone(), self.shop.runtime.clone());
-            let responding = async move { respond_unlocked(&shop, unlocked).await };
-            self.shop.running.spawn_on(responding, &runtime);
-        }
-        locked
     }
 
     /// Rejects the commands that joined by `until`; replays those whose key has a record.
@@ -422,33 +321,11 @@ impl BatchLeader {
         let (early, later): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.joined_at <= until);
         self.queues.put_back(&self.key, later);
-        let early = self.replay(early, LOOKUP_TIMEOUT).await;
-        self.reject(early, failure).await;
+        let early = self.keys.replay(early, LOOKUP_TIMEOUT).await;
+        self.keys.reject(early, failure).await;
     }
-}
-
-/// Looks up the keys; `None` also if Postgres does not respond in time.
-async fn look_up(shop: &Shop, entries: &[QueuedCommand], within: Duration) -> Vec<Option<Replay>> {
-    let replays = &shop.engine.replays;
-    let find = |entry: &QueuedCommand| {
-        let command = entry.command.clone();
-        async move { replays.find(shop, command.idempotency(), within).await }
-    };
-    join_all(entries.iter().map(find)).await
 }
 
 fn deadline_passed(entry: QueuedCommand) -> (QueuedCommand, EntryResult) {
     (entry, Err(Error::deadline_passed().into()))
-}
-
-/// Responds to entries without a key lock: replays the key's record, or rejects.
-async fn respond_unlocked(shop: &Shop, entries: Vec<(QueuedCommand, Failure)>) {
-    let (entries, failures): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
-    let found = look_up(shop, &entries, LOOKUP_TIMEOUT).await;
-    for ((entry, failure), replay) in entries.into_iter().zip(failures).zip(found) {
-        entry.respond(match replay {
-            Some(replay) => key_records::replayed(replay),
-            None => Err(failure),
-        });
-    }
 }

@@ -38,10 +38,6 @@ pub(super) struct AcquiredLocks {
 
 impl AcquiredLocks {
     /// Acquires the locks that the strategy requires for the command.
-    ///
-    /// # Errors
-    /// [`Rejection::LockBusy`] or [`Rejection::LockTimeout`] if another owner holds a lock; errors
-    /// of the lock.
     pub(super) async fn acquire(
         shop: &Shop,
         options: &RequestOptions,
@@ -79,10 +75,8 @@ impl AcquiredLocks {
     }
 
     /// Raises the fences of the locks above those of the rows. A row has a higher fence because a
-    /// later holder wrote, or because Redis lost its counter.
-    ///
-    /// # Errors
-    /// [`Error::LockLost`] if Redis reports a lost lock, or after [`MAX_RAISES`]; errors of Redis.
+    /// later holder wrote, or because Redis lost its counter. Fails with [`Error::LockLost`] if
+    /// Redis reports a lost lock, or after [`MAX_RAISES`].
     pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
         self.raises += 1;
         for (key, floor) in stale {

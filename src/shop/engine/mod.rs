@@ -20,6 +20,7 @@ mod coalesce;
 mod direct;
 mod group_commit;
 mod in_flight;
+mod key_locks;
 mod leader;
 mod locks;
 mod prepare;

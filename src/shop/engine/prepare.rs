@@ -216,10 +216,8 @@ async fn check_admission(
     Err(Rejection::Forbidden(why).into())
 }
 
-/// Executes a command, at most once per idempotency key.
-///
-/// # Errors
-/// [`Failure`]; nothing changed, unless the error states an unknown outcome.
+/// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,
+/// unless the error states an unknown outcome.
 ///
 /// # Cancel safety
 /// Dropping the future before the command starts changes nothing. A started command completes, and

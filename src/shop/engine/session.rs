@@ -7,9 +7,10 @@ use sqlx::{PgConnection, Postgres};
 use tokio::time::timeout;
 
 use crate::db::Transaction;
+use crate::shop::failure::Error;
 
 /// Timeout of a commit or a rollback.
-pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that is closed on drop, so that no other command gets it in the middle of a
 /// statement. Postgres then rolls back an open transaction.
@@ -51,6 +52,15 @@ impl DatabaseSession {
     pub(super) fn return_to_pool(&mut self) {
         if let DatabaseSession::Autocommit(connection) = self {
             drop(connection.0.take());
+        }
+    }
+
+    /// Commits the transaction, if there is one.
+    pub(super) async fn commit(self) -> Result<(), Error> {
+        let DatabaseSession::Explicit(tx) = self else { return Ok(()) };
+        match timeout(COMMIT_TIMEOUT, tx.commit()).await {
+            Ok(committed) => Ok(committed?),
+            Err(_) => Err(Error::postgres_timeout()),
         }
     }
 

@@ -52,8 +52,8 @@ impl SoldOutCache {
         self.stock.lock().get(sku).is_some_and(|available| *available < quantity)
     }
 
-    /// Returns the stored response of a duplicate, or `None` if the order has to be executed. Rejects
-    /// it with [`Rejection::SoldOut`] if the stock is too low.
+    /// Returns the stored response of a duplicate, or `None` if the order has to be executed.
+    /// Rejects it with [`Rejection::SoldOut`] if the stock is too low.
     pub(super) async fn check(
         &self,
         shop: &Shop,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::batch::{
     AttemptError, BatchDecision, BatchEntry, EntryResult, PendingWrite, ReadyWrite,
@@ -14,7 +14,7 @@ use super::batch::{
 };
 use super::group_commit;
 use super::locks::AcquiredLocks;
-use super::session::{COMMIT_TIMEOUT, DatabaseSession};
+use super::session::DatabaseSession;
 use crate::lock::LockKey;
 use crate::probe::{Point, Probe, Seen};
 use crate::shop::command::changes::NewOrder;
@@ -76,25 +76,22 @@ pub(super) async fn write(
             return Err(error.into());
         }
     }
-    let results = match session {
+    match session {
         DatabaseSession::Autocommit(_) => {
             session.abandon().await;
             let after = |at, key: &LockKey| decided.value_after(at, key);
             pass_point(entries_with_changes(entries, decided), Point::Write, locks, after).await;
-            results
         }
         DatabaseSession::Explicit(_) => {
-            let committing = (session, strategy, deadline);
-            match commit(committing, locks, entries, decided).await {
-                Ok(None) => results,
-                Ok(Some(rejected)) => return Ok(vec![Err(rejected)]),
-                Err(AttemptError::UnknownOutcome(error, _)) => {
+            match commit((session, strategy, deadline), locks, entries, decided).await? {
+                CommitResult::Committed => {}
+                CommitResult::Rejected(rejected) => return Ok(vec![Err(rejected)]),
+                CommitResult::Unknown(error) => {
                     return Err(AttemptError::UnknownOutcome(error, pending(results)));
                 }
-                Err(stop) => return Err(stop),
             }
         }
-    };
+    }
     notify_expiry(shop, decided);
     pass_point(entries_with_changes(entries, decided), Point::Committed, locks, |_, _| None).await;
     Ok(results)
@@ -129,14 +126,22 @@ async fn send(
     }
 }
 
-/// Checks the limits that the decision could not check, and commits. Rolls back and returns the
-/// rejection if a limit is exceeded.
+/// The result of a commit.
+enum CommitResult {
+    Committed,
+    /// A limit is exceeded; the transaction is rolled back.
+    Rejected(Failure),
+    /// The outcome is unknown.
+    Unknown(Error),
+}
+
+/// Checks the limits that the decision could not check, and commits.
 async fn commit(
     (mut session, strategy, deadline): (DatabaseSession, &'static Strategy, Instant),
     locks: &mut AcquiredLocks,
     entries: &[BatchEntry<'_>],
     decided: &BatchDecision,
-) -> Result<Option<Failure>, AttemptError> {
+) -> Result<CommitResult, AttemptError> {
     let before_commit = async {
         if !strategy.read_counts_purchases()
             && !strategy.locks_row_at_read()
@@ -156,9 +161,9 @@ async fn commit(
     };
     match timeout_at(deadline, before_commit).await {
         Ok(Ok(None)) => {}
-        Ok(Ok(rejected)) => {
+        Ok(Ok(Some(rejected))) => {
             session.abandon().await;
-            return Ok(rejected);
+            return Ok(CommitResult::Rejected(rejected));
         }
         Ok(Err(error)) => {
             end_failed_session(session, &error).await;
@@ -166,18 +171,10 @@ async fn commit(
         }
         Err(_) => return Err(Error::deadline_passed().into()),
     }
-    let DatabaseSession::Explicit(tx) = session else { return Ok(None) };
-    let error = match timeout(COMMIT_TIMEOUT, tx.commit()).await {
-        Ok(Ok(())) => return Ok(None),
-        Ok(Err(error)) => error.into(),
-        Err(_) => Error::postgres_timeout(),
-    };
-    match error {
-        error @ Error::Conflict(_) => Err(error.into()),
-        error => {
-            let pending = PendingWrite { row: None, results: Vec::new(), written: Vec::new() };
-            Err(AttemptError::UnknownOutcome(error, Box::new(pending)))
-        }
+    match session.commit().await {
+        Ok(()) => Ok(CommitResult::Committed),
+        Err(error @ Error::Conflict(_)) => Err(error.into()),
+        Err(error) => Ok(CommitResult::Unknown(error)),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::shop::failure::Error;
 use crate::shop::model::LedgerEntry;
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
-/// Converts a row of either ledger to an [`LedgerEntry`].
+/// Converts a row of either ledger to a [`LedgerEntry`].
 macro_rules! entry {
     ($row:expr) => {{
         let row = $row;
@@ -26,6 +26,15 @@ macro_rules! entry {
     }};
 }
 
+/// Executes a query of either ledger.
+macro_rules! entries {
+    ($shop:expr, $sql:literal, $($argument:expr),+ $(,)?) => {{
+        let rows = sqlx::query!($sql, $($argument),+);
+        let rows = rows.fetch_all(&mut *$shop.connection().await?).await?;
+        Ok(rows.into_iter().map(|row| entry!(row)).collect())
+    }};
+}
+
 /// Returns an item's entries after `after`, oldest first.
 pub async fn stock_entries(
     shop: &Shop,
@@ -33,16 +42,14 @@ pub async fn stock_entries(
     after: i64,
     limit: i64,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    let rows = sqlx::query!(
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from stock_ledger where sku = $1 and seq > $2 order by seq limit $3",
         sku.as_str(),
         after,
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns a user's entries after `after`, oldest first.
@@ -52,16 +59,14 @@ pub async fn balance_entries(
     after: i64,
     limit: i64,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    let rows = sqlx::query!(
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from balance_ledger where user_id = $1 and seq > $2 order by seq limit $3",
         user.0,
         after,
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns an item's latest entries before `before`, newest first.
@@ -71,16 +76,14 @@ pub async fn latest_stock_entries(
     before: Option<i64>,
     limit: i64,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    let rows = sqlx::query!(
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
         sku.as_str(),
         before.unwrap_or(i64::MAX),
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns a user's latest entries before `before`, newest first.
@@ -90,16 +93,14 @@ pub async fn latest_balance_entries(
     before: Option<i64>,
     limit: i64,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    let rows = sqlx::query!(
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from balance_ledger where user_id = $1 and seq < $2 order by seq desc limit $3",
         user.0,
         before.unwrap_or(i64::MAX),
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns the net units added to each item without an order (opening and restocks), by sku.
@@ -147,14 +148,12 @@ pub async fn balance_entries_of_order(
     shop: &Shop,
     order: OrderId,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    let rows = sqlx::query!(
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from balance_ledger where order_id = $1 order by seq",
         order.0,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns a user's balance; `None` if there is no account.

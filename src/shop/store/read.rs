@@ -126,20 +126,6 @@ async fn orders(
     Ok(found.collect())
 }
 
-/// An item's row; its columns are `None` if no item is found.
-struct ItemSnapshotRow {
-    now: OffsetDateTime,
-    known: Vec<i64>,
-    seq: Option<i64>,
-    sku: Option<String>,
-    price_cents: Option<i64>,
-    stock: Option<i64>,
-    limit_per_user: Option<i64>,
-    version: Option<i64>,
-    fence: Option<i64>,
-    purchased: Option<Vec<i64>>,
-}
-
 async fn items(
     db: &mut PgConnection,
     request: &ReadRequest,
@@ -154,8 +140,7 @@ async fn items(
         lock.execute(&mut *db).await?;
     }
     let buyers: Vec<Uuid> = request.buyers.iter().map(|user| user.0).collect();
-    let rows = sqlx::query_as!(
-        ItemSnapshotRow,
+    let rows = sqlx::query!(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
                   i.sku as "sku?", i.price_cents as "price_cents?", i.stock as "stock?",
@@ -181,8 +166,7 @@ async fn items(
     .await?;
     let mut header = None;
     for row in rows {
-        let ItemSnapshotRow { now, known, seq, .. } = row;
-        header.get_or_insert(ReadHeader { now, known, seq });
+        header.get_or_insert(ReadHeader { now: row.now, known: row.known, seq: row.seq });
         let (Some(sku), Some(price_cents), Some(stock)) = (row.sku, row.price_cents, row.stock)
         else {
             continue;

@@ -118,10 +118,7 @@ impl<'a> WriteColumns<'a> {
 
 /// Writes changes in one statement, all or nothing. At most one command may have a top-up, a new
 /// limit, or an entry whose number is in its response.
-///
-/// # Errors
-/// [`Rejection::KeyUsed`] if a top-up has used the key, and its key record is purged. Otherwise as
-/// [`super::place::place`].
+/// Rejects a top-up whose key was used and whose key record is purged.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(
     db: &mut PgConnection,

@@ -29,10 +29,7 @@ impl Exclusion<'_> {
         }
     }
 
-    /// Rejects a write to a value whose lock was not acquired: a mistake in this program.
-    ///
-    /// # Errors
-    /// [`Error::Bug`].
+    /// Fails with [`Error::Bug`] if the lock of a value was not acquired.
     pub fn check(&self, key: &LockKey) -> Result<(), Error> {
         match self {
             Exclusion::Locked(locks) if !locks.cover(key) => {
