@@ -10,7 +10,7 @@ pub(super) struct TimeBounds {
     pub from: u64,
     /// The request that is taken to have written the entry.
     pub writer: Option<usize>,
-    /// Latest time: when `acknowledged` was answered.
+    /// Latest time: when `acknowledged` got its response.
     pub to: u64,
     /// The request that acknowledged the entry.
     pub acknowledged: Option<usize>,
@@ -186,8 +186,8 @@ fn check_real_time(
             let names: Vec<String> =
                 requests.iter().map(|index| request_name(observations, *index)).collect();
             let text = format!(
-                "{} entry {} comes before entry {}, but {} was sent at {} µs, when the other had \
-                 been answered at {} µs ({}): it should come after it",
+                "{} entry {} precedes entry {}, but {} was sent at {} µs, and the other had its \
+                 response at {} µs ({}): it should follow it",
                 chain.key,
                 seqs[0],
                 seqs[1],

@@ -81,7 +81,7 @@ impl<'a> RequestChecks<'a> {
                 } else {
                     let name = request_name(self.observations, *attempt);
                     let text = format!(
-                        "{name} was answered with order {acknowledged}; the recorded one is {order} for it"
+                        "{name} got order {acknowledged} as its response; order {order} is recorded"
                     );
                     findings.add(Invariant::Lost, vec![], vec![*attempt], text);
                 }
@@ -91,8 +91,8 @@ impl<'a> RequestChecks<'a> {
         if let [first, second, ..] = fresh[..] {
             let [a, b] = [first, second].map(|place| request_name(self.observations, place));
             let text = format!(
-                "{a} and {b} were both answered as the one that did the {what} of order {order}: \
-                 one of them should be a replay"
+                "both {a} and {b} got a response of the first {what} of order {order}: one of them \
+                 should be a replay"
             );
             findings.add(Invariant::Twice, vec![], fresh.clone(), text);
         }
@@ -182,37 +182,38 @@ impl<'a> RequestChecks<'a> {
     ) {
         let observation = &self.observations[attempt];
         let name = request_name(self.observations, attempt);
-        let mut answered: Vec<&ObservedChange> = changes.iter().collect();
-        findings.sort(&mut answered, |a, b| a.key.cmp(&b.key));
+        let mut stated: Vec<&ObservedChange> = changes.iter().collect();
+        findings.sort(&mut stated, |a, b| a.key.cmp(&b.key));
         if let ObservedOperation::Place(lines) = &observation.operation {
-            let mut asked = lines.clone();
-            findings.sort(&mut asked, |a, b| a.0.cmp(&b.0));
-            asked.dedup_by(|next, kept| {
+            let mut requested = lines.clone();
+            findings.sort(&mut requested, |a, b| a.0.cmp(&b.0));
+            requested.dedup_by(|next, kept| {
                 let same = next.0 == kept.0;
                 kept.1 += if same { next.1 } else { 0 };
                 same
             });
-            let given: Vec<(&str, i64)> =
-                answered.iter().map(|change| (change.key.as_str(), -change.delta)).collect();
-            if !asked.iter().map(|(key, quantity)| (key.as_str(), *quantity)).eq(given.clone()) {
-                let text = format!("{name} asked for {asked:?} and was answered with {given:?}");
+            let sold: Vec<(&str, i64)> =
+                stated.iter().map(|change| (change.key.as_str(), -change.delta)).collect();
+            if !requested.iter().map(|(key, quantity)| (key.as_str(), *quantity)).eq(sold.clone()) {
+                let text = format!("{name} requested {requested:?}; its response has {sold:?}");
                 findings.add(Invariant::Differs, vec![], vec![attempt], text);
             }
         }
-        for change in answered {
+        for change in stated {
             findings.step();
             let ObservedChange { key, before, delta, after } = change;
-            let said = format!("{name} was answered {key} {before} {delta:+} → {after}");
+            let response = format!("the response to {name} has {key} {before} {delta:+} → {after}");
             let from = self.first_of(entries, key, findings);
             let entry = entries.get(from).map(|place| &self.ledger.entries[*place]);
             match entry.filter(|entry| entry.key == *key) {
                 None => {
-                    let text = format!("{said}: there should be such an entry, and there is none");
+                    let text =
+                        format!("{response}: there should be such an entry, and there is none");
                     findings.add(Invariant::Lost, vec![], vec![attempt], text);
                 }
                 Some(entry) => {
                     if (entry.before, entry.delta, entry.after) != (*before, *delta, *after) {
-                        let text = format!("{said}; the ledger has {}", describe(entry));
+                        let text = format!("{response}; the ledger has {}", describe(entry));
                         findings.add(Invariant::Differs, vec![entry.seq], vec![attempt], text);
                     }
                 }
@@ -309,7 +310,7 @@ impl<'a> RequestChecks<'a> {
     }
 
     /// Finds the entry that each *sold out* preceded: an executed key is replayed before any
-    /// rejection, so a *sold out* with this key was answered before the entry was written.
+    /// rejection, so a *sold out* with this key precedes the entry.
     fn find_later_entries(
         &mut self,
         entries: &[usize],

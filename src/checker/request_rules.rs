@@ -147,8 +147,8 @@ fn check_unexecuted(
         if let ObservedOutcome::Done { order, .. } = &observations[place].outcome {
             let name = request_name(observations, place);
             let text = format!(
-                "{name} was answered with order {order}; the books should have it under this key, \
-                 and have nothing"
+                "{name} got order {order} as its response; no order is recorded under this \
+                 key"
             );
             findings.add(Invariant::Lost, vec![], vec![place], text);
         }

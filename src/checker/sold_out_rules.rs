@@ -40,7 +40,7 @@ pub(super) fn check(
     }
     for (key, places) in by_key {
         let name = request_name(observations, places[0]);
-        let text = format!("{name} was told that there is not enough of {key}, which is not there");
+        let text = format!("{name} was rejected for {key}, which does not exist");
         findings.add(Invariant::SoldOut, vec![], places, text);
     }
 }
@@ -181,8 +181,8 @@ impl<'a> SoldOutCheck<'a> {
     ) {
         let SoldOutClaim { place, requested, available, is_insufficient } = *claim;
         let key = self.chain.key;
-        let said = format!(
-            "{} was told that {key} has {available} where it asked for {requested}",
+        let claim_text = format!(
+            "{} requested {requested} of {key} and was rejected with {available} available",
             request_name(observations, place)
         );
         let after = |position: usize| match position.checked_sub(1) {
@@ -191,11 +191,10 @@ impl<'a> SoldOutCheck<'a> {
         };
         let mut requests = vec![place];
         let text = if !is_insufficient {
-            format!("{said}: that is enough, and it should not have been refused")
+            format!("{claim_text}: that is enough, and it should not have been rejected")
         } else if low > high {
             format!(
-                "{said}: it should have seen {} and all before it, and must not have seen what \
-                 comes after {}",
+                "{claim_text}: it should have seen {} and all before it, and nothing after {}",
                 after(low),
                 after(high)
             )
@@ -207,14 +206,14 @@ impl<'a> SoldOutCheck<'a> {
                 Some((position, before)) => {
                     requests.push(before);
                     format!(
-                        "{said}: so it was once {span}, but not since {}, which {} had seen and \
-                         been answered before this one was sent",
+                        "{claim_text}: that was so {span}, but not since {}, which {} had seen before this \
+                         request was sent",
                         after(position),
                         request_name(observations, before)
                     )
                 }
                 None => format!(
-                    "{said}: at no moment of the request was that so; {span} the minimum was \
+                    "{claim_text}: at no moment of the request was that so; {span} the minimum was \
                      {minimum}"
                 ),
             }

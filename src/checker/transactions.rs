@@ -56,11 +56,11 @@ pub(super) fn check(
         }
     }
     let mut reported: Vec<bool> = vec![false; graph.entry.len()];
-    for (part, (ledger, _, chains)) in ledgers.iter_mut().enumerate() {
+    for (number, (ledger, _, chains)) in ledgers.iter_mut().enumerate() {
         for chain in chains.iter_mut() {
             for (rank, place) in chain.entries.iter().enumerate() {
                 findings.step();
-                let node = graph.node_of_entry[part][*place];
+                let node = graph.node_of_entry[number][*place];
                 let from = graph.bounds[earliest[node]].from;
                 // A violation within one chain is reported already.
                 let late =
@@ -80,7 +80,7 @@ pub(super) fn check(
             let mut after = u64::MAX;
             for (rank, place) in chain.entries.iter().enumerate().rev() {
                 after =
-                    after.min(chain.latest[rank]).min(latest[graph.node_of_entry[part][*place]]);
+                    after.min(chain.latest[rank]).min(latest[graph.node_of_entry[number][*place]]);
                 chain.latest[rank] = after;
             }
         }
@@ -166,8 +166,8 @@ impl<'a> TransactionGraph<'a> {
             path[at[&node]..].iter().rev().map(|node| self.entry[*node]).collect();
         let names: Vec<String> = cycle.iter().take(5).map(|entry| describe(entry)).collect();
         let text = format!(
-            "{} changes of several values each come before themselves: {}, and so on; they should \
-             stand in one order in all chains",
+            "{} changes of several values precede themselves: {}, and so on; they should have one \
+             order in all chains",
             cycle.len(),
             names.join(", then ")
         );
@@ -189,8 +189,8 @@ impl<'a> TransactionGraph<'a> {
             .collect();
         let names: Vec<String> = requests.iter().map(|r| request_name(observations, *r)).collect();
         let text = format!(
-            "{} comes after {}, by way of other values' chains; but the latter was sent at {} µs, \
-             when the former had been answered at {} µs ({})",
+            "{} follows {} by the chains of other values; but the latter was sent at {} µs, and the \
+             former had its response at {} µs ({})",
             describe(entry),
             describe(self.entry[predecessor]),
             self.bounds[predecessor].from,

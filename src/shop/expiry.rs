@@ -1,4 +1,4 @@
-//! Expiry of unpaid orders: notifications of placed orders, and the look-up of due ones.
+//! Expiry of unpaid orders: notifications of placed orders, and the state of due ones.
 //!
 //! [`super::command::expire_orders`] is the command that expires them; `jobs::unpaid` schedules it.
 

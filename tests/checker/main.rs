@@ -206,6 +206,15 @@ impl Story {
     }
 }
 
+/// The invariants that a story violates.
+fn violated(story: &Story) -> Vec<Invariant> {
+    story.check().iter().map(|violation| violation.invariant).collect()
+}
+
+fn insufficient(key: &str, requested: i64, available: i64) -> ObservedOutcome {
+    ObservedOutcome::Insufficient { key: key.to_owned(), requested, available }
+}
+
 /// Violations, one a line.
 fn lines(found: &[Violation]) -> String {
     found.iter().map(|violation| format!("{violation}\n")).collect()

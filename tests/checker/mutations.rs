@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Invariant::*;
 use super::*;
 
 const SKU: &str = "padlock";
@@ -84,11 +85,11 @@ fn caught(what: &str, rules: &[Invariant], forge: impl Fn(&mut Day)) {
 
 #[test]
 fn entries_that_are_dropped_doubled_or_swapped() {
-    caught("dropped", &[Invariant::Lost, Invariant::Break, Invariant::Sum], |day| {
+    caught("dropped", &[Lost, Break, Sum], |day| {
         let at = day.at(day.first);
         day.story.recorded.stock.entries.remove(at);
     });
-    caught("dropped, and the shelf and the chain forged to match", &[Invariant::Lost], |day| {
+    caught("dropped, and the shelf and the chain forged to match", &[Lost], |day| {
         let at = day.at(day.story.seen.len() - 3);
         let entry = day.story.recorded.stock.entries.remove(at);
         for later in &mut day.story.recorded.stock.entries[at..] {
@@ -99,15 +100,11 @@ fn entries_that_are_dropped_doubled_or_swapped() {
         }
         day.story.recorded.stock.values.get_mut(SKU).unwrap().now -= entry.delta;
     });
-    caught(
-        "doubled",
-        &[Invariant::Twice, Invariant::Break, Invariant::Fork, Invariant::Sum],
-        |day| {
-            let entry = day.entry(day.first).clone();
-            day.story.recorded.stock.entries.push(entry);
-        },
-    );
-    let again = [Invariant::Twice, Invariant::Fork, Invariant::Break, Invariant::Sum];
+    caught("doubled", &[Twice, Break, Fork, Sum], |day| {
+        let entry = day.entry(day.first).clone();
+        day.story.recorded.stock.entries.push(entry);
+    });
+    let again = [Twice, Fork, Break, Sum];
     caught("doubled under a new number", &again, |day| {
         let mut entry = day.entry(day.first).clone();
         entry.seq = 1_000_000;
@@ -115,26 +112,20 @@ fn entries_that_are_dropped_doubled_or_swapped() {
         day.story.recorded.stock.entries.push(entry);
     });
 
-    caught("a cancel doubled", &[Invariant::Fork, Invariant::Break, Invariant::Sum], |day| {
+    caught("a cancel doubled", &[Fork, Break, Sum], |day| {
         let entries = &mut day.story.recorded.stock.entries;
         let entry = entries.iter().find(|entry| entry.reason == "cancel").unwrap().clone();
         entries.push(entry);
     });
     // The copy also follows entries of later requests and changes the stock that a sold-out
     // response reported.
-    let later = [
-        Invariant::Twice,
-        Invariant::Break,
-        Invariant::Sum,
-        Invariant::RealTime,
-        Invariant::SoldOut,
-    ];
+    let later = [Twice, Break, Sum, RealTime, SoldOut];
     caught("doubled under a new version", &later, |day| {
         let mut entry = day.entry(day.first).clone();
         (entry.seq, entry.version, entry.fence) = (1_000_000, 1_000_000, None);
         day.story.recorded.stock.entries.push(entry);
     });
-    caught("swapped", &[Invariant::Break, Invariant::Fence, Invariant::RealTime], |day| {
+    caught("swapped", &[Break, Fence, RealTime], |day| {
         let (first, second) = (day.entry(day.first).version, day.entry(day.second).version);
         day.entry(day.first).version = second;
         day.entry(day.second).version = first;
@@ -148,49 +139,47 @@ fn entries_that_are_dropped_doubled_or_swapped() {
 
 #[test]
 fn entries_with_forged_values() {
-    caught("before", &[Invariant::Differs, Invariant::Break], |day| {
-        day.entry(day.first).before += 1
-    });
-    caught("after", &[Invariant::Differs, Invariant::Break], |day| day.entry(day.first).after -= 1);
-    caught("before and after", &[Invariant::Differs, Invariant::Break], |day| {
+    caught("before", &[Differs, Break], |day| day.entry(day.first).before += 1);
+    caught("after", &[Differs, Break], |day| day.entry(day.first).after -= 1);
+    caught("before and after", &[Differs, Break], |day| {
         day.entry(day.first).before += 1;
         day.entry(day.first).after += 1;
     });
-    caught("delta", &[Invariant::Differs, Invariant::Break, Invariant::Sum], |day| {
+    caught("delta", &[Differs, Break, Sum], |day| {
         day.entry(day.first).delta -= 1;
         day.entry(day.first).after -= 1;
     });
-    caught("the shelf", &[Invariant::Sum], |day| {
+    caught("the shelf", &[Sum], |day| {
         day.story.recorded.stock.values.get_mut(SKU).unwrap().now += 1;
     });
-    caught("the shelf, below zero", &[Invariant::Sum, Invariant::Negative], |day| {
+    caught("the shelf, below zero", &[Sum, Negative], |day| {
         day.story.recorded.stock.values.get_mut("lantern").unwrap().now = -1;
     });
-    caught("the opening", &[Invariant::Sum, Invariant::Break], |day| {
+    caught("the opening", &[Sum, Break], |day| {
         day.story.recorded.stock.values.get_mut(SKU).unwrap().opening = 1;
     });
-    caught("two reads of one version", &[Invariant::Fork], |day| {
+    caught("two reads of one version", &[Fork], |day| {
         day.entry(day.second).version = day.entry(day.first).version;
     });
-    caught("a fence that is back-dated", &[Invariant::Fence], |day| {
+    caught("a fence that is back-dated", &[Fence], |day| {
         day.entry(day.second).fence = Some(1);
     });
     caught("an entry without a fence proves nothing about fences", &[], |day| {
         day.entry(day.second).fence = None;
     });
-    caught("more sold than there was", &[Invariant::Negative], |day| {
+    caught("more sold than there was", &[Negative], |day| {
         day.story.change("lantern", -3, "restock", None, Uuid::nil());
         day.story.change("lantern", 3, "restock", None, Uuid::nil());
     });
-    caught("an item that is not there", &[Invariant::Sum], |day| {
+    caught("an item that is not there", &[Sum], |day| {
         let mut entry = day.entry(day.first).clone();
         (entry.key, entry.order, entry.reason) = ("ghost".to_owned(), None, "restock".to_owned());
         day.story.recorded.stock.entries.push(entry);
     });
-    caught("an order that is not there", &[Invariant::Unmatched], |day| {
+    caught("an order that is not there", &[Unmatched], |day| {
         day.story.change(SKU, -1, "order", Some(OrderId(Uuid::from_u128(99))), Uuid::nil());
     });
-    let stray = [Invariant::Unmatched, Invariant::RealTime, Invariant::SoldOut];
+    let stray = [Unmatched, RealTime, SoldOut];
     caught("another item's entry for an order", &stray, |day| {
         let order = Some(day.story.order_of(day.first));
         day.story.change("lantern", -1, "order", order, Uuid::nil());
@@ -205,7 +194,7 @@ fn a_ledger_in_another_order_than_time() {
     story.place("early", &[(SKU, 1)], (100, 200));
     let found = story.check();
     assert_eq!(found.len(), 1, "{}", lines(&found));
-    assert_eq!((found[0].invariant, &found[0].requests[..]), (Invariant::RealTime, &[0, 1][..]));
+    assert_eq!((found[0].invariant, &found[0].requests[..]), (RealTime, &[0, 1][..]));
     // Overlapping, either order is fine.
     story.seen[1].completed_us = 300;
     story.assert_sound();
@@ -214,10 +203,7 @@ fn a_ledger_in_another_order_than_time() {
     story.place("late", &[(SKU, 1)], (300, 400));
     story.place("slow", &[(SKU, 1)], (0, 1_000));
     story.place("early", &[(SKU, 1)], (100, 200));
-    assert_eq!(
-        story.check().iter().map(|v| v.invariant).collect::<Vec<_>>(),
-        [Invariant::RealTime]
-    );
+    assert_eq!(violated(&story), [RealTime]);
     // Whoever did it after its client had gone has no end.
     story.seen[2].outcome = ObservedOutcome::Unknown;
     story.assert_sound();
@@ -230,7 +216,7 @@ fn an_entry_that_is_doubled_is_not_said_to_come_before_itself() {
     story.place("two", &[(SKU, 1)], (0, 1_000));
     let entry = RecordedEntry { seq: 100, ..story.recorded.stock.entries[1].clone() };
     story.recorded.stock.entries.push(entry);
-    assert!(story.check().iter().all(|violation| violation.invariant != Invariant::RealTime));
+    assert!(story.check().iter().all(|violation| violation.invariant != RealTime));
 }
 
 /// Each chain is in order for itself; what lies between them is not.
@@ -255,7 +241,7 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
         }
         let found = story.check();
         assert_eq!(found.len(), 1, "{}", lines(&found));
-        assert_eq!(found[0].invariant, Invariant::RealTime);
+        assert_eq!(found[0].invariant, RealTime);
         assert_eq!(found[0].entries.len(), 2, "{}", lines(&found));
     }
 
@@ -266,7 +252,7 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("first asked", &[("lantern", 1)], (100, 200));
     let found = story.check();
     assert_eq!(found.len(), 1, "{}", lines(&found));
-    assert_eq!((found[0].invariant, &found[0].requests[..]), (Invariant::RealTime, &[0, 2][..]));
+    assert_eq!((found[0].invariant, &found[0].requests[..]), (RealTime, &[0, 2][..]));
     story.seen[2].completed_us = 500;
     story.assert_sound();
 
@@ -275,7 +261,7 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("later", &[(SKU, 1)], (500, 600));
     story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
     story.place("sold out", &[("lantern", 1)], (100, 200));
-    assert_eq!(story.check().iter().map(|v| v.invariant).collect::<Vec<_>>(), [Invariant::SoldOut]);
+    assert_eq!(violated(&story), [SoldOut]);
     story.seen[2].completed_us = 500;
     story.assert_sound();
 
@@ -284,36 +270,36 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("one left", &[("lantern", 2)], (150, 200));
     story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
     story.place("earlier", &[(SKU, 1)], (50, 100));
-    assert_eq!(story.check().iter().map(|v| v.invariant).collect::<Vec<_>>(), [Invariant::SoldOut]);
+    assert_eq!(violated(&story), [SoldOut]);
     story.seen[0].invoked_us = 100;
     story.assert_sound();
 }
 
 #[test]
 fn answers_that_were_not_so() {
-    caught("acknowledged, and nowhere", &[Invariant::Lost], |day| {
+    caught("acknowledged, and nowhere", &[Lost], |day| {
         day.story.seen[day.refused].outcome = ObservedOutcome::Done {
             order: OrderId(Uuid::from_u128(77)),
             changes: vec![ObservedChange { key: SKU.to_owned(), before: 5, delta: -1, after: 4 }],
             replayed: false,
         };
     });
-    caught("another's order", &[Invariant::Lost], |day| {
+    caught("another's order", &[Lost], |day| {
         let other = day.story.order_of(day.second);
         if let ObservedOutcome::Done { order, .. } = &mut day.story.seen[day.first].outcome {
             *order = other;
         }
     });
-    caught("a replay with other values", &[Invariant::Differs], |day| {
+    caught("a replay with other values", &[Differs], |day| {
         if let ObservedOutcome::Done { changes, .. } = &mut day.story.seen[day.replay].outcome {
             changes[0].before += 1;
             changes[0].after += 1;
         }
     });
-    caught("more than was asked for", &[Invariant::Differs], |day| {
+    caught("more than was asked for", &[Differs], |day| {
         day.story.seen[day.first].operation = ObservedOperation::Place(vec![(SKU.to_owned(), 2)]);
     });
-    caught("a line that is not answered", &[Invariant::Differs], |day| {
+    caught("a line that is not answered", &[Differs], |day| {
         if let ObservedOutcome::Done { changes, .. } = &mut day.story.seen[day.both].outcome {
             changes.pop();
         }
@@ -322,18 +308,14 @@ fn answers_that_were_not_so() {
         let line = |many| (SKU.to_owned(), many);
         day.story.seen[day.first].operation = ObservedOperation::Place(vec![line(1), line(2)]);
     });
-    caught("refused, and done", &[Invariant::Rejected], |day| day.fresh_entry("sixth"));
-    caught(
-        "refused by one attempt that did it, answered by another",
-        &[Invariant::Rejected],
-        |day| {
-            let mut attempt = day.story.seen[day.refused].clone();
-            attempt.key = "first".to_owned();
-            day.entry(day.first).request = attempt.request.unwrap();
-            day.story.seen.push(attempt);
-        },
-    );
-    caught("sold out, and done", &[Invariant::Rejected], |day| day.fresh_entry("fifth"));
+    caught("refused, and done", &[Rejected], |day| day.fresh_entry("sixth"));
+    caught("refused by one attempt that did it, answered by another", &[Rejected], |day| {
+        let mut attempt = day.story.seen[day.refused].clone();
+        attempt.key = "first".to_owned();
+        day.entry(day.first).request = attempt.request.unwrap();
+        day.story.seen.push(attempt);
+    });
+    caught("sold out, and done", &[Rejected], |day| day.fresh_entry("fifth"));
     caught("unknown, and not done", &[], |day| {
         day.story.seen[day.refused].outcome = ObservedOutcome::Unknown;
     });
@@ -341,7 +323,7 @@ fn answers_that_were_not_so() {
         day.story.seen[day.refused].outcome = ObservedOutcome::Unknown;
         day.fresh_entry("sixth");
     });
-    caught("unknown, and done twice", &[Invariant::Twice], |day| {
+    caught("unknown, and done twice", &[Twice], |day| {
         day.story.seen[day.refused].outcome = ObservedOutcome::Unknown;
         day.fresh_entry("sixth");
         let order = day.story.recorded.orders.last().unwrap().clone();
@@ -349,7 +331,7 @@ fn answers_that_were_not_so() {
         let order = Some(OrderId(Uuid::from_u128(98)));
         day.story.change(SKU, -1, "order", order, Uuid::nil());
     });
-    caught("a token that did its work twice", &[Invariant::Twice], |day| {
+    caught("a token that did its work twice", &[Twice], |day| {
         day.story.seen[day.unknown].outcome = day.story.seen[day.replay].outcome.clone();
         for place in [day.unknown, day.replay] {
             if let ObservedOutcome::Done { replayed, .. } = &mut day.story.seen[place].outcome {
@@ -357,7 +339,7 @@ fn answers_that_were_not_so() {
             }
         }
     });
-    caught("a replay older than what it replays", &[Invariant::RealTime], |day| {
+    caught("a replay older than what it replays", &[RealTime], |day| {
         day.story.seen[day.replay].completed_us = 250;
         day.story.seen[day.replay].invoked_us = 240;
     });
@@ -366,40 +348,34 @@ fn answers_that_were_not_so() {
 #[test]
 fn sold_out_when_it_was_not() {
     let short = |day: &mut Day, place: usize, many: i64, there: i64| {
-        let told = &mut day.story.seen[place].outcome;
-        *told = ObservedOutcome::Insufficient {
-            key: SKU.to_owned(),
-            requested: many,
-            available: there,
-        };
+        day.story.seen[place].outcome = insufficient(SKU, many, there);
     };
-    caught("there was enough all along", &[Invariant::SoldOut], |day| {
+    caught("there was enough all along", &[SoldOut], |day| {
         short(day, day.sold_out, 1, 0);
     });
-    caught("by its own words there was enough", &[Invariant::SoldOut], |day| {
+    caught("by its own words there was enough", &[SoldOut], |day| {
         short(day, day.sold_out, 3, 3);
     });
-    caught("there never were as many as it says", &[Invariant::SoldOut], |day| {
+    caught("there never were as many as it says", &[SoldOut], |day| {
         short(day, day.sold_out, 5, 4);
     });
-    caught("it was so before", &[Invariant::SoldOut], |day| {
+    caught("it was so before", &[SoldOut], |day| {
         (
             day.story.seen[day.early_sold_out].invoked_us,
             day.story.seen[day.early_sold_out].completed_us,
         ) = (210, 220);
     });
-    caught("it was so later", &[Invariant::SoldOut], |day| {
+    caught("it was so later", &[SoldOut], |day| {
         // Three are there only after the fourth order, which was asked for at 450.
         short(day, day.early_sold_out, 5, 3);
         day.story.seen[day.early_sold_out].completed_us = 449;
         day.story.seen[day.early_sold_out].invoked_us = 445;
     });
-    caught("of something that is not there", &[Invariant::SoldOut], |day| {
+    caught("of something that is not there", &[SoldOut], |day| {
         let told = &mut day.story.seen[day.sold_out].outcome;
-        *told =
-            ObservedOutcome::Insufficient { key: "ghost".to_owned(), requested: 1, available: 0 };
+        *told = insufficient("ghost", 1, 0);
     });
-    caught("after its own key had its order", &[Invariant::SoldOut], |day| {
+    caught("after its own key had its order", &[SoldOut], |day| {
         day.story.seen[day.sold_out].key = "fourth".to_owned();
         day.story.seen[day.sold_out].invoked_us = 450;
     });
@@ -410,9 +386,9 @@ fn sold_out_never_before_the_item_was_there() {
     let mut story = Story::new(&[(SKU, 5)]);
     story.place("first", &[(SKU, 6)], (0, 10));
     story.assert_sound();
-    let none = ObservedOutcome::Insufficient { key: SKU.to_owned(), requested: 6, available: 0 };
+    let none = insufficient(SKU, 6, 0);
     story.seen[0].outcome = none;
-    assert_eq!(story.check()[0].invariant, Invariant::SoldOut);
+    assert_eq!(story.check()[0].invariant, SoldOut);
 }
 
 /// Each of the two was right for itself: the order may have happened before the first, and after
@@ -423,11 +399,11 @@ fn two_refusals_that_contradict_each_other() {
     story.place("slow", &[(SKU, 1)], (0, 1_000));
     story.place("one left", &[(SKU, 2)], (100, 200));
     story.place("two left", &[(SKU, 3)], (300, 400));
-    let two = ObservedOutcome::Insufficient { key: SKU.to_owned(), requested: 3, available: 2 };
+    let two = insufficient(SKU, 3, 2);
     story.seen[2].outcome = two;
     let found = story.check();
     assert_eq!(found.len(), 1, "{}", lines(&found));
-    assert_eq!((found[0].invariant, &found[0].requests[..]), (Invariant::SoldOut, &[2, 1][..]));
+    assert_eq!((found[0].invariant, &found[0].requests[..]), (SoldOut, &[2, 1][..]));
     (story.seen[2].invoked_us, story.seen[1].completed_us) = (150, 250);
     story.assert_sound();
 }
@@ -437,41 +413,37 @@ fn money_that_does_not_add_up() {
     let money = |day: &mut Day, forge: &dyn Fn(&mut Vec<RecordedEntry>)| {
         forge(&mut day.story.recorded.money.as_mut().unwrap().entries);
     };
-    caught("an order marked as paid", &[Invariant::Unmatched, Invariant::Money], |day| {
+    caught("an order marked as paid", &[Unmatched, Money], |day| {
         let id = day.story.order_of(day.replay);
         let order = day.story.recorded.orders.iter_mut().find(|order| order.id == id).unwrap();
         order.status = "paid".to_owned();
     });
-    caught("a payment dropped", &[Invariant::Lost, Invariant::Break, Invariant::Sum], |day| {
+    caught("a payment dropped", &[Lost, Break, Sum], |day| {
         money(day, &|entries| drop(entries.remove(1)));
     });
-    caught("a refund dropped", &[Invariant::Unmatched, Invariant::Sum], |day| {
+    caught("a refund dropped", &[Unmatched, Sum], |day| {
         money(day, &|entries| drop(entries.pop()));
     });
-    caught("a payment of another order", &[Invariant::Lost, Invariant::Unmatched], |day| {
+    caught("a payment of another order", &[Lost, Unmatched], |day| {
         let other = day.story.order_of(day.replay);
         money(day, &|entries| entries[1].order = Some(other));
     });
-    caught("money from nowhere", &[Invariant::Sum, Invariant::Money], |day| {
+    caught("money from nowhere", &[Sum, Money], |day| {
         for value in day.story.recorded.money.as_mut().unwrap().values.values_mut() {
             value.now += 5;
         }
     });
-    caught("a payment that was refused", &[Invariant::Rejected], |day| {
+    caught("a payment that was refused", &[Rejected], |day| {
         day.story.seen[day.paid].outcome = ObservedOutcome::Rejected;
     });
-    caught("a payment answered with other values", &[Invariant::Differs], |day| {
+    caught("a payment answered with other values", &[Differs], |day| {
         if let ObservedOutcome::Done { changes, .. } = &mut day.story.seen[day.paid].outcome {
             changes[0].after += 1;
         }
     });
-    caught("insufficient funds, with enough there", &[Invariant::SoldOut], |day| {
+    caught("insufficient funds, with enough there", &[SoldOut], |day| {
         let user = UserId(Uuid::from_u128(1));
-        let outcome = ObservedOutcome::Insufficient {
-            key: user.0.to_string(),
-            requested: 11_000,
-            available: 500,
-        };
+        let outcome = insufficient(&user.0.to_string(), 11_000, 500);
         let asked = ObservedOperation::Pay(day.story.order_of(day.replay));
         day.story.observe("another payment", asked, (800, 810), outcome);
     });

@@ -14,7 +14,8 @@ use uuid::Uuid;
 ///
 /// Must be called after the end of the history: a response in transit may be that of an order that
 /// is not in the snapshot yet.
-pub async fn recorded_state(pool: &PgPool, skus: &[String], users: &[UserId]) -> RecordedState {
+pub async fn read(pool: &PgPool, skus: &[impl ToString], users: &[UserId]) -> RecordedState {
+    let skus: Vec<String> = skus.iter().map(ToString::to_string).collect();
     let users: Vec<Uuid> = users.iter().map(|user| user.0).collect();
     let mut tx = pool.begin().await.unwrap();
     sqlx::raw_sql("set transaction isolation level repeatable read, read only")
@@ -26,7 +27,7 @@ pub async fn recorded_state(pool: &PgPool, skus: &[String], users: &[UserId]) ->
         "select sku, stock from items where sku = any($1)",
         "select sku, seq, before, delta, after, version, fence, order_id, reason, request_id
            from stock_ledger where sku = any($1) order by sku, version, seq",
-        skus.to_vec(),
+        skus.clone(),
     );
     let stock = stock.await;
     let money = ledger(
@@ -39,7 +40,7 @@ pub async fn recorded_state(pool: &PgPool, skus: &[String], users: &[UserId]) ->
     );
     let money = money.await;
     let money = (!users.is_empty()).then_some(money);
-    let orders = orders(&mut tx, skus, &users).await;
+    let orders = orders(&mut tx, &skus, &users).await;
     tx.rollback().await.unwrap();
     RecordedState { stock, money, orders }
 }

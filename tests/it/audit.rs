@@ -1,6 +1,5 @@
 //! The audit: sound after load, and every forgery caught by the check that is there for it.
 
-use holdfast::checker;
 use holdfast::shop::audit;
 use holdfast::shop::{Sku, UserId};
 use reqwest::{Method, StatusCode};
@@ -8,8 +7,7 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::recorded_state::recorded_state;
-use crate::common::{Shop, body, problem};
+use crate::common::{Shop, body, problem, recorded_state};
 
 /// Books with something of everything in them: orders pending, paid, cancelled and refunded.
 pub async fn busy_books() -> Shop {
@@ -338,9 +336,8 @@ async fn numbers_in_another_order_than_versions_are_sound() {
     let users: Vec<Uuid> =
         sqlx::query_scalar("select user_id from accounts").fetch_all(&shop.pool).await.unwrap();
     let users: Vec<UserId> = users.into_iter().map(UserId).collect();
-    let skus: Vec<String> = skus.iter().map(Sku::to_string).collect();
-    let recorded = recorded_state(&shop.pool, &skus, &users).await;
-    assert_eq!(checker::check(&recorded, &[]), []);
+    let recorded = recorded_state::read(&shop.pool, &skus, &users).await;
+    assert_eq!(holdfast::checker::check(&recorded, &[]), []);
 }
 
 #[tokio::test]

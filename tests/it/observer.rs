@@ -11,8 +11,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::recorded_state::recorded_state;
-use crate::common::{PATIENCE, Shop, User, body, until};
+use crate::common::{PATIENCE, Shop, User, body, recorded_state, until};
 
 /// Somebody who writes down what happens.
 pub struct Observer<'a> {
@@ -114,9 +113,8 @@ impl<'a> Observer<'a> {
 
     /// The books now, and what was seen.
     pub async fn history(self, skus: &[&String]) -> (checker::RecordedState, Vec<ObservedRequest>) {
-        let skus: Vec<String> = skus.iter().map(|sku| (*sku).clone()).collect();
         let users: Vec<UserId> = self.users.iter().map(|(_, id)| *id).collect();
-        let recorded = recorded_state(&self.shop.pool, &skus, &users).await;
+        let recorded = recorded_state::read(&self.shop.pool, skus, &users).await;
         (recorded, self.seen.into_inner().unwrap())
     }
 
