@@ -72,7 +72,7 @@ pub struct RequestOptions {
 
 impl RequestOptions {
     /// Returns the server's own options, with a deadline from now.
-    pub fn of(shop: &Shop, request_id: Uuid) -> Self {
+    pub fn new(shop: &Shop, request_id: Uuid) -> Self {
         Self {
             strategy: shop.strategy,
             wait: None,

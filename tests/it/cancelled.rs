@@ -40,7 +40,7 @@ impl World {
     }
 
     fn conditions(&self) -> RequestOptions {
-        RequestOptions::of(&self.domain, Uuid::new_v4())
+        RequestOptions::new(&self.domain, Uuid::new_v4())
     }
 
     async fn place(

@@ -49,7 +49,7 @@ pub struct NewOrder {
     pub id: OrderId,
     pub user: UserId,
     /// The idempotency key with which it is placed.
-    pub token: String,
+    pub key: String,
     pub total_cents: i64,
     pub created_at: OffsetDateTime,
     pub expires_at: OffsetDateTime,

@@ -170,7 +170,7 @@ impl Command for PlaceOrder {
         let order = NewOrder {
             id: self.order,
             user: self.user(),
-            token: self.idempotency.key.as_str().to_owned(),
+            key: self.idempotency.key.as_str().to_owned(),
             total_cents,
             created_at: state.now,
             expires_at: state.now + self.hold,

@@ -41,11 +41,11 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
 
 /// Returns one item, of the shop or of the lab.
 pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
-    Ok(items_of(shop, std::slice::from_ref(sku)).await?.pop())
+    Ok(items_by_sku(shop, std::slice::from_ref(sku)).await?.pop())
 }
 
 /// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
-pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
+pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query_as!(
         CatalogRow,

@@ -17,7 +17,7 @@ pub fn no_such_order(order: OrderId) -> Rejection {
 }
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
-    Ok(select(&mut *shop.connection().await?, user, Some(id), None, LabOrders::With, 1)
+    Ok(select_orders(&mut *shop.connection().await?, user, Some(id), None, LabOrders::With, 1)
         .await?
         .pop())
 }
@@ -54,11 +54,11 @@ pub async fn orders(
     lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    select(&mut *shop.connection().await?, user, None, after, lab, limit).await
+    select_orders(&mut *shop.connection().await?, user, None, after, lab, limit).await
 }
 
 /// Counts the user's orders that contain only lab items.
-pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
+pub async fn count_lab_orders(shop: &Shop, user: UserId) -> Result<i64, Error> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from orders o
             where user_id = $1
@@ -89,7 +89,7 @@ pub async fn lab_orders_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderI
 }
 
 /// Returns the order that the user placed with a key, however long ago.
-pub async fn placed_with(
+pub async fn order_placed_with(
     shop: &Shop,
     user: UserId,
     key: &IdempotencyKey,
@@ -98,19 +98,23 @@ pub async fn placed_with(
 }
 
 /// Returns the orders among `ids` that belong to the user.
-pub async fn own(shop: &Shop, user: UserId, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+pub async fn owned_among(
+    shop: &Shop,
+    user: UserId,
+    ids: &[OrderId],
+) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
-    let own = sqlx::query_scalar!(
+    let owned = sqlx::query_scalar!(
         "select id from orders where user_id = $1 and id = any($2)",
         user.0,
         &ids,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    Ok(own.into_iter().map(OrderId).collect())
+    Ok(owned.into_iter().map(OrderId).collect())
 }
 
-async fn select(
+async fn select_orders(
     db: &mut PgConnection,
     user: UserId,
     only: Option<OrderId>,

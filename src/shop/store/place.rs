@@ -17,7 +17,7 @@ struct OrderColumns<'a> {
     ids: Vec<Uuid>,
     users: Vec<Uuid>,
     totals: Vec<i64>,
-    tokens: Vec<&'a str>,
+    keys: Vec<&'a str>,
     creations: Vec<OffsetDateTime>,
     expiries: Vec<OffsetDateTime>,
     fingerprints: Vec<&'a [u8]>,
@@ -124,7 +124,7 @@ pub async fn place(
         &orders.ids,
         &orders.users,
         &orders.totals,
-        &orders.tokens as &[&str],
+        &orders.keys as &[&str],
         &orders.expiries,
         &orders.fingerprints as &[&[u8]],
         &orders.bodies as &[&[u8]],
@@ -154,7 +154,7 @@ impl<'a> OrderColumns<'a> {
         self.ids.push(order.id.0);
         self.users.push(order.user.0);
         self.totals.push(order.total_cents);
-        self.tokens.push(&order.token);
+        self.keys.push(&order.key);
         self.creations.push(order.created_at);
         self.expiries.push(order.expires_at);
         self.fingerprints.push(&write.idempotency.fingerprint);

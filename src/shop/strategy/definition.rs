@@ -95,12 +95,12 @@ pub enum Guarantee {
     /// With one replica; a second one breaks it.
     OneReplica,
     /// Until a holder dies; from then on the item stays locked.
-    UntilAHolderDies,
+    UntilHolderDies,
     /// While no work outlives its lease.
     WhileLeased,
     /// Among its own changes, which Postgres isolates from each other but not from other
     /// strategies.
-    Among,
+    AmongItself,
     /// Always: Postgres isolates its changes from all others.
     Always,
 }

@@ -41,7 +41,7 @@ impl Exclusion<'_> {
 }
 
 /// Returns the protection of a change under `strategy`, given the acquired locks.
-pub(super) fn of<'g>(strategy: &Strategy, locks: &'g Guards) -> Exclusion<'g> {
+pub(super) fn exclusion_under<'g>(strategy: &Strategy, locks: &'g Guards) -> Exclusion<'g> {
     match strategy {
         Strategy { target: LockTarget::Order, .. } => {
             Exclusion::Unprotected("its lock is on the order, not on what is changed", Seal(()))

@@ -50,6 +50,6 @@ impl Strategy {
 
     /// Returns the protection of a change under this strategy, given the acquired locks.
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
-        exclusion::of(self, locks)
+        exclusion::exclusion_under(self, locks)
     }
 }

@@ -35,7 +35,7 @@ pub static STRATEGIES: [Strategy; 20] = [
     locked!(
         "setnx",
         Kind::Rung(Rung::Setnx),
-        UntilAHolderDies,
+        UntilHolderDies,
         "setnx.rs",
         "SETNX, then DEL: a holder that dies locks the item for ever"
     ),

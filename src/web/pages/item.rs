@@ -247,7 +247,7 @@ async fn own_orders(
     let ids: Vec<OrderId> = entries.iter().filter_map(|entry| entry.order_id).collect();
     match &frame.caller {
         Some(caller) if !ids.is_empty() => {
-            Ok(orders::own(shop, caller.id, &ids).await?.into_iter().collect())
+            Ok(orders::owned_among(shop, caller.id, &ids).await?.into_iter().collect())
         }
         _ => Ok(BTreeSet::new()),
     }

@@ -194,7 +194,7 @@ pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
 
 async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> {
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
-    let items = catalog::items_of(shop, &skus).await?;
+    let items = catalog::items_by_sku(shop, &skus).await?;
     let name = |sku: &Sku| {
         let item = items.iter().find(|item| item.sku == *sku);
         item.map_or_else(|| sku.to_string(), |item| item.name.clone())

@@ -74,7 +74,7 @@ pub async fn list(
     let more = orders.last().filter(|_| is_more).map(|order| order.id);
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let marked = if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
-    let lab = orders::count_lab(shop, user).await?;
+    let lab = orders::count_lab_orders(shop, user).await?;
     let left = orders::time_left(shop, &ids).await?;
     let orders = orders.into_iter().map(|order| row(order, &marked, &left)).collect();
     let frame = Frame::of(&request).await?;

@@ -52,7 +52,7 @@ pub async fn place(
         place_once(&site.shop, &conditions, user, &key, &basket.wanted()).await?
     } else {
         // An old page: its basket was ordered, or has changed since.
-        match orders::placed_with(&site.shop, user, &key).await? {
+        match orders::order_placed_with(&site.shop, user, &key).await? {
             Some(order) => Placed::Is(order),
             None => {
                 let notice = Notice::basket_changed(basket.lines().is_empty());
@@ -114,7 +114,7 @@ async fn place_once(
             rejection,
             Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
         );
-        if another_copy && let Some(order) = orders::placed_with(shop, user, key).await? {
+        if another_copy && let Some(order) = orders::order_placed_with(shop, user, key).await? {
             return Ok(Placed::Is(order));
         }
         if !another_copy {
