@@ -24,10 +24,12 @@ pub(super) const MAX_WAITING: usize = 4_096;
 /// Upper bound of the lookups of one call: an index lookup each, some milliseconds in total.
 const MAX_PER_CALL: usize = 512;
 
-/// Coalesces the lookups of each key. Cheap to clone; clones share the queues. A key has a queue
-/// while a task serves it.
+/// Coalesces the lookups of each key. Cheap to clone; clones share the queues.
 #[derive(Debug)]
-pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<HashMap<K, Vec<PendingLookup<Q, A>>>>>);
+pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<LookupQueues<K, Q, A>>>);
+
+/// The waiting lookups. A key has a queue while a task serves it.
+type LookupQueues<K, Q, A> = HashMap<K, Vec<PendingLookup<Q, A>>>;
 
 #[derive(Debug)]
 struct PendingLookup<Q, A> {
