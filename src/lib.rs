@@ -15,6 +15,8 @@ pub use holdfast_lock::clock;
 pub mod db;
 pub mod shop;
 
+pub mod checker;
+
 pub mod limits;
 
 pub mod jobs;

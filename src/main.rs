@@ -168,7 +168,7 @@ async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
         where_it_is(options.database_url, options.redis_url, &options.data)?;
     db::reach(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
-    let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
+    let audit = audit::check_all(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
         output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
     } else {
@@ -234,7 +234,7 @@ fn running(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
     })
 }
 
-fn drawn(audit: &audit::Audit) -> String {
+fn drawn(audit: &audit::AuditReport) -> String {
     let mut text = String::new();
     let width = audit.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &audit.checks {

@@ -11,8 +11,8 @@ mod world;
 use std::collections::{BTreeMap, HashMap};
 
 use holdfast::shop::Rejection;
-use holdfast::shop::command::changes::{Changes, Response};
-use holdfast::shop::command::state::State;
+use holdfast::shop::command::changes::{Changes, CommandResponse};
+use holdfast::shop::command::state::ShopState;
 use holdfast::shop::command::{Command, MAX_AMOUNT};
 use holdfast::shop::model::OrderStatus;
 use rand::rngs::StdRng;
@@ -39,13 +39,13 @@ impl Drop for Seed {
 /// One command of a batch, and its result.
 struct Decision {
     command: Box<dyn Command>,
-    before: State,
+    before: ShopState,
     result: Result<Changes, Rejection>,
-    after: State,
+    after: ShopState,
 }
 
 /// Decides one command after the other, on what the ones before it left.
-fn decide(mut state: State, commands: Vec<Box<dyn Command>>) -> Vec<Decision> {
+fn decide(mut state: ShopState, commands: Vec<Box<dyn Command>>) -> Vec<Decision> {
     let decisions = commands.into_iter().map(|command| {
         let before = state.clone();
         let result = command.decide(&mut state);
@@ -207,10 +207,10 @@ fn batch_equals_its_commands_one_by_one() {
                 world.apply(&changes);
                 // Only the number of the next entry is read anew.
                 let next_entry = alone.next_entry;
-                assert_eq!(alone, State { next_entry, ..world.read([command]) }, "{command:?}");
+                assert_eq!(alone, ShopState { next_entry, ..world.read([command]) }, "{command:?}");
             }
             let next_entry = together.next_entry;
-            assert_eq!(together, State { next_entry, ..world.read(&batch) }, "{batch:?}");
+            assert_eq!(together, ShopState { next_entry, ..world.read(&batch) }, "{batch:?}");
         }
     });
 }
@@ -248,7 +248,7 @@ fn order_is_paid_before_it_expires() {
     play(Amounts::Small, |decisions, _| {
         for Decision { before, result, .. } in decisions {
             let Ok(changes) = result else { continue };
-            let expires = matches!(changes.response, Response::Expired(_));
+            let expires = matches!(changes.response, CommandResponse::Expired(_));
             for change in &changes.transitions {
                 let found = before.orders[&change.order];
                 let due = found.expires_at <= before.now;

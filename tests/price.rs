@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use holdfast::checker::ObservedOutcome;
 use holdfast::jobs::unpaid::Unpaid;
 use holdfast::load::script::Posts;
 use holdfast::load::{self, Client, Plan};
-use holdfast::shop::audit::history::Outcome;
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
@@ -201,12 +201,12 @@ async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
     asked(30).await;
     let unpaid = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
     until("the queue is told", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
-    assert_eq!(observer.count(|it| matches!(it, Outcome::Done { .. })), 5);
+    assert_eq!(observer.count(|it| matches!(it, ObservedOutcome::Done { .. })), 5);
     let before = Used::by(&shop, &redis.url).await;
     let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);
     let fence_before: i64 = ask(&redis.url, &fence).unwrap();
     let told = asked(200).await;
-    let sold_out = Outcome::Short { key: sku.clone(), requested: 1, available: 0 };
+    let sold_out = ObservedOutcome::Insufficient { key: sku.clone(), requested: 1, available: 0 };
     assert!(told.iter().all(|told| *told == sold_out), "{told:?}");
     let fence_after: i64 = ask(&redis.url, &fence).unwrap();
     assert_eq!(fence_before, fence_after, "the lock was had");
@@ -223,7 +223,7 @@ async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
 
     shop.restock(&sku, 40).await;
     let placed = asked(40).await;
-    assert!(placed.iter().all(|it| matches!(it, Outcome::Done { .. })), "{placed:?}");
+    assert!(placed.iter().all(|it| matches!(it, ObservedOutcome::Done { .. })), "{placed:?}");
     // And a shelf that fills up and empties: whoever was told that it is empty came when it was.
     let restocks = async {
         for _ in 0..20 {

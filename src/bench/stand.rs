@@ -257,13 +257,13 @@ impl Stand {
 
     /// Audits the items' ledgers, and everything that `holdfast audit` checks.
     async fn audit(&self, skus: &[String]) -> anyhow::Result<Verdict> {
-        let whole = audit::everything(&self.pool, None).await?;
+        let whole = audit::check_all(&self.pool, None).await?;
         let failed = whole.checks.iter().filter(|check| !check.ok);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
         let mut verdict = Verdict { ok: whole.ok, failed, ..Verdict::default() };
         let skus: Vec<Sku> =
             skus.iter().filter_map(|sku| Sku::try_from(sku.clone()).ok()).collect();
-        let audits = skus.iter().map(|sku| audit::of_item(&self.pool, sku));
+        let audits = skus.iter().map(|sku| audit::check_item(&self.pool, sku));
         let mut audits =
             futures_util::stream::iter(audits).buffer_unordered(OWN_CONNECTIONS as usize);
         while let Some(item) = audits.next().await {
@@ -299,7 +299,7 @@ impl Stand {
 /// Creates `count` users, the last an admin, and returns a session token of each. Writes to the
 /// database directly, because hashing a password is slow by design.
 async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
-    let hash = users::hash_apart("a password that nobody uses".to_owned()).await?;
+    let hash = users::hash_password("a password that nobody uses".to_owned()).await?;
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let mut tx = connection.begin().await?;
     let mut tokens = Vec::with_capacity(count);

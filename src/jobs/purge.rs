@@ -145,7 +145,7 @@ pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
         ),
         (
             "sessions",
-            batches(&mut sessions, until(3), || users::forget_sessions(pool, pace.batch)).await,
+            batches(&mut sessions, until(3), || users::purge_sessions(pool, pace.batch)).await,
         ),
         ("keys", walk("keys", 4).on(&mut keys, &mut blocks, records).await),
         ("answers", walk("answers", KINDS).on(&mut answers, &mut blocks, bodies).await),

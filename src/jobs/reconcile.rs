@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Job, Turn};
-use crate::shop::audit::{self, Check};
+use crate::shop::audit::{self, AuditCheck};
 
 pub(super) const JOB: Job = Job {
     name: "reconcile",
@@ -26,14 +26,14 @@ pub(super) const JOB: Job = Job {
 pub struct Found {
     pub sound: bool,
     pub checks: usize,
-    pub failing: Vec<Check>,
+    pub failing: Vec<AuditCheck>,
     pub notes: Vec<String>,
 }
 
 pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
-    let audit = audit::everything(&turn.shop.pool, Some(&turn.shop.locks)).await?;
+    let audit = audit::check_all(&turn.shop.pool, Some(&turn.shop.locks)).await?;
     let checks = audit.checks.len();
-    let failing: Vec<Check> = audit.checks.into_iter().filter(|check| !check.ok).collect();
+    let failing: Vec<AuditCheck> = audit.checks.into_iter().filter(|check| !check.ok).collect();
     if !failing.is_empty() {
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
         tracing::error!(checks = names.join(", "), "the books are not sound");

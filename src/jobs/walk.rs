@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::purge::Pace;
 use crate::db::Pool;
 use crate::shop::Error;
-use crate::shop::store::purge::reach;
+use crate::shop::store::purge::purge_bounds;
 
 /// One part of a scan of the key records. Each kind has its own scan and position: deleting needs
 /// no disk space, and must continue when emptying rows fails for lack of it. The second scan finds
@@ -50,7 +50,7 @@ impl Walk<'_> {
     where
         F: Future<Output = Result<u64, Error>>,
     {
-        let (blocks, before) = reach(self.pool).await?;
+        let (blocks, before) = purge_bounds(self.pool).await?;
         let mut part = part(next(self.pool, self.kind).await?, blocks, self.pace);
         while !part.is_empty() {
             let end = part.end.min(part.start + self.pace.stretch);

@@ -13,7 +13,7 @@ use super::wanted::MOST_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{Hands, RunningUp};
 use crate::load;
-use crate::shop::users::{self, LAB_NAMES as NAMES};
+use crate::shop::users::{self, LAB_NAME_PREFIX as NAMES};
 use crate::shop::{Sku, UserId};
 
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
@@ -52,7 +52,7 @@ impl House {
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let hash = users::hash_apart(Uuid::new_v4().to_string()).await?;
+        let hash = users::hash_password(Uuid::new_v4().to_string()).await?;
         let mut house = Self {
             replicas: replicas.context("a replica's address")?,
             hands,

@@ -19,13 +19,13 @@ use crate::ladder::{Mechanism, QueueOptions};
 use crate::lock::LockKind;
 use crate::probe::{Board, Event, Pause, Point, Probe, Watch};
 use crate::shop::audit::{self, ItemAudit};
-use crate::shop::model::{Entry, Item, Order, WantedLine};
+use crate::shop::model::{Item, LedgerEntry, Order, RequestedLine};
 use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::strategy::Isolation;
 use crate::shop::{
-    Error, Executed, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, StoredResponse,
-    Strategy, UserId, engine,
+    Error, Execution, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku,
+    StoredResponse, Strategy, UserId, engine,
 };
 
 /// Upper bound of a game's duration.
@@ -101,7 +101,7 @@ struct Seat {
 }
 
 /// Result of an order; `None` until it ends.
-type Came = Arc<Mutex<Option<Result<Executed, Failure>>>>;
+type Came = Arc<Mutex<Option<Result<Execution, Failure>>>>;
 
 #[derive(Debug, Clone)]
 pub struct Step {
@@ -137,7 +137,7 @@ pub struct View {
     pub stands: Vec<Stand>,
     pub audit: ItemAudit,
     /// Ledger entries, oldest first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LedgerEntry>,
     pub steps: Vec<Step>,
     /// Remaining time of the game, in seconds.
     pub left_s: u64,
@@ -240,7 +240,7 @@ impl Games {
         let gone = || Error::Bug("the game's item has gone".to_owned());
         Ok(View {
             stands: game.seats.iter().map(|seat| self.stand(seat)).collect(),
-            audit: audit::of_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
+            audit: audit::check_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
             entries: ledger::stock_entries(&self.shop, &game.sku, 0, ENTRIES).await?,
             steps: game.steps.lock().clone(),
             left_s: SESSION.saturating_sub(game.begun.elapsed()).as_secs(),
@@ -274,8 +274,8 @@ impl Games {
         let (shop, noted, sku) = (self.shop.clone(), Arc::clone(&came), sku.clone());
         self.shop.running.spawn_on(
             async move {
-                let lines = [WantedLine { sku, quantity: 1 }];
-                let key = IdempotencyKey::mint();
+                let lines = [RequestedLine { sku, quantity: 1 }];
+                let key = IdempotencyKey::generate();
                 let placed = engine::place_order(&shop, &options, user, key, &lines).await;
                 *noted.lock() = Some(placed);
             },
@@ -338,7 +338,7 @@ impl Seat {
 }
 
 /// Returns whether an order was placed, and describes its result.
-fn came_of(came: &Result<Executed, Failure>) -> (bool, String) {
+fn came_of(came: &Result<Execution, Failure>) -> (bool, String) {
     let why = match came {
         Ok(executed) => return (true, sold(&executed.response)),
         Err(Failure::Rejected(Rejection::SoldOut { .. })) => "sold out".to_owned(),

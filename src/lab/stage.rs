@@ -205,7 +205,7 @@ impl Stage {
     }
 
     pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
-        audit::of_item(&self.house.pool, sku).await?.context("the item has gone")
+        audit::check_item(&self.house.pool, sku).await?.context("the item has gone")
     }
 
     /// Records an external event of a request.

@@ -83,7 +83,7 @@ impl Wishes {
         board: &Board,
         request_id: Uuid,
     ) -> Result<RequestOptions, Ungrantable> {
-        let mut conditions = RequestOptions::of(shop, request_id);
+        let mut conditions = RequestOptions::new(shop, request_id);
         if let Some(name) = self.of(LOCK) {
             let unknown = || Ungrantable(LOCK, format!("one of {}", Strategy::names()));
             conditions.strategy = Strategy::named(name).ok_or_else(unknown)?;

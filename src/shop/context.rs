@@ -20,7 +20,7 @@ use crate::lock::{LockKey, Wait};
 use crate::probe::Probe;
 
 /// Timeout of a command: less than that of a request, which leaves time to respond.
-const COMMAND_LIMIT: Duration = Duration::from_millis(7_500);
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
 
 /// The shop of one process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ pub struct RequestOptions {
 
 impl RequestOptions {
     /// Returns the server's own options, with a deadline from now.
-    pub fn of(shop: &Shop, request_id: Uuid) -> Self {
+    pub fn new(shop: &Shop, request_id: Uuid) -> Self {
         Self {
             strategy: shop.strategy,
             wait: None,
@@ -81,7 +81,7 @@ impl RequestOptions {
             ttl: None,
             probe: Probe::Off,
             hold: shop.hold,
-            deadline: Instant::now() + COMMAND_LIMIT,
+            deadline: Instant::now() + COMMAND_TIMEOUT,
             request_id,
         }
     }
@@ -97,13 +97,13 @@ impl RequestOptions {
     ///
     /// A strategy is correct among requests of the same strategy. Two different strategies are
     /// correct together only if Postgres isolates both.
-    pub fn may_break(&self, shop: &Shop) -> bool {
-        !self.strategy.holds_beside(shop.strategy) || self.ttl.is_some()
+    pub fn may_lose_updates(&self, shop: &Shop) -> bool {
+        !self.strategy.is_compatible_with(shop.strategy) || self.ttl.is_some()
     }
 
     /// Returns whether it is restricted to lab items: its changes may be wrong, or would keep units
     /// from others for longer than an order may.
-    pub fn is_for_the_lab(&self, shop: &Shop) -> bool {
-        self.may_break(shop) || self.hold > shop.hold
+    pub fn requires_lab_items(&self, shop: &Shop) -> bool {
+        self.may_lose_updates(shop) || self.hold > shop.hold
     }
 }

@@ -1,4 +1,4 @@
-//! Expiry of unpaid orders: notifications of placed orders, and the look-up of due ones.
+//! Expiry of unpaid orders: notifications of placed orders, and the state of due ones.
 //!
 //! [`super::command::expire_orders`] is the command that expires them; `jobs::unpaid` schedules it.
 
@@ -18,17 +18,17 @@ const MAX_NOTIFICATIONS: usize = 10_000;
 
 /// Notifies the delay queue of placed orders. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct ExpiryNotifier(mpsc::Sender<Placed>);
+pub struct ExpiryNotifier(mpsc::Sender<PlacedOrder>);
 
 /// A placed order, due if it is still unpaid at `due_at`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedOrder {
     pub order: OrderId,
     pub due_at: Instant,
 }
 
 impl ExpiryNotifier {
-    pub fn new() -> (Self, mpsc::Receiver<Placed>) {
+    pub fn new() -> (Self, mpsc::Receiver<PlacedOrder>) {
         let (sender, receiver) = mpsc::channel(MAX_NOTIFICATIONS);
         (Self(sender), receiver)
     }
@@ -42,14 +42,14 @@ impl ExpiryNotifier {
             return;
         };
         for (permit, (order, due_in)) in permits.zip(orders) {
-            permit.send(Placed { order: *order, due_at: now + *due_in });
+            permit.send(PlacedOrder { order: *order, due_at: now + *due_in });
         }
     }
 }
 
 /// State of a pending order with regard to its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum ExpiryState {
     Due {
         /// Its items and quantities, sorted by sku.
         units: Vec<(Sku, i64)>,
@@ -62,7 +62,10 @@ pub enum Found {
 }
 
 /// Returns the pending orders among `orders`, with times by Postgres's clock.
-pub async fn look(pool: &Pool, orders: &[OrderId]) -> Result<BTreeMap<OrderId, Found>, Error> {
+pub async fn read_states(
+    pool: &Pool,
+    orders: &[OrderId],
+) -> Result<BTreeMap<OrderId, ExpiryState>, Error> {
     let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
     let db = &mut *pool.acquire().await?;
     let rows = sqlx::query!(
@@ -83,15 +86,15 @@ pub async fn look(pool: &Pool, orders: &[OrderId]) -> Result<BTreeMap<OrderId, F
     for row in rows {
         let entry = found.entry(OrderId(row.id)).or_insert_with(|| {
             if row.left_s > 0.0 {
-                Found::NotYet(Duration::from_secs_f64(row.left_s))
+                ExpiryState::NotYet(Duration::from_secs_f64(row.left_s))
             } else if row.parked {
-                Found::Parked
+                ExpiryState::Parked
             } else {
                 let late = Duration::from_secs_f64(row.late_s.max(0.0));
-                Found::Due { units: Vec::new(), late }
+                ExpiryState::Due { units: Vec::new(), late }
             }
         });
-        if let Found::Due { units, .. } = entry {
+        if let ExpiryState::Due { units, .. } = entry {
             units.push((Sku::stored(row.sku)?, row.quantity));
         }
     }

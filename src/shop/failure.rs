@@ -1,6 +1,6 @@
 //! The outcomes of a command, as three types.
 //!
-//! It was executed, now or before ([`Executed`]); the shop rejects it for a reason on which the
+//! It was executed, now or before ([`Execution`]); the shop rejects it for a reason on which the
 //! caller can act ([`Rejection`]); a component failed ([`Error`]). Contention is a rejection, not
 //! an error: nothing is broken when two customers want the same item.
 
@@ -38,13 +38,13 @@ impl StoredResponse {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executed {
+pub struct Execution {
     pub response: StoredResponse,
     /// True if it was executed before, with the same idempotency key.
     pub replayed: bool,
 }
 
-impl Executed {
+impl Execution {
     pub(super) fn now(response: StoredResponse) -> Self {
         Self { response, replayed: false }
     }
@@ -61,7 +61,7 @@ pub enum Failure {
     Rejected(Rejection),
     /// A component failed; nothing changed, unless the error states an unknown outcome.
     #[error(transparent)]
-    Error(#[from] Error),
+    Error(Error),
 }
 
 impl From<Rejection> for Failure {
@@ -70,25 +70,19 @@ impl From<Rejection> for Failure {
     }
 }
 
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Failure::Error(error.into())
-    }
-}
-
-impl From<(Trouble, sqlx::Error)> for Failure {
-    fn from(error: (Trouble, sqlx::Error)) -> Self {
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
         Failure::Error(error.into())
     }
 }
 
 /// The name of a field, e.g. `delta` or `lines[2].quantity`.
-pub type Field = Cow<'static, str>;
+pub type FieldName = Cow<'static, str>;
 
 #[derive(Debug, Clone)]
 pub enum Rejection {
     /// The request is invalid: the field and the reason.
-    Invalid(Field, String),
+    Invalid(FieldName, String),
     Forbidden(String),
     /// The object does not exist, or belongs to another user.
     NotFound(String),
@@ -169,7 +163,7 @@ pub enum Error {
 
 impl Error {
     /// Creates the error of a timeout of Postgres.
-    pub(super) fn silent_postgres() -> Self {
+    pub(super) fn postgres_timeout() -> Self {
         Error::Unavailable {
             what: "Postgres",
             cause: "it did not answer in time".to_owned(),
@@ -188,7 +182,7 @@ impl Error {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
 
-    fn of(trouble: Trouble, cause: String) -> Self {
+    fn from_class(trouble: Trouble, cause: String) -> Self {
         match trouble {
             Trouble::Conflict => Error::Conflict(cause),
             Trouble::LockTimeout => Error::RowLocked(cause),
@@ -210,25 +204,13 @@ impl Sku {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        Error::of(db::trouble(&error), error.to_string())
+        Error::from_class(db::trouble(&error), error.to_string())
     }
 }
 
 impl From<(Trouble, sqlx::Error)> for Error {
     fn from((trouble, error): (Trouble, sqlx::Error)) -> Self {
-        Error::of(trouble, error.to_string())
-    }
-}
-
-impl From<lock::Error> for Failure {
-    fn from(error: lock::Error) -> Self {
-        Failure::Error(error.into())
-    }
-}
-
-impl From<LockError> for Failure {
-    fn from(error: LockError) -> Self {
-        Failure::Error(error.into())
+        Error::from_class(trouble, error.to_string())
     }
 }
 

@@ -4,7 +4,7 @@
 //! replicas and through all crashes, at most one is executed; the others receive its response, byte
 //! for byte. The statement that writes the changes also inserts the key record with the response.
 //!
-//! Responses are kept for [`KEPT_HOURS`]. For an order, the key and the order's id are kept
+//! Responses are kept for [`RETENTION_HOURS`]. For an order, the key and the order's id are kept
 //! forever; the key records of other commands are purged after that time.
 
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{IdempotencyKey, UserId};
 
 /// Retention of stored responses, in hours.
-pub const KEPT_HOURS: i64 = 24;
+pub const RETENTION_HOURS: i64 = 24;
 
 /// The path of placing orders, for pages and API alike.
 pub const ORDERS_PATH: &str = "/api/orders";
@@ -34,7 +34,7 @@ pub struct IdempotencyRequest {
     pub fingerprint: [u8; 32],
     /// True if the server generated the key because the client sent none. Such a key has no
     /// duplicate, and needs no lock in Redis.
-    pub minted: bool,
+    pub is_generated: bool,
 }
 
 /// Computes the id of a key's record, as the audit does in SQL.
@@ -64,10 +64,10 @@ impl IdempotencyRequest {
         key: Option<IdempotencyKey>,
         fingerprint: [u8; 32],
     ) -> Self {
-        let minted = key.is_none();
-        let key = key.unwrap_or_else(IdempotencyKey::mint);
+        let is_generated = key.is_none();
+        let key = key.unwrap_or_else(IdempotencyKey::generate);
         let id = record_id(user, method, &path, &key);
-        Self { id, user, method, path, key, fingerprint, minted }
+        Self { id, user, method, path, key, fingerprint, is_generated }
     }
 
     /// Creates the request of a command of the shop itself, without a client.

@@ -8,12 +8,12 @@ use super::Strategy;
 
 /// A request that waits for its locks; counted until dropped.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct LockWait {
     strategy: &'static str,
     since: Instant,
 }
 
-impl Waiting {
+impl LockWait {
     pub(super) fn begin(strategy: &Strategy) -> Self {
         let strategy = strategy.name;
         metrics::gauge!("holdfast_lock_waiting_requests", "strategy" => strategy).increment(1.0);
@@ -22,13 +22,13 @@ impl Waiting {
 
     /// Records the wait, once the lock module has granted or denied the locks. Cancelled requests
     /// and errors of Redis are not recorded.
-    pub(super) fn answered(self) {
+    pub(super) fn record(self) {
         metrics::histogram!("holdfast_lock_wait_seconds", "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
     }
 }
 
-impl Drop for Waiting {
+impl Drop for LockWait {
     fn drop(&mut self) {
         metrics::gauge!("holdfast_lock_waiting_requests", "strategy" => self.strategy)
             .decrement(1.0);
@@ -38,18 +38,18 @@ impl Drop for Waiting {
 /// A request that holds its locks; measured until dropped, however it ends. If a lock is left to
 /// expire, the time after the drop does not count, because no work is done under it.
 #[derive(Debug)]
-pub(super) struct Holding {
+pub(super) struct LockHold {
     strategy: &'static str,
     since: Instant,
 }
 
-impl Holding {
+impl LockHold {
     pub(super) fn begin(strategy: &Strategy) -> Self {
         Self { strategy: strategy.name, since: Instant::now() }
     }
 }
 
-impl Drop for Holding {
+impl Drop for LockHold {
     fn drop(&mut self) {
         metrics::histogram!("holdfast_lock_hold_seconds", "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());

@@ -25,13 +25,13 @@ pub mod seed;
 pub mod users;
 
 pub use context::{RequestOptions, Shop};
-pub use failure::{Error, Executed, Failure, Field, Rejection, StoredResponse};
+pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};
 
 use std::time::Duration;
 
 /// Timeout of a request, including all waits.
-pub const REQUEST_LIMIT: Duration = Duration::from_secs(8);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Default time for which an unpaid order keeps its units.
-pub const USUAL_HOLD: Duration = Duration::from_mins(15);
+pub const DEFAULT_HOLD: Duration = Duration::from_mins(15);

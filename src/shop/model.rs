@@ -29,7 +29,7 @@ pub struct Item {
 /// A line of an order request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WantedLine {
+pub struct RequestedLine {
     /// The item.
     pub sku: Sku,
     /// Units: 1 to 1,000.
@@ -39,7 +39,7 @@ pub struct WantedLine {
 
 /// A value before a change, the change, and the value after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Change {
+pub struct ValueChange {
     /// Before.
     pub before: i64,
     /// Difference; negative for a decrease.
@@ -50,7 +50,7 @@ pub struct Change {
 
 /// One line of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Line {
+pub struct OrderLine {
     /// The item.
     pub sku: Sku,
     /// Units.
@@ -58,7 +58,7 @@ pub struct Line {
     /// Price of one unit at the time of the order.
     pub unit_price_cents: i64,
     /// Change of the stock by placing the order.
-    pub stock: Change,
+    pub stock: ValueChange,
 }
 
 /// The status of an order.
@@ -105,7 +105,7 @@ pub struct Order {
     /// Its price, in cents.
     pub total_cents: i64,
     /// Its lines, by sku.
-    pub lines: Vec<Line>,
+    pub lines: Vec<OrderLine>,
     /// End of the time to pay.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
@@ -134,33 +134,33 @@ impl Order {
 
 /// A paid order, and the change of the balance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Paid {
+pub struct PaidOrder {
     /// The order as it is now.
     pub order: Order,
     /// Change of the account's balance.
-    pub balance: Change,
+    pub balance: ValueChange,
 }
 
 /// A cancelled or refunded order, and the units and money returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Returned {
+pub struct ReturnedOrder {
     /// The order as it is now.
     pub order: Order,
     /// The units returned to stock, by sku.
-    pub stock: BTreeMap<String, Change>,
+    pub stock: BTreeMap<String, ValueChange>,
     /// The money returned to the account, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub balance: Option<Change>,
+    pub balance: Option<ValueChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expired {
+pub struct ExpiredOrders {
     pub orders: BTreeSet<OrderId>,
 }
 
 /// A ledger entry: one change of one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Number of the entry, and cursor for paging.
     pub seq: i64,
     /// The value before.

@@ -37,7 +37,7 @@ pub async fn seed(pool: &Pool) -> Result<bool, Error> {
         return Ok(false);
     }
     for (name, _) in USERS {
-        hashes.push(users::hash_apart(name.to_owned()).await?);
+        hashes.push(users::hash_password(name.to_owned()).await?);
     }
     let mut tx = connection.begin().await?;
     sqlx::query!("lock table users in share row exclusive mode").execute(&mut *tx).await?;

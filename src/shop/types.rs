@@ -20,7 +20,7 @@ impl Sku {
     }
 
     pub fn lock_key(&self) -> LockKey {
-        named(format!("{{sku:{self}}}"))
+        lock_key(format!("{{sku:{self}}}"))
     }
 }
 
@@ -48,13 +48,13 @@ pub struct UserId(pub Uuid);
 
 impl UserId {
     pub fn lock_key(self) -> LockKey {
-        named(format!("{{user:{}}}", self.0))
+        lock_key(format!("{{user:{}}}", self.0))
     }
 
     /// Returns the key of the lock that admits one order of a user at a time, on the pages. Not the
     /// balance's key, so that a payment does not wait for an order.
     pub fn ordering_lock_key(self) -> LockKey {
-        named(format!("{{user:{}}}:ordering", self.0))
+        lock_key(format!("{{user:{}}}:ordering", self.0))
     }
 }
 
@@ -67,7 +67,7 @@ pub struct OrderId(pub Uuid);
 impl OrderId {
     /// Returns the key of a lock on the order itself, not on the values that it changes.
     pub fn lock_key(self) -> LockKey {
-        named(format!("{{order:{}}}", self.0))
+        lock_key(format!("{{order:{}}}", self.0))
     }
 }
 
@@ -121,7 +121,7 @@ impl IdempotencyKey {
         &self.0
     }
 
-    pub fn mint() -> Self {
+    pub fn generate() -> Self {
         Self(Uuid::new_v4().to_string())
     }
 }
@@ -142,7 +142,7 @@ impl TryFrom<String> for IdempotencyKey {
     }
 }
 
-fn named(name: String) -> LockKey {
+fn lock_key(name: String) -> LockKey {
     LockKey::new(name).unwrap_or_else(|_| unreachable!("the name has text in it"))
 }
 
@@ -151,21 +151,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_shown_with_its_thousands_apart() {
+    fn money_has_thousands_separators() {
         let shown: Vec<String> =
             [0, 5, 100, 123_456, -100_000_000].map(|cents| Cents(cents).to_string()).into();
         assert_eq!(shown, ["0.00", "0.05", "1.00", "1,234.56", "−1,000,000.00"]);
     }
 
     #[test]
-    fn a_quoted_key_is_the_same_key() {
+    fn quoted_key_equals_bare_key() {
         let bare = IdempotencyKey::try_from("0123456789abcdef".to_owned());
         assert_eq!(bare, IdempotencyKey::try_from("\"0123456789abcdef\"".to_owned()));
         assert!(bare.is_ok());
     }
 
     #[test]
-    fn keys_that_are_too_short_too_long_or_not_ascii_are_refused() {
+    fn keys_out_of_range_are_rejected() {
         let long = "x".repeat(256);
         for text in ["", "short", "0123456789abcde", "0123456789abcdé!", "0123456789 abcdef", &long]
         {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sku_is_lower_case_letters_digits_and_dashes() {
+    fn sku_is_lower_case_letters_digits_and_dashes() {
         for text in ["", "Tea", "tea cup", "té", &"x".repeat(65)] {
             assert!(Sku::try_from(text.to_owned()).is_err(), "{text}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: a password is stored only as its argon2id hash, a session's token only as its
 //! SHA-256; rejecting an unknown name takes as long as rejecting a wrong password. Hashing is slow
-//! by design, so `HASHERS` bounds its threads: many sign-ins must not stall orders.
+//! by design, so `MAX_CONCURRENT_HASHES` bounds its threads: many sign-ins must not stall orders.
 
 use std::sync::LazyLock;
 
@@ -24,14 +24,15 @@ use crate::db::{self, Pool};
 
 /// Lifetime of a session, in days.
 const SESSION_DAYS: i32 = 30;
-const LONGEST_NAME: usize = 64;
-const HASHERS: usize = 2;
+const MAX_NAME_LENGTH: usize = 64;
+const MAX_CONCURRENT_HASHES: usize = 2;
 /// Prefix of the names of the lab's users, reserved for them.
-pub const LAB_NAMES: &str = "lab-";
-static HASHING: Semaphore = Semaphore::const_new(HASHERS);
+pub const LAB_NAME_PREFIX: &str = "lab-";
+static HASH_PERMITS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_HASHES);
 
 /// Hash that a password is compared with if the name is unknown. No user has it.
-static NOBODY: LazyLock<String> = LazyLock::new(|| hash("nobody's password").unwrap_or_default());
+static DUMMY_HASH: LazyLock<String> =
+    LazyLock::new(|| hash("nobody's password").unwrap_or_default());
 
 /// A name and a password.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -53,7 +54,7 @@ impl std::fmt::Debug for Credentials {
 
 /// A created user.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Created {
+pub struct CreatedUser {
     /// The user's id.
     pub id: UserId,
     /// The name.
@@ -86,20 +87,18 @@ pub async fn create(
     credentials: Credentials,
     admin: bool,
 ) -> Result<StoredResponse, Failure> {
-    if let Some(rejection) = impossible(&credentials) {
-        return Err(rejection.into());
-    }
-    if credentials.user.starts_with(LAB_NAMES) {
-        let why = format!("names that begin with {LAB_NAMES} are the lab's");
+    check_credentials(&credentials)?;
+    if credentials.user.starts_with(LAB_NAME_PREFIX) {
+        let why = format!("names that begin with {LAB_NAME_PREFIX} are the lab's");
         return Err(Rejection::Invalid("user".into(), why).into());
     }
-    let hash = hash_apart(credentials.password).await?;
+    let hash = hash_password(credentials.password).await?;
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     match insert(&mut tx, &credentials.user, &hash, admin).await? {
         Some(id) => {
             tx.commit().await?;
-            Ok(StoredResponse::json(201, &Created { id, user: credentials.user })?)
+            Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
         }
         None => {
             tx.rollback().await?;
@@ -148,13 +147,13 @@ pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Erro
 /// Begins a session; `None` if name or password is wrong, without distinguishing them.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
     // An impossible name is replaced by null, and rejected as slowly as any other.
-    let name = impossible(&credentials).is_none().then_some(credentials.user);
+    let name = check_credentials(&credentials).is_ok().then_some(credentials.user);
     let user = sqlx::query!("select id, password_hash from users where name = $1", name)
         .fetch_optional(&mut *shop.connection().await?)
         .await?;
     let (id, hash) = user.map(|user| (user.id, user.password_hash)).unzip();
-    let right = verify_apart(credentials.password, hash).await?;
-    let (Some(id), true) = (id, right) else { return Ok(None) };
+    let matches = verify_password(credentials.password, hash).await?;
+    let (Some(id), true) = (id, matches) else { return Ok(None) };
     begin_session(&mut *shop.connection().await?, UserId(id)).await.map(Some)
 }
 
@@ -163,8 +162,8 @@ pub async fn begin_session(
     connection: &mut PgConnection,
     user: UserId,
 ) -> Result<SessionToken, Error> {
-    let token = secret()?;
-    let csrf = secret()?;
+    let token = random_token()?;
+    let csrf = random_token()?;
     let expires_at = sqlx::query_scalar!(
         "insert into sessions (token_hash, user_id, csrf, expires_at)
          values ($1, $2, $3, now() + make_interval(days => $4))
@@ -205,37 +204,39 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes up to `most` expired sessions, in the order of the index on their end. (That index can't
-/// be used with `clock_timestamp()`, which is volatile.)
-pub async fn forget_sessions(pool: &Pool, most: i64) -> Result<u64, Error> {
-    let forgotten = sqlx::query!(
+/// Deletes up to `limit` expired sessions, in the order of the index on their end. (That index
+/// can't be used with `clock_timestamp()`, which is volatile.)
+pub async fn purge_sessions(pool: &Pool, limit: i64) -> Result<u64, Error> {
+    let purged = sqlx::query!(
         "delete from sessions where token_hash = any(array(
             select token_hash from sessions where expires_at <= now()
              order by expires_at limit $1))",
-        most,
+        limit,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
-    Ok(forgotten.rows_affected())
+    Ok(purged.rows_affected())
 }
 
 /// Hashes a password on a blocking thread. Fails with [`Error::Bug`].
-pub async fn hash_apart(password: String) -> Result<String, Error> {
-    apart(move || hash(&password)).await?
+pub async fn hash_password(password: String) -> Result<String, Error> {
+    run_blocking(move || hash(&password)).await?
 }
 
 /// Verifies a password, against a dummy hash if there is none.
-async fn verify_apart(password: String, hash: Option<String>) -> Result<bool, Error> {
-    apart(move || {
-        PasswordHash::new(hash.as_ref().unwrap_or(&NOBODY))
+async fn verify_password(password: String, hash: Option<String>) -> Result<bool, Error> {
+    run_blocking(move || {
+        PasswordHash::new(hash.as_ref().unwrap_or(&DUMMY_HASH))
             .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
     })
     .await
 }
 
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
     let bug = |error: &dyn std::fmt::Display| Error::Bug(error.to_string());
-    let permit = HASHING.acquire().await.map_err(|error| bug(&error))?;
+    let permit = HASH_PERMITS.acquire().await.map_err(|error| bug(&error))?;
     // The permit moves into the task: a cancelled caller does not free the slot early.
     let hashing = tokio::task::spawn_blocking(move || {
         let _permit = permit;
@@ -252,27 +253,27 @@ fn hash(password: &str) -> Result<String, Error> {
 }
 
 /// Returns 256 random bits as text.
-fn secret() -> Result<String, Error> {
+fn random_token() -> Result<String, Error> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::Bug(error.to_string()))?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Returns whether a name is valid: 1 to [`LONGEST_NAME`] characters of `a-z0-9._-`.
-pub fn could_be_a_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(plain)
+/// Returns whether a name is valid: 1 to [`MAX_NAME_LENGTH`] characters of `a-z0-9._-`.
+pub fn is_valid_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+    (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-fn impossible(credentials: &Credentials) -> Option<Rejection> {
-    if !could_be_a_name(&credentials.user) {
-        let why = format!("1 to {LONGEST_NAME} of a-z, 0-9, dot, dash and underscore");
-        return Some(Rejection::Invalid("user".into(), why));
+fn check_credentials(credentials: &Credentials) -> Result<(), Rejection> {
+    if !is_valid_name(&credentials.user) {
+        let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
+        return Err(Rejection::Invalid("user".into(), why));
     }
     if !(3..=256).contains(&credentials.password.chars().count()) {
-        return Some(Rejection::Invalid("password".into(), "3 to 256 characters".to_owned()));
+        return Err(Rejection::Invalid("password".into(), "3 to 256 characters".to_owned()));
     }
-    None
+    Ok(())
 }
 
 #[cfg(test)]
@@ -280,13 +281,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_short_and_plain() {
-        let longest = "a".repeat(LONGEST_NAME);
+    fn valid_names_are_short_and_plain() {
+        let longest = "a".repeat(MAX_NAME_LENGTH);
         for name in ["a", "lab-7", "dora.the_2nd", &longest] {
-            assert!(could_be_a_name(name), "{name}");
+            assert!(is_valid_name(name), "{name}");
         }
         for name in ["", "Dora", "dora smith", "dora@home", "dör", &format!("{longest}a")] {
-            assert!(!could_be_a_name(name), "{name}");
+            assert!(!is_valid_name(name), "{name}");
         }
     }
 }

@@ -28,7 +28,7 @@ use super::address::{Proxies, counted_as};
 use super::auth::{Credential, caller, site};
 use super::problems::{Kind, Problem};
 use crate::limits::{Limiter, Policy, Rate, Standing, Verdict};
-use crate::shop::users::could_be_a_name;
+use crate::shop::users::is_valid_name;
 
 /// Paths without rate limits.
 const FREE: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
@@ -118,7 +118,7 @@ impl Door {
         let by_address = limit("sign-in", self.rates.sign_in, || address.clone());
         self.pass(by_address.as_slice()).await?;
         // An invalid name has no account, and so no password to guess.
-        let name = name.filter(|name| could_be_a_name(name));
+        let name = name.filter(|name| is_valid_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
         let place = at(name, &address);
         let who = if self.limiter.knows(&place).await { place } else { name.to_owned() };

@@ -38,7 +38,7 @@ impl FromRequest for Usual {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(site(request).map(|site| Usual(RequestOptions::of(&site.shop, request_id(request)))))
+        ready(site(request).map(|site| Usual(RequestOptions::new(&site.shop, request_id(request)))))
     }
 }
 
@@ -56,7 +56,7 @@ fn wished(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let wishes = Wishes::read(|header| text(request.headers(), header))?;
     let id = request_id(request);
     if !wishes.any() {
-        return Ok(RequestOptions::of(&site.shop, id));
+        return Ok(RequestOptions::new(&site.shop, id));
     }
     if !site.lab {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";

@@ -1,7 +1,7 @@
 //! Middleware for request ids, common headers, and the timeout of a request.
 //!
 //! The id is the client's `X-Request-Id` if that is a UUID. Responses carry the id, the replica,
-//! the strategy and security headers. A request that takes longer than [`REQUEST_LIMIT`] is
+//! the strategy and security headers. A request that takes longer than [`REQUEST_TIMEOUT`] is
 //! answered with 503 and an unknown outcome, because a transaction that has begun runs to its end.
 
 use std::time::Instant;
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::Site;
 use super::conditions::{RequestId, ServedUnder};
 use super::problems::{Kind, Problem};
-use crate::shop::REQUEST_LIMIT;
+use crate::shop::REQUEST_TIMEOUT;
 
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
@@ -49,7 +49,7 @@ pub async fn envelope(
         request.head_mut().method = Method::GET;
     }
 
-    let answered = timeout(REQUEST_LIMIT, next.call(request)).await;
+    let answered = timeout(REQUEST_TIMEOUT, next.call(request)).await;
     let mut response = match answered {
         Ok(response) => response?,
         Err(_) => {

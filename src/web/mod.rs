@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Games;
 use crate::probe::Board;
-use crate::shop::{Executed, Shop, StoredResponse};
+use crate::shop::{Execution, Shop, StoredResponse};
 use admission::Door;
 use api::health::Readiness;
 use auth::Sessions;
@@ -86,8 +86,8 @@ async fn nowhere(request: HttpRequest) -> HttpResult {
 }
 
 /// Builds the response of a command from its stored bytes; replays carry `Idempotent-Replayed`.
-pub fn answer(executed: Executed) -> HttpResponse {
-    let Executed { response: StoredResponse { status, body }, replayed } = executed;
+pub fn answer(executed: Execution) -> HttpResponse {
+    let Execution { response: StoredResponse { status, body }, replayed } = executed;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     let mut response = HttpResponse::build(status);
     response.content_type("application/json");
@@ -99,5 +99,5 @@ pub fn answer(executed: Executed) -> HttpResponse {
 
 /// Returns the response of a request that has no idempotency key, and so is never a replay.
 pub fn created(response: StoredResponse) -> HttpResponse {
-    answer(Executed { response, replayed: false })
+    answer(Execution { response, replayed: false })
 }

@@ -20,50 +20,50 @@ const SKU: &str = "padlock";
 
 /// One operation, as far as it was observed.
 #[derive(Debug, Clone)]
-struct Op {
+struct Operation {
     from: u64,
     to: u64,
     units: i64,
-    said: Said,
+    response: Response,
     /// An earlier attempt with the same key that got no answer, and whether what is answered now
     /// is a replay of what that one did.
-    tried: Option<(u64, bool)>,
+    earlier_attempt: Option<(u64, bool)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Said {
-    Took {
+enum Response {
+    Sold {
         before: i64,
     },
-    Short {
+    Insufficient {
         available: i64,
     },
-    Perhaps,
-    Refused,
+    Unknown,
+    Rejected,
     /// Put on the shelf (`units` of them) by somebody whom nobody observed.
     Restocked,
 }
 
-impl Op {
+impl Operation {
     /// Between when it took effect, as its client sees it.
     fn span(&self) -> (u64, u64) {
-        match (&self.said, self.tried) {
-            (Said::Restocked, _) => (0, u64::MAX),
-            (Said::Perhaps, _) => (self.from, u64::MAX),
-            (Said::Took { .. }, Some((from, true))) => (from.min(self.from), self.to),
+        match (&self.response, self.earlier_attempt) {
+            (Response::Restocked, _) => (0, u64::MAX),
+            (Response::Unknown, _) => (self.from, u64::MAX),
+            (Response::Sold { .. }, Some((from, true))) => (from.min(self.from), self.to),
             _ => (self.from, self.to),
         }
     }
 
     fn may_write(&self) -> bool {
-        matches!(self.said, Said::Took { .. } | Said::Perhaps | Said::Restocked)
+        matches!(self.response, Response::Sold { .. } | Response::Unknown | Response::Restocked)
     }
 }
 
 /// Whether these operations, of which `done` are over, can go on from `stock` and end with `now`.
-fn explained(ops: &[Op], done: u32, stock: i64, now: i64) -> bool {
+fn explained(ops: &[Operation], done: u32, stock: i64, now: i64) -> bool {
     let open = |at: &usize| done & (1 << at) == 0;
-    let must = |at: &usize| !matches!(ops[*at].said, Said::Perhaps | Said::Refused);
+    let must = |at: &usize| !matches!(ops[*at].response, Response::Unknown | Response::Rejected);
     let all = 0..ops.len();
     if stock == now && !all.clone().filter(open).any(|at| must(&at)) {
         return true;
@@ -72,11 +72,11 @@ fn explained(ops: &[Op], done: u32, stock: i64, now: i64) -> bool {
         let op = &ops[at];
         // Nothing that was over before this began may still be open.
         let next = all.clone().filter(open).all(|o| !must(&o) || ops[o].span().1 >= op.span().0);
-        let after = match op.said {
-            Said::Took { before } if before == stock && stock >= op.units => stock - op.units,
-            Said::Perhaps if stock >= op.units => stock - op.units,
-            Said::Short { available } if available == stock && stock < op.units => stock,
-            Said::Restocked => stock + op.units,
+        let after = match op.response {
+            Response::Sold { before } if before == stock && stock >= op.units => stock - op.units,
+            Response::Unknown if stock >= op.units => stock - op.units,
+            Response::Insufficient { available } if available == stock && stock < op.units => stock,
+            Response::Restocked => stock + op.units,
             _ => return false,
         };
         next && explained(ops, done | (1 << at), after, now)
@@ -84,17 +84,17 @@ fn explained(ops: &[Op], done: u32, stock: i64, now: i64) -> bool {
 }
 
 /// A history as the checker wants it: the operations in `writes` wrote, in that order.
-fn written(ops: &[Op], writes: &[usize], opening: i64, now: i64) -> Story {
+fn written(ops: &[Operation], writes: &[usize], opening: i64, now: i64) -> Story {
     let mut story = Story::new(&[(SKU, opening)]);
     for write in writes {
         let op = &ops[*write];
-        if op.said == Said::Restocked {
+        if op.response == Response::Restocked {
             story.change(SKU, op.units, "restock", None, Uuid::nil());
             continue;
         }
         let order = OrderId(Uuid::from_u128(*write as u128));
         story.change(SKU, -op.units, "order", Some(order), Uuid::nil());
-        story.books.orders.push(Order {
+        story.recorded.orders.push(RecordedOrder {
             id: order,
             user: UserId(Uuid::from_u128(1)),
             token: format!("key {write}"),
@@ -103,26 +103,32 @@ fn written(ops: &[Op], writes: &[usize], opening: i64, now: i64) -> Story {
             lines: vec![(SKU.to_owned(), op.units)],
         });
     }
-    story.books.stock.values.get_mut(SKU).unwrap().now = now;
+    story.recorded.stock.values.get_mut(SKU).unwrap().now = now;
     for (at, op) in ops.iter().enumerate() {
         let key = format!("key {at}");
-        let asked = Asked::Place(vec![(SKU.to_owned(), op.units)]);
-        let outcome = match op.said {
-            Said::Restocked => continue,
-            Said::Perhaps => Outcome::Unknown,
-            Said::Refused => Outcome::Refused,
-            Said::Short { available } => {
-                Outcome::Short { key: SKU.to_owned(), requested: op.units, available }
-            }
-            Said::Took { before } => {
+        let asked = ObservedOperation::Place(vec![(SKU.to_owned(), op.units)]);
+        let outcome = match op.response {
+            Response::Restocked => continue,
+            Response::Unknown => ObservedOutcome::Unknown,
+            Response::Rejected => ObservedOutcome::Rejected,
+            Response::Insufficient { available } => ObservedOutcome::Insufficient {
+                key: SKU.to_owned(),
+                requested: op.units,
+                available,
+            },
+            Response::Sold { before } => {
                 let (delta, after) = (-op.units, before - op.units);
-                let changes = vec![Change { key: SKU.to_owned(), before, delta, after }];
+                let changes = vec![ObservedChange { key: SKU.to_owned(), before, delta, after }];
                 let order = OrderId(Uuid::from_u128(at as u128));
-                Outcome::Done { order, changes, replayed: op.tried.is_some_and(|tried| tried.1) }
+                ObservedOutcome::Done {
+                    order,
+                    changes,
+                    replayed: op.earlier_attempt.is_some_and(|earlier_attempt| earlier_attempt.1),
+                }
             }
         };
-        if let (Some((from, _)), Said::Took { .. }) = (op.tried, &op.said) {
-            story.observe(&key, asked.clone(), (from, from), Outcome::Unknown);
+        if let (Some((from, _)), Response::Sold { .. }) = (op.earlier_attempt, &op.response) {
+            story.observe(&key, asked.clone(), (from, from), ObservedOutcome::Unknown);
         }
         story.observe(&key, asked, (op.from, op.to), outcome);
     }
@@ -135,7 +141,7 @@ fn written(ops: &[Op], writes: &[usize], opening: i64, now: i64) -> Story {
 
 /// What a correct shop does: up to `most` operations, each at one moment of its time. Also who
 /// wrote, in order, and what is left.
-fn correct(rng: &mut StdRng, most: usize, opening: i64) -> (Vec<Op>, Vec<usize>, i64) {
+fn correct(rng: &mut StdRng, most: usize, opening: i64) -> (Vec<Operation>, Vec<usize>, i64) {
     let mut stock = opening;
     let mut writes = Vec::new();
     let mut ops = Vec::new();
@@ -145,36 +151,40 @@ fn correct(rng: &mut StdRng, most: usize, opening: i64) -> (Vec<Op>, Vec<usize>,
             (moment - rng.random_range(1..40_u64), moment + rng.random_range(1..40_u64));
         let units = rng.random_range(1..=3);
         let kind = rng.random_range(0..10);
-        let said = match kind {
+        let response = match kind {
             0 => {
                 stock += units;
                 writes.push(at);
-                Said::Restocked
+                Response::Restocked
             }
-            1 => Said::Refused,
-            2 if stock < units || rng.random_bool(0.5) => Said::Perhaps,
-            _ if stock < units => Said::Short { available: stock },
+            1 => Response::Rejected,
+            2 if stock < units || rng.random_bool(0.5) => Response::Unknown,
+            _ if stock < units => Response::Insufficient { available: stock },
             _ => {
                 let before = stock;
                 stock -= units;
                 writes.push(at);
-                if kind == 2 { Said::Perhaps } else { Said::Took { before } }
+                if kind == 2 { Response::Unknown } else { Response::Sold { before } }
             }
         };
         // A replay was done by the attempt before it, a fresh answer by itself.
         let replay = rng.random_bool(0.5);
-        let tried = rng.random_bool(0.2).then(|| {
+        let earlier_attempt = rng.random_bool(0.2).then(|| {
             let other = rng.random_range(1..20_u64);
             (if replay { from } else { from.saturating_sub(other) }, replay)
         });
-        let from = if tried.is_some_and(|tried| tried.1) { moment + 1 } else { from };
-        ops.push(Op { from, to: to.max(from), units, said, tried });
+        let from = if earlier_attempt.is_some_and(|earlier_attempt| earlier_attempt.1) {
+            moment + 1
+        } else {
+            from
+        };
+        ops.push(Operation { from, to: to.max(from), units, response, earlier_attempt });
     }
     (ops, writes, stock)
 }
 
 /// Changes something about what was observed.
-fn forge(rng: &mut StdRng, ops: &mut [Op], now: &mut i64) {
+fn forge(rng: &mut StdRng, ops: &mut [Operation], now: &mut i64) {
     let at = rng.random_range(0..ops.len());
     let op = &mut ops[at];
     let by = *[-2, -1, 1, 2].get(rng.random_range(0..4_usize)).unwrap();
@@ -188,18 +198,20 @@ fn forge(rng: &mut StdRng, ops: &mut [Op], now: &mut i64) {
             (op.from, op.to) = (move_it(op.from), move_it(op.to));
         }
         4 => {
-            op.said = match op.said {
-                Said::Took { before } => Said::Took { before: before + by },
-                Said::Short { available } => Said::Short { available: available + by },
-                _ => Said::Took { before: rng.random_range(0..5) },
+            op.response = match op.response {
+                Response::Sold { before } => Response::Sold { before: before + by },
+                Response::Insufficient { available } => {
+                    Response::Insufficient { available: available + by }
+                }
+                _ => Response::Sold { before: rng.random_range(0..5) },
             }
         }
         _ => {
-            op.said = match rng.random_range(0..4) {
-                0 => Said::Short { available: rng.random_range(0..3) },
-                1 => Said::Took { before: rng.random_range(0..5) },
-                2 => Said::Perhaps,
-                _ => Said::Refused,
+            op.response = match rng.random_range(0..4) {
+                0 => Response::Insufficient { available: rng.random_range(0..3) },
+                1 => Response::Sold { before: rng.random_range(0..5) },
+                2 => Response::Unknown,
+                _ => Response::Rejected,
             }
         }
     }
@@ -207,8 +219,8 @@ fn forge(rng: &mut StdRng, ops: &mut [Op], now: &mut i64) {
 
 /// Changes something about the ledger's orders. (Restocks are known from the ledger alone: one that
 /// is gone together with its units has never been, for all that anybody can tell.)
-fn forge_ledger(rng: &mut StdRng, books: &mut Books) {
-    let entries = &mut books.stock.entries;
+fn forge_ledger(rng: &mut StdRng, recorded: &mut RecordedState) {
+    let entries = &mut recorded.stock.entries;
     let orders: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].order.is_some()).collect();
     if orders.is_empty() {
         return;
@@ -217,7 +229,7 @@ fn forge_ledger(rng: &mut StdRng, books: &mut Books) {
     let other = rng.random_range(0..entries.len());
     match rng.random_range(0..6) {
         0 => drop(entries.remove(at)),
-        1 => entries.push(Entry { seq: entries[other].seq, ..entries[at].clone() }),
+        1 => entries.push(RecordedEntry { seq: entries[other].seq, ..entries[at].clone() }),
         2 => {
             let seq = entries[at].seq;
             entries[at].seq = entries[other].seq;
@@ -264,7 +276,7 @@ fn what_the_checker_accepts_can_be_explained_without_a_ledger() {
         }
         let mut story = written(&ops, &writes, opening, now);
         if rng.random_bool(0.2) {
-            forge_ledger(&mut rng, &mut story.books);
+            forge_ledger(&mut rng, &mut story.recorded);
         }
         let found = story.check();
         match (found.is_empty(), explained(&ops, 0, opening, now)) {
@@ -281,10 +293,15 @@ fn what_the_checker_accepts_can_be_explained_without_a_ledger() {
 }
 
 /// Whether some order of some of these writes makes the checker accept.
-fn some_ledger_fits(ops: &[Op], written_so_far: &mut Vec<usize>, opening: i64, now: i64) -> bool {
+fn some_ledger_fits(
+    ops: &[Operation],
+    written_so_far: &mut Vec<usize>,
+    opening: i64,
+    now: i64,
+) -> bool {
     let left = |at: &usize| ops[*at].may_write() && !written_so_far.contains(at);
     let left: Vec<usize> = (0..ops.len()).filter(left).collect();
-    if left.iter().all(|at| ops[*at].said == Said::Perhaps)
+    if left.iter().all(|at| ops[*at].response == Response::Unknown)
         && written(ops, written_so_far, opening, now).check().is_empty()
     {
         return true;

@@ -15,9 +15,9 @@ fn long_story(length: usize, spread: u64) -> Story {
         let many = 1 + i64::try_from(n % 4).unwrap();
         let place = story.place(&format!("key {n}"), &[(sku, many)], times);
         match story.seen[place].outcome {
-            Outcome::Done { .. } if n.is_multiple_of(7) => drop(story.again(place, times)),
-            Outcome::Done { .. } if n.is_multiple_of(11) => drop(story.pay(place, times)),
-            Outcome::Short { .. } if n.is_multiple_of(5) => {
+            ObservedOutcome::Done { .. } if n.is_multiple_of(7) => drop(story.again(place, times)),
+            ObservedOutcome::Done { .. } if n.is_multiple_of(11) => drop(story.pay(place, times)),
+            ObservedOutcome::Insufficient { .. } if n.is_multiple_of(5) => {
                 story.change(sku, 12, "restock", None, Uuid::nil());
             }
             _ => {}
@@ -31,10 +31,10 @@ fn long_story(length: usize, spread: u64) -> Story {
 fn growth(length: usize, story: impl Fn(usize) -> Story, sound: bool) -> f64 {
     let steps = |length: usize| {
         let story = story(length);
-        let (violations, steps) = counted(&story.books, &story.seen);
+        let (violations, steps) = check_counting_steps(&story.recorded, &story.seen);
         assert_eq!(violations.is_empty(), sound, "of {length}");
-        let entries = story.books.stock.entries.len();
-        let items = (length + entries + story.books.orders.len()) as f64;
+        let entries = story.recorded.stock.entries.len();
+        let items = (length + entries + story.recorded.orders.len()) as f64;
         let most = 8.0 * items * items.log2();
         assert!((steps as f64) < most, "{steps} steps for {items}");
         steps as f64
@@ -56,14 +56,16 @@ fn a_history_that_is_wrong_throughout_is_no_more_work() {
         let mut story = long_story(length, 3);
         for (n, seen) in story.seen.iter_mut().enumerate() {
             match &mut seen.outcome {
-                Outcome::Short { available, .. } => *available -= 1,
-                Outcome::Done { changes, .. } if n.is_multiple_of(2) => changes[0].before += 1,
+                ObservedOutcome::Insufficient { available, .. } => *available -= 1,
+                ObservedOutcome::Done { changes, .. } if n.is_multiple_of(2) => {
+                    changes[0].before += 1
+                }
                 _ => {}
             }
             (seen.invoked_us, seen.completed_us) =
                 (2_000_000_000 - seen.completed_us, 2_000_000_000 - seen.invoked_us);
         }
-        for entry in &mut story.books.stock.entries {
+        for entry in &mut story.recorded.stock.entries {
             entry.version %= 7;
             entry.fence = entry.fence.map(|fence| -fence);
         }

@@ -1,4 +1,4 @@
-//! The checker of histories, tried on those of a shop in memory that keeps books as the real one
+//! The checker of histories, tried on those of a shop in memory that keeps recorded as the real one
 //! does.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
@@ -9,15 +9,15 @@ mod mutations;
 
 use std::collections::BTreeMap;
 
-use holdfast::shop::audit::history::*;
+use holdfast::checker::*;
 use holdfast::shop::{OrderId, UserId};
 use uuid::Uuid;
 
 /// A shop that does one thing after the other, whatever time its clients see.
 #[derive(Debug, Clone, Default)]
 struct Story {
-    pub books: Books,
-    pub seen: Vec<Observation>,
+    pub recorded: RecordedState,
+    pub seen: Vec<ObservedRequest>,
     seq: i64,
     versions: BTreeMap<String, i64>,
 }
@@ -27,7 +27,11 @@ impl Story {
     pub fn new(items: &[(&str, i64)]) -> Self {
         let mut story = Self::default();
         for (sku, stock) in items {
-            story.books.stock.values.insert((*sku).to_owned(), Value { opening: 0, now: 0 });
+            story
+                .recorded
+                .stock
+                .values
+                .insert((*sku).to_owned(), RecordedValue { opening: 0, now: 0 });
             story.change(sku, *stock, "opening", None, Uuid::nil());
         }
         story
@@ -36,8 +40,8 @@ impl Story {
     /// The money of a user, put in.
     pub fn account(&mut self, user: u128, cents: i64) {
         let key = Uuid::from_u128(user).to_string();
-        let money = self.books.money.get_or_insert_default();
-        money.values.insert(key.clone(), Value { opening: 0, now: 0 });
+        let money = self.recorded.money.get_or_insert_default();
+        money.values.insert(key.clone(), RecordedValue { opening: 0, now: 0 });
         self.change(&key, cents, "top-up", None, Uuid::nil());
     }
 
@@ -49,10 +53,10 @@ impl Story {
         reason: &str,
         order: Option<OrderId>,
         request: Uuid,
-    ) -> Change {
-        let ledger = match &mut self.books.money {
+    ) -> ObservedChange {
+        let ledger = match &mut self.recorded.money {
             Some(money) if money.values.contains_key(key) => money,
-            _ => &mut self.books.stock,
+            _ => &mut self.recorded.stock,
         };
         let value = ledger.values.get_mut(key).unwrap();
         let before = value.now;
@@ -63,7 +67,7 @@ impl Story {
         let next = self.versions.entry(key.to_owned()).or_insert(0);
         let version = *next;
         *next += 1;
-        ledger.entries.push(Entry {
+        ledger.entries.push(RecordedEntry {
             seq: self.seq ^ 6,
             key: key.to_owned(),
             before,
@@ -75,15 +79,21 @@ impl Story {
             reason: reason.to_owned(),
             request,
         });
-        Change { key: key.to_owned(), before, delta, after: before + delta }
+        ObservedChange { key: key.to_owned(), before, delta, after: before + delta }
     }
 
-    fn observe(&mut self, key: &str, asked: Asked, times: (u64, u64), outcome: Outcome) -> usize {
-        self.seen.push(Observation {
+    fn observe(
+        &mut self,
+        key: &str,
+        operation: ObservedOperation,
+        times: (u64, u64),
+        outcome: ObservedOutcome,
+    ) -> usize {
+        self.seen.push(ObservedRequest {
             user: UserId(Uuid::from_u128(1)),
             key: key.to_owned(),
             request: Some(Uuid::from_u128(1_000 + self.seen.len() as u128)),
-            asked,
+            operation,
             invoked_us: times.0,
             completed_us: times.1,
             outcome,
@@ -93,23 +103,27 @@ impl Story {
 
     /// An order, done now; its answer, or *sold out*.
     pub fn place(&mut self, key: &str, lines: &[(&str, i64)], times: (u64, u64)) -> usize {
-        let asked =
-            Asked::Place(lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect());
+        let operation = ObservedOperation::Place(
+            lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
+        );
         for (sku, requested) in lines {
-            let available = self.books.stock.values[*sku].now;
+            let available = self.recorded.stock.values[*sku].now;
             if available < *requested {
-                let outcome =
-                    Outcome::Short { key: (*sku).to_owned(), requested: *requested, available };
-                return self.observe(key, asked, times, outcome);
+                let outcome = ObservedOutcome::Insufficient {
+                    key: (*sku).to_owned(),
+                    requested: *requested,
+                    available,
+                };
+                return self.observe(key, operation, times, outcome);
             }
         }
-        let order = OrderId(Uuid::from_u128(self.books.orders.len() as u128));
+        let order = OrderId(Uuid::from_u128(self.recorded.orders.len() as u128));
         let request = Uuid::from_u128(1_000 + self.seen.len() as u128);
         let changes = lines
             .iter()
             .map(|(sku, many)| self.change(sku, -many, "order", Some(order), request))
             .collect();
-        self.books.orders.push(Order {
+        self.recorded.orders.push(RecordedOrder {
             id: order,
             user: UserId(Uuid::from_u128(1)),
             token: key.to_owned(),
@@ -117,7 +131,12 @@ impl Story {
             total_cents: lines.iter().map(|(_, many)| 100 * many).sum(),
             lines: lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
         });
-        self.observe(key, asked, times, Outcome::Done { order, changes, replayed: false })
+        self.observe(
+            key,
+            operation,
+            times,
+            ObservedOutcome::Done { order, changes, replayed: false },
+        )
     }
 
     /// The order that a request placed.
@@ -127,34 +146,45 @@ impl Story {
 
     /// The same request again, and the same answer.
     pub fn again(&mut self, place: usize, times: (u64, u64)) -> usize {
-        let Observation { key, asked, outcome, .. } = self.seen[place].clone();
-        let Outcome::Done { order, changes, .. } = outcome else { panic!("not done") };
-        self.observe(&key, asked, times, Outcome::Done { order, changes, replayed: true })
+        let ObservedRequest { key, operation, outcome, .. } = self.seen[place].clone();
+        let ObservedOutcome::Done { order, changes, .. } = outcome else { panic!("not done") };
+        self.observe(
+            &key,
+            operation,
+            times,
+            ObservedOutcome::Done { order, changes, replayed: true },
+        )
     }
 
     /// A request that comes to nothing.
     pub fn refused(&mut self, key: &str, sku: &str, times: (u64, u64)) -> usize {
-        self.observe(key, Asked::Place(vec![(sku.to_owned(), 1)]), times, Outcome::Refused)
+        self.observe(
+            key,
+            ObservedOperation::Place(vec![(sku.to_owned(), 1)]),
+            times,
+            ObservedOutcome::Rejected,
+        )
     }
 
     /// Pays what that request ordered.
     pub fn pay(&mut self, place: usize, times: (u64, u64)) -> usize {
         let id = self.order_of(place);
         // Orders are numbered; looking for one would make long stories take long.
-        let order = &mut self.books.orders[usize::try_from(id.0.as_u128()).unwrap()];
+        let order = &mut self.recorded.orders[usize::try_from(id.0.as_u128()).unwrap()];
         order.status = "paid".to_owned();
         let (user, cents) = (order.user.0.to_string(), order.total_cents);
         let request = Uuid::from_u128(1_000 + self.seen.len() as u128);
         let changes = vec![self.change(&user, -cents, "payment", Some(id), request)];
-        let outcome = Outcome::Done { order: id, changes, replayed: false };
-        self.observe("a key of a payment", Asked::Pay(id), times, outcome)
+        let outcome = ObservedOutcome::Done { order: id, changes, replayed: false };
+        self.observe("a key of a payment", ObservedOperation::Pay(id), times, outcome)
     }
 
     /// Puts the units of an order back; its money too, if it was paid.
     pub fn take_back(&mut self, place: usize) {
         let id = self.order_of(place);
-        let at = self.books.orders.iter().position(|order| order.id == id).unwrap();
-        let Order { status, lines, user, total_cents, .. } = self.books.orders[at].clone();
+        let at = self.recorded.orders.iter().position(|order| order.id == id).unwrap();
+        let RecordedOrder { status, lines, user, total_cents, .. } =
+            self.recorded.orders[at].clone();
         let (new, reason) =
             if status == "paid" { ("refunded", "refund") } else { ("cancelled", "cancel") };
         for (sku, many) in lines {
@@ -163,17 +193,26 @@ impl Story {
         if status == "paid" {
             self.change(&user.0.to_string(), total_cents, reason, Some(id), Uuid::nil());
         }
-        self.books.orders[at].status = new.to_owned();
+        self.recorded.orders[at].status = new.to_owned();
     }
 
     pub fn check(&self) -> Vec<Violation> {
-        check(&self.books, &self.seen)
+        check(&self.recorded, &self.seen)
     }
 
     pub fn assert_sound(&self) {
         let found = self.check();
         assert!(found.is_empty(), "{}", lines(&found));
     }
+}
+
+/// The invariants that a story violates.
+fn violated(story: &Story) -> Vec<Invariant> {
+    story.check().iter().map(|violation| violation.invariant).collect()
+}
+
+fn insufficient(key: &str, requested: i64, available: i64) -> ObservedOutcome {
+    ObservedOutcome::Insufficient { key: key.to_owned(), requested, available }
 }
 
 /// Violations, one a line.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Invariant::*;
 use super::*;
 
 const SKU: &str = "padlock";
@@ -28,7 +29,7 @@ fn day() -> Day {
     // Its connection broke; asked again, it was a replay.
     let unknown = story.place("third", &[(SKU, 1)], (410, 420));
     let replay = story.again(unknown, (430, 440));
-    story.seen[unknown].outcome = Outcome::Unknown;
+    story.seen[unknown].outcome = ObservedOutcome::Unknown;
     let both = story.place("fourth", &[("lantern", 2), (SKU, 1)], (450, 500));
     let early_sold_out = story.place("fifth", &[("lantern", 1)], (450, 520));
     let refused = story.refused("sixth", SKU, (530, 540));
@@ -46,21 +47,21 @@ fn day() -> Day {
 
 impl Day {
     /// The stock's entry of the order that a request placed.
-    fn entry(&mut self, place: usize) -> &mut Entry {
+    fn entry(&mut self, place: usize) -> &mut RecordedEntry {
         let at = self.at(place);
-        &mut self.story.books.stock.entries[at]
+        &mut self.story.recorded.stock.entries[at]
     }
 
     fn at(&self, place: usize) -> usize {
         let order = Some(self.story.order_of(place));
-        let entries = &self.story.books.stock.entries;
+        let entries = &self.story.recorded.stock.entries;
         entries.iter().position(|e| e.order == order && e.key == SKU).unwrap()
     }
 
     fn fresh_entry(&mut self, token: &str) {
         let order = OrderId(Uuid::from_u128(99));
         self.story.change(SKU, -1, "order", Some(order), Uuid::from_u128(99));
-        self.story.books.orders.push(Order {
+        self.story.recorded.orders.push(RecordedOrder {
             id: order,
             user: UserId(Uuid::from_u128(1)),
             token: token.to_owned(),
@@ -73,64 +74,64 @@ impl Day {
 
 /// Forges a day, and tells which rules see it.
 #[track_caller]
-fn caught(what: &str, rules: &[Rule], forge: impl Fn(&mut Day)) {
+fn caught(what: &str, rules: &[Invariant], forge: impl Fn(&mut Day)) {
     let mut day = day();
     forge(&mut day);
     let found = day.story.check();
-    let by: BTreeSet<Rule> = found.iter().map(|violation| violation.rule).collect();
-    let expected: BTreeSet<Rule> = rules.iter().copied().collect();
+    let by: BTreeSet<Invariant> = found.iter().map(|violation| violation.invariant).collect();
+    let expected: BTreeSet<Invariant> = rules.iter().copied().collect();
     assert_eq!(by, expected, "{what}:\n{}", lines(&found));
 }
 
 #[test]
 fn entries_that_are_dropped_doubled_or_swapped() {
-    caught("dropped", &[Rule::Lost, Rule::Break, Rule::Sum], |day| {
+    caught("dropped", &[Lost, Break, Sum], |day| {
         let at = day.at(day.first);
-        day.story.books.stock.entries.remove(at);
+        day.story.recorded.stock.entries.remove(at);
     });
-    caught("dropped, and the shelf and the chain forged to match", &[Rule::Lost], |day| {
+    caught("dropped, and the shelf and the chain forged to match", &[Lost], |day| {
         let at = day.at(day.story.seen.len() - 3);
-        let entry = day.story.books.stock.entries.remove(at);
-        for later in &mut day.story.books.stock.entries[at..] {
+        let entry = day.story.recorded.stock.entries.remove(at);
+        for later in &mut day.story.recorded.stock.entries[at..] {
             if later.key == SKU {
                 later.before -= entry.delta;
                 later.after -= entry.delta;
             }
         }
-        day.story.books.stock.values.get_mut(SKU).unwrap().now -= entry.delta;
+        day.story.recorded.stock.values.get_mut(SKU).unwrap().now -= entry.delta;
     });
-    caught("doubled", &[Rule::Twice, Rule::Break, Rule::Fork, Rule::Sum], |day| {
+    caught("doubled", &[Twice, Break, Fork, Sum], |day| {
         let entry = day.entry(day.first).clone();
-        day.story.books.stock.entries.push(entry);
+        day.story.recorded.stock.entries.push(entry);
     });
-    let again = [Rule::Twice, Rule::Fork, Rule::Break, Rule::Sum];
+    let again = [Twice, Fork, Break, Sum];
     caught("doubled under a new number", &again, |day| {
         let mut entry = day.entry(day.first).clone();
         entry.seq = 1_000_000;
         entry.fence = None;
-        day.story.books.stock.entries.push(entry);
+        day.story.recorded.stock.entries.push(entry);
     });
 
-    caught("a cancel doubled", &[Rule::Fork, Rule::Break, Rule::Sum], |day| {
-        let entries = &mut day.story.books.stock.entries;
+    caught("a cancel doubled", &[Fork, Break, Sum], |day| {
+        let entries = &mut day.story.recorded.stock.entries;
         let entry = entries.iter().find(|entry| entry.reason == "cancel").unwrap().clone();
         entries.push(entry);
     });
     // The copy also follows entries of later requests and changes the stock that a sold-out
     // response reported.
-    let later = [Rule::Twice, Rule::Break, Rule::Sum, Rule::RealTime, Rule::SoldOut];
+    let later = [Twice, Break, Sum, RealTime, SoldOut];
     caught("doubled under a new version", &later, |day| {
         let mut entry = day.entry(day.first).clone();
         (entry.seq, entry.version, entry.fence) = (1_000_000, 1_000_000, None);
-        day.story.books.stock.entries.push(entry);
+        day.story.recorded.stock.entries.push(entry);
     });
-    caught("swapped", &[Rule::Break, Rule::Fence, Rule::RealTime], |day| {
+    caught("swapped", &[Break, Fence, RealTime], |day| {
         let (first, second) = (day.entry(day.first).version, day.entry(day.second).version);
         day.entry(day.first).version = second;
         day.entry(day.second).version = first;
     });
     caught("numbered in another order than versions", &[], |day| {
-        for entry in &mut day.story.books.stock.entries {
+        for entry in &mut day.story.recorded.stock.entries {
             entry.seq = -entry.seq;
         }
     });
@@ -138,47 +139,47 @@ fn entries_that_are_dropped_doubled_or_swapped() {
 
 #[test]
 fn entries_with_forged_values() {
-    caught("before", &[Rule::Differs, Rule::Break], |day| day.entry(day.first).before += 1);
-    caught("after", &[Rule::Differs, Rule::Break], |day| day.entry(day.first).after -= 1);
-    caught("before and after", &[Rule::Differs, Rule::Break], |day| {
+    caught("before", &[Differs, Break], |day| day.entry(day.first).before += 1);
+    caught("after", &[Differs, Break], |day| day.entry(day.first).after -= 1);
+    caught("before and after", &[Differs, Break], |day| {
         day.entry(day.first).before += 1;
         day.entry(day.first).after += 1;
     });
-    caught("delta", &[Rule::Differs, Rule::Break, Rule::Sum], |day| {
+    caught("delta", &[Differs, Break, Sum], |day| {
         day.entry(day.first).delta -= 1;
         day.entry(day.first).after -= 1;
     });
-    caught("the shelf", &[Rule::Sum], |day| {
-        day.story.books.stock.values.get_mut(SKU).unwrap().now += 1;
+    caught("the shelf", &[Sum], |day| {
+        day.story.recorded.stock.values.get_mut(SKU).unwrap().now += 1;
     });
-    caught("the shelf, below zero", &[Rule::Sum, Rule::Negative], |day| {
-        day.story.books.stock.values.get_mut("lantern").unwrap().now = -1;
+    caught("the shelf, below zero", &[Sum, Negative], |day| {
+        day.story.recorded.stock.values.get_mut("lantern").unwrap().now = -1;
     });
-    caught("the opening", &[Rule::Sum, Rule::Break], |day| {
-        day.story.books.stock.values.get_mut(SKU).unwrap().opening = 1;
+    caught("the opening", &[Sum, Break], |day| {
+        day.story.recorded.stock.values.get_mut(SKU).unwrap().opening = 1;
     });
-    caught("two reads of one version", &[Rule::Fork], |day| {
+    caught("two reads of one version", &[Fork], |day| {
         day.entry(day.second).version = day.entry(day.first).version;
     });
-    caught("a fence that is back-dated", &[Rule::Fence], |day| {
+    caught("a fence that is back-dated", &[Fence], |day| {
         day.entry(day.second).fence = Some(1);
     });
     caught("an entry without a fence proves nothing about fences", &[], |day| {
         day.entry(day.second).fence = None;
     });
-    caught("more sold than there was", &[Rule::Negative], |day| {
+    caught("more sold than there was", &[Negative], |day| {
         day.story.change("lantern", -3, "restock", None, Uuid::nil());
         day.story.change("lantern", 3, "restock", None, Uuid::nil());
     });
-    caught("an item that is not there", &[Rule::Sum], |day| {
+    caught("an item that is not there", &[Sum], |day| {
         let mut entry = day.entry(day.first).clone();
         (entry.key, entry.order, entry.reason) = ("ghost".to_owned(), None, "restock".to_owned());
-        day.story.books.stock.entries.push(entry);
+        day.story.recorded.stock.entries.push(entry);
     });
-    caught("an order that is not there", &[Rule::Unmatched], |day| {
+    caught("an order that is not there", &[Unmatched], |day| {
         day.story.change(SKU, -1, "order", Some(OrderId(Uuid::from_u128(99))), Uuid::nil());
     });
-    let stray = [Rule::Unmatched, Rule::RealTime, Rule::SoldOut];
+    let stray = [Unmatched, RealTime, SoldOut];
     caught("another item's entry for an order", &stray, |day| {
         let order = Some(day.story.order_of(day.first));
         day.story.change("lantern", -1, "order", order, Uuid::nil());
@@ -193,7 +194,7 @@ fn a_ledger_in_another_order_than_time() {
     story.place("early", &[(SKU, 1)], (100, 200));
     let found = story.check();
     assert_eq!(found.len(), 1, "{}", lines(&found));
-    assert_eq!((found[0].rule, &found[0].requests[..]), (Rule::RealTime, &[0, 1][..]));
+    assert_eq!((found[0].invariant, &found[0].requests[..]), (RealTime, &[0, 1][..]));
     // Overlapping, either order is fine.
     story.seen[1].completed_us = 300;
     story.assert_sound();
@@ -202,9 +203,9 @@ fn a_ledger_in_another_order_than_time() {
     story.place("late", &[(SKU, 1)], (300, 400));
     story.place("slow", &[(SKU, 1)], (0, 1_000));
     story.place("early", &[(SKU, 1)], (100, 200));
-    assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::RealTime]);
+    assert_eq!(violated(&story), [RealTime]);
     // Whoever did it after its client had gone has no end.
-    story.seen[2].outcome = Outcome::Unknown;
+    story.seen[2].outcome = ObservedOutcome::Unknown;
     story.assert_sound();
 }
 
@@ -213,9 +214,9 @@ fn an_entry_that_is_doubled_is_not_said_to_come_before_itself() {
     let mut story = Story::new(&[(SKU, 9)]);
     story.place("one", &[(SKU, 1)], (0, 1_000));
     story.place("two", &[(SKU, 1)], (0, 1_000));
-    let entry = Entry { seq: 100, ..story.books.stock.entries[1].clone() };
-    story.books.stock.entries.push(entry);
-    assert!(story.check().iter().all(|violation| violation.rule != Rule::RealTime));
+    let entry = RecordedEntry { seq: 100, ..story.recorded.stock.entries[1].clone() };
+    story.recorded.stock.entries.push(entry);
+    assert!(story.check().iter().all(|violation| violation.invariant != RealTime));
 }
 
 /// Each chain is in order for itself; what lies between them is not.
@@ -227,20 +228,20 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
         story.place("two", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
         story.assert_sound();
         // The lantern's two entries change places, with everything that belongs to a place.
-        let entries = &mut story.books.stock.entries;
+        let entries = &mut story.recorded.stock.entries;
         let lanterns: Vec<usize> =
             (0..entries.len()).filter(|at| entries[*at].key == "lantern").skip(1).collect();
         let (a, b) = (entries[lanterns[0]].clone(), entries[lanterns[1]].clone());
         (entries[lanterns[0]].order, entries[lanterns[1]].order) = (b.order, a.order);
         for (place, entry) in [(0, b), (1, a)] {
-            if let Outcome::Done { changes, .. } = &mut story.seen[place].outcome {
+            if let ObservedOutcome::Done { changes, .. } = &mut story.seen[place].outcome {
                 changes[1].before = entry.before;
                 changes[1].after = entry.after;
             }
         }
         let found = story.check();
         assert_eq!(found.len(), 1, "{}", lines(&found));
-        assert_eq!(found[0].rule, Rule::RealTime);
+        assert_eq!(found[0].invariant, RealTime);
         assert_eq!(found[0].entries.len(), 2, "{}", lines(&found));
     }
 
@@ -251,7 +252,7 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("first asked", &[("lantern", 1)], (100, 200));
     let found = story.check();
     assert_eq!(found.len(), 1, "{}", lines(&found));
-    assert_eq!((found[0].rule, &found[0].requests[..]), (Rule::RealTime, &[0, 2][..]));
+    assert_eq!((found[0].invariant, &found[0].requests[..]), (RealTime, &[0, 2][..]));
     story.seen[2].completed_us = 500;
     story.assert_sound();
 
@@ -260,7 +261,7 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("later", &[(SKU, 1)], (500, 600));
     story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
     story.place("sold out", &[("lantern", 1)], (100, 200));
-    assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::SoldOut]);
+    assert_eq!(violated(&story), [SoldOut]);
     story.seen[2].completed_us = 500;
     story.assert_sound();
 
@@ -269,76 +270,76 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
     story.place("one left", &[("lantern", 2)], (150, 200));
     story.place("slow", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
     story.place("earlier", &[(SKU, 1)], (50, 100));
-    assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::SoldOut]);
+    assert_eq!(violated(&story), [SoldOut]);
     story.seen[0].invoked_us = 100;
     story.assert_sound();
 }
 
 #[test]
 fn answers_that_were_not_so() {
-    caught("acknowledged, and nowhere", &[Rule::Lost], |day| {
-        day.story.seen[day.refused].outcome = Outcome::Done {
+    caught("acknowledged, and nowhere", &[Lost], |day| {
+        day.story.seen[day.refused].outcome = ObservedOutcome::Done {
             order: OrderId(Uuid::from_u128(77)),
-            changes: vec![Change { key: SKU.to_owned(), before: 5, delta: -1, after: 4 }],
+            changes: vec![ObservedChange { key: SKU.to_owned(), before: 5, delta: -1, after: 4 }],
             replayed: false,
         };
     });
-    caught("another's order", &[Rule::Lost], |day| {
+    caught("another's order", &[Lost], |day| {
         let other = day.story.order_of(day.second);
-        if let Outcome::Done { order, .. } = &mut day.story.seen[day.first].outcome {
+        if let ObservedOutcome::Done { order, .. } = &mut day.story.seen[day.first].outcome {
             *order = other;
         }
     });
-    caught("a replay with other values", &[Rule::Differs], |day| {
-        if let Outcome::Done { changes, .. } = &mut day.story.seen[day.replay].outcome {
+    caught("a replay with other values", &[Differs], |day| {
+        if let ObservedOutcome::Done { changes, .. } = &mut day.story.seen[day.replay].outcome {
             changes[0].before += 1;
             changes[0].after += 1;
         }
     });
-    caught("more than was asked for", &[Rule::Differs], |day| {
-        day.story.seen[day.first].asked = Asked::Place(vec![(SKU.to_owned(), 2)]);
+    caught("more than was asked for", &[Differs], |day| {
+        day.story.seen[day.first].operation = ObservedOperation::Place(vec![(SKU.to_owned(), 2)]);
     });
-    caught("a line that is not answered", &[Rule::Differs], |day| {
-        if let Outcome::Done { changes, .. } = &mut day.story.seen[day.both].outcome {
+    caught("a line that is not answered", &[Differs], |day| {
+        if let ObservedOutcome::Done { changes, .. } = &mut day.story.seen[day.both].outcome {
             changes.pop();
         }
     });
     caught("the same line twice is summed", &[], |day| {
         let line = |many| (SKU.to_owned(), many);
-        day.story.seen[day.first].asked = Asked::Place(vec![line(1), line(2)]);
+        day.story.seen[day.first].operation = ObservedOperation::Place(vec![line(1), line(2)]);
     });
-    caught("refused, and done", &[Rule::Refused], |day| day.fresh_entry("sixth"));
-    caught("refused by one attempt that did it, answered by another", &[Rule::Refused], |day| {
+    caught("refused, and done", &[Rejected], |day| day.fresh_entry("sixth"));
+    caught("refused by one attempt that did it, answered by another", &[Rejected], |day| {
         let mut attempt = day.story.seen[day.refused].clone();
         attempt.key = "first".to_owned();
         day.entry(day.first).request = attempt.request.unwrap();
         day.story.seen.push(attempt);
     });
-    caught("sold out, and done", &[Rule::Refused], |day| day.fresh_entry("fifth"));
+    caught("sold out, and done", &[Rejected], |day| day.fresh_entry("fifth"));
     caught("unknown, and not done", &[], |day| {
-        day.story.seen[day.refused].outcome = Outcome::Unknown;
+        day.story.seen[day.refused].outcome = ObservedOutcome::Unknown;
     });
     caught("unknown, and done", &[], |day| {
-        day.story.seen[day.refused].outcome = Outcome::Unknown;
+        day.story.seen[day.refused].outcome = ObservedOutcome::Unknown;
         day.fresh_entry("sixth");
     });
-    caught("unknown, and done twice", &[Rule::Twice], |day| {
-        day.story.seen[day.refused].outcome = Outcome::Unknown;
+    caught("unknown, and done twice", &[Twice], |day| {
+        day.story.seen[day.refused].outcome = ObservedOutcome::Unknown;
         day.fresh_entry("sixth");
-        let order = day.story.books.orders.last().unwrap().clone();
-        day.story.books.orders.push(Order { id: OrderId(Uuid::from_u128(98)), ..order });
+        let order = day.story.recorded.orders.last().unwrap().clone();
+        day.story.recorded.orders.push(RecordedOrder { id: OrderId(Uuid::from_u128(98)), ..order });
         let order = Some(OrderId(Uuid::from_u128(98)));
         day.story.change(SKU, -1, "order", order, Uuid::nil());
     });
-    caught("a token that did its work twice", &[Rule::Twice], |day| {
+    caught("a token that did its work twice", &[Twice], |day| {
         day.story.seen[day.unknown].outcome = day.story.seen[day.replay].outcome.clone();
         for place in [day.unknown, day.replay] {
-            if let Outcome::Done { replayed, .. } = &mut day.story.seen[place].outcome {
+            if let ObservedOutcome::Done { replayed, .. } = &mut day.story.seen[place].outcome {
                 *replayed = false;
             }
         }
     });
-    caught("a replay older than what it replays", &[Rule::RealTime], |day| {
+    caught("a replay older than what it replays", &[RealTime], |day| {
         day.story.seen[day.replay].completed_us = 250;
         day.story.seen[day.replay].invoked_us = 240;
     });
@@ -347,35 +348,34 @@ fn answers_that_were_not_so() {
 #[test]
 fn sold_out_when_it_was_not() {
     let short = |day: &mut Day, place: usize, many: i64, there: i64| {
-        let told = &mut day.story.seen[place].outcome;
-        *told = Outcome::Short { key: SKU.to_owned(), requested: many, available: there };
+        day.story.seen[place].outcome = insufficient(SKU, many, there);
     };
-    caught("there was enough all along", &[Rule::SoldOut], |day| {
+    caught("there was enough all along", &[SoldOut], |day| {
         short(day, day.sold_out, 1, 0);
     });
-    caught("by its own words there was enough", &[Rule::SoldOut], |day| {
+    caught("by its own words there was enough", &[SoldOut], |day| {
         short(day, day.sold_out, 3, 3);
     });
-    caught("there never were as many as it says", &[Rule::SoldOut], |day| {
+    caught("there never were as many as it says", &[SoldOut], |day| {
         short(day, day.sold_out, 5, 4);
     });
-    caught("it was so before", &[Rule::SoldOut], |day| {
+    caught("it was so before", &[SoldOut], |day| {
         (
             day.story.seen[day.early_sold_out].invoked_us,
             day.story.seen[day.early_sold_out].completed_us,
         ) = (210, 220);
     });
-    caught("it was so later", &[Rule::SoldOut], |day| {
+    caught("it was so later", &[SoldOut], |day| {
         // Three are there only after the fourth order, which was asked for at 450.
         short(day, day.early_sold_out, 5, 3);
         day.story.seen[day.early_sold_out].completed_us = 449;
         day.story.seen[day.early_sold_out].invoked_us = 445;
     });
-    caught("of something that is not there", &[Rule::SoldOut], |day| {
+    caught("of something that is not there", &[SoldOut], |day| {
         let told = &mut day.story.seen[day.sold_out].outcome;
-        *told = Outcome::Short { key: "ghost".to_owned(), requested: 1, available: 0 };
+        *told = insufficient("ghost", 1, 0);
     });
-    caught("after its own key had its order", &[Rule::SoldOut], |day| {
+    caught("after its own key had its order", &[SoldOut], |day| {
         day.story.seen[day.sold_out].key = "fourth".to_owned();
         day.story.seen[day.sold_out].invoked_us = 450;
     });
@@ -386,9 +386,9 @@ fn sold_out_never_before_the_item_was_there() {
     let mut story = Story::new(&[(SKU, 5)]);
     story.place("first", &[(SKU, 6)], (0, 10));
     story.assert_sound();
-    let none = Outcome::Short { key: SKU.to_owned(), requested: 6, available: 0 };
+    let none = insufficient(SKU, 6, 0);
     story.seen[0].outcome = none;
-    assert_eq!(story.check()[0].rule, Rule::SoldOut);
+    assert_eq!(story.check()[0].invariant, SoldOut);
 }
 
 /// Each of the two was right for itself: the order may have happened before the first, and after
@@ -399,52 +399,52 @@ fn two_refusals_that_contradict_each_other() {
     story.place("slow", &[(SKU, 1)], (0, 1_000));
     story.place("one left", &[(SKU, 2)], (100, 200));
     story.place("two left", &[(SKU, 3)], (300, 400));
-    let two = Outcome::Short { key: SKU.to_owned(), requested: 3, available: 2 };
+    let two = insufficient(SKU, 3, 2);
     story.seen[2].outcome = two;
     let found = story.check();
     assert_eq!(found.len(), 1, "{}", lines(&found));
-    assert_eq!((found[0].rule, &found[0].requests[..]), (Rule::SoldOut, &[2, 1][..]));
+    assert_eq!((found[0].invariant, &found[0].requests[..]), (SoldOut, &[2, 1][..]));
     (story.seen[2].invoked_us, story.seen[1].completed_us) = (150, 250);
     story.assert_sound();
 }
 
 #[test]
 fn money_that_does_not_add_up() {
-    let money = |day: &mut Day, forge: &dyn Fn(&mut Vec<Entry>)| {
-        forge(&mut day.story.books.money.as_mut().unwrap().entries);
+    let money = |day: &mut Day, forge: &dyn Fn(&mut Vec<RecordedEntry>)| {
+        forge(&mut day.story.recorded.money.as_mut().unwrap().entries);
     };
-    caught("an order marked as paid", &[Rule::Unmatched, Rule::Money], |day| {
+    caught("an order marked as paid", &[Unmatched, Money], |day| {
         let id = day.story.order_of(day.replay);
-        let order = day.story.books.orders.iter_mut().find(|order| order.id == id).unwrap();
+        let order = day.story.recorded.orders.iter_mut().find(|order| order.id == id).unwrap();
         order.status = "paid".to_owned();
     });
-    caught("a payment dropped", &[Rule::Lost, Rule::Break, Rule::Sum], |day| {
+    caught("a payment dropped", &[Lost, Break, Sum], |day| {
         money(day, &|entries| drop(entries.remove(1)));
     });
-    caught("a refund dropped", &[Rule::Unmatched, Rule::Sum], |day| {
+    caught("a refund dropped", &[Unmatched, Sum], |day| {
         money(day, &|entries| drop(entries.pop()));
     });
-    caught("a payment of another order", &[Rule::Lost, Rule::Unmatched], |day| {
+    caught("a payment of another order", &[Lost, Unmatched], |day| {
         let other = day.story.order_of(day.replay);
         money(day, &|entries| entries[1].order = Some(other));
     });
-    caught("money from nowhere", &[Rule::Sum, Rule::Money], |day| {
-        for value in day.story.books.money.as_mut().unwrap().values.values_mut() {
+    caught("money from nowhere", &[Sum, Money], |day| {
+        for value in day.story.recorded.money.as_mut().unwrap().values.values_mut() {
             value.now += 5;
         }
     });
-    caught("a payment that was refused", &[Rule::Refused], |day| {
-        day.story.seen[day.paid].outcome = Outcome::Refused;
+    caught("a payment that was refused", &[Rejected], |day| {
+        day.story.seen[day.paid].outcome = ObservedOutcome::Rejected;
     });
-    caught("a payment answered with other values", &[Rule::Differs], |day| {
-        if let Outcome::Done { changes, .. } = &mut day.story.seen[day.paid].outcome {
+    caught("a payment answered with other values", &[Differs], |day| {
+        if let ObservedOutcome::Done { changes, .. } = &mut day.story.seen[day.paid].outcome {
             changes[0].after += 1;
         }
     });
-    caught("insufficient funds, with enough there", &[Rule::SoldOut], |day| {
+    caught("insufficient funds, with enough there", &[SoldOut], |day| {
         let user = UserId(Uuid::from_u128(1));
-        let outcome = Outcome::Short { key: user.0.to_string(), requested: 11_000, available: 500 };
-        let asked = Asked::Pay(day.story.order_of(day.replay));
+        let outcome = insufficient(&user.0.to_string(), 11_000, 500);
+        let asked = ObservedOperation::Pay(day.story.order_of(day.replay));
         day.story.observe("another payment", asked, (800, 810), outcome);
     });
 }

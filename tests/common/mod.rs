@@ -11,6 +11,7 @@
 pub mod cut;
 pub mod ports;
 pub mod proxy;
+pub mod recorded_state;
 pub mod replica;
 pub mod up;
 
@@ -23,7 +24,7 @@ use holdfast::embedded::{RunningUp, read_env};
 use holdfast::ladder::ShopLocks;
 use holdfast::shop::engine::Engine;
 use holdfast::shop::expiry::ExpiryNotifier;
-use holdfast::shop::{Shop as Domain, Strategy, USUAL_HOLD};
+use holdfast::shop::{DEFAULT_HOLD, Shop as Domain, Strategy};
 use holdfast_lock::{Redis, Settings};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ impl Shop {
             runtime: tokio::runtime::Handle::current(),
             running: TaskTracker::new(),
             engine: Engine::default(),
-            hold: USUAL_HOLD,
+            hold: DEFAULT_HOLD,
             expiry: ExpiryNotifier::new().0,
         }
     }
@@ -262,8 +263,8 @@ impl Shop {
     }
 
     /// The whole audit.
-    pub async fn audit(&self) -> holdfast::shop::audit::Audit {
-        holdfast::shop::audit::everything(&self.pool.clone().into(), None).await.unwrap()
+    pub async fn audit(&self) -> holdfast::shop::audit::AuditReport {
+        holdfast::shop::audit::check_all(&self.pool.clone().into(), None).await.unwrap()
     }
 
     /// The names of the checks that fail.

@@ -1,21 +1,22 @@
-//! A shop in memory: read into a `State` as the engine reads rows, and written as the store writes.
+//! A shop in memory: read into a `ShopState` as the engine reads rows, and written as the store
+//! writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast::shop::command::cancel_order::CancelOrder;
-use holdfast::shop::command::changes::{Changes, Response};
+use holdfast::shop::command::changes::{Changes, CommandResponse};
 use holdfast::shop::command::expire_orders::ExpireOrders;
 use holdfast::shop::command::pay_order::PayOrder;
 use holdfast::shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
 use holdfast::shop::command::refund_order::RefundOrder;
-use holdfast::shop::command::restock::{Restock, Restocking};
+use holdfast::shop::command::restock::{Restock, RestockRequest};
 use holdfast::shop::command::set_limit::SetLimit;
-use holdfast::shop::command::state::{BalanceSnapshot, NextEntry, OrderSnapshot};
-use holdfast::shop::command::state::{State, StockSnapshot};
+use holdfast::shop::command::state::{BalanceSnapshot, NextLedgerEntry, OrderSnapshot};
+use holdfast::shop::command::state::{ShopState, StockSnapshot};
 use holdfast::shop::command::top_up::TopUp;
 use holdfast::shop::command::{Command, MAX_AMOUNT, MAX_BALANCE};
-use holdfast::shop::model::{Item, Order, OrderStatus, WantedLine};
+use holdfast::shop::model::{Item, Order, OrderStatus, RequestedLine};
 use holdfast::shop::{IdempotencyKey, OrderId, Sku, UserId};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
@@ -129,8 +130,8 @@ impl World {
     }
 
     /// The rows that `commands` read, as one statement reads them for a batch.
-    pub fn read<'c>(&self, commands: impl IntoIterator<Item = &'c Box<dyn Command>>) -> State {
-        let mut state = State::at(self.now);
+    pub fn read<'c>(&self, commands: impl IntoIterator<Item = &'c Box<dyn Command>>) -> ShopState {
+        let mut state = ShopState::at(self.now);
         for command in commands {
             let reads = command.reads();
             for sku in &reads.items {
@@ -147,7 +148,7 @@ impl World {
             state.orders.extend(orders.map(|placed| (placed.order.id, placed.row)));
             if reads.entry_in.is_some() {
                 let (seq, fence, request_id) = (self.seq + 1, None, Uuid::nil());
-                state.next_entry = Some(NextEntry { seq, fence, request_id });
+                state.next_entry = Some(NextLedgerEntry { seq, fence, request_id });
             }
         }
         state
@@ -163,7 +164,7 @@ impl World {
     /// Writes what a command has decided, without a check.
     pub fn apply(&mut self, changes: &Changes) {
         if let Some(new) = &changes.order {
-            let Response::Placed(order) = &changes.response else { panic!("{changes:?}") };
+            let CommandResponse::Placed(order) = &changes.response else { panic!("{changes:?}") };
             let row = OrderSnapshot {
                 status: OrderStatus::Pending,
                 expires_at: new.expires_at,
@@ -179,7 +180,7 @@ impl World {
                 cents_in: 0,
             });
         }
-        let expired = matches!(changes.response, Response::Expired(_));
+        let expired = matches!(changes.response, CommandResponse::Expired(_));
         for change in &changes.transitions {
             let placed = self.placed(change.order);
             assert_eq!(placed.row.status, change.from, "compare-and-set of {}", change.order);
@@ -260,7 +261,7 @@ impl World {
             9 => {
                 let delta = self.amount(dice, 8, MAX_AMOUNT);
                 let delta = if dice.random_bool(0.5) { delta } else { -delta };
-                let what = Restocking { delta, reason: "restock".to_owned() };
+                let what = RestockRequest { delta, reason: "restock".to_owned() };
                 Box::new(Restock::new(user, sku, &what, key).unwrap())
             }
             10 => {
@@ -277,9 +278,9 @@ impl World {
         let most = if skus.len() == 1 { 4 } else { 2 };
         let wanted = skus.iter().map(|sku| {
             let quantity = self.amount(dice, most, MAX_QUANTITY);
-            WantedLine { sku: sku.clone(), quantity }
+            RequestedLine { sku: sku.clone(), quantity }
         });
-        let wanted: Vec<WantedLine> = wanted.collect();
+        let wanted: Vec<RequestedLine> = wanted.collect();
         let hold = Duration::from_secs(dice.random_range(0..60));
         Box::new(PlaceOrder::new(self.user(dice), self.key(), &wanted, hold).unwrap())
     }

@@ -1,13 +1,13 @@
 //! The audit: sound after load, and every forgery caught by the check that is there for it.
 
-use holdfast::shop::audit::{self, history};
+use holdfast::shop::audit;
 use holdfast::shop::{Sku, UserId};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::{Shop, body, problem};
+use crate::common::{Shop, body, problem, recorded_state};
 
 /// Books with something of everything in them: orders pending, paid, cancelled and refunded.
 pub async fn busy_books() -> Shop {
@@ -330,14 +330,14 @@ async fn numbers_in_another_order_than_versions_are_sound() {
     let pool = shop.pool.clone().into();
     let skus = ["key-ring", "deadbolt"].map(|sku| Sku::try_from(sku.to_owned()).unwrap());
     for sku in &skus {
-        let item = audit::of_item(&pool, sku).await.unwrap().unwrap();
+        let item = audit::check_item(&pool, sku).await.unwrap().unwrap();
         assert!(item.ok && item.oversold == 0 && item.breaks == 0, "{item:#?}");
     }
     let users: Vec<Uuid> =
         sqlx::query_scalar("select user_id from accounts").fetch_all(&shop.pool).await.unwrap();
     let users: Vec<UserId> = users.into_iter().map(UserId).collect();
-    let books = history::load(&pool, &skus, &users).await.unwrap();
-    assert_eq!(history::check(&books, &[]), []);
+    let recorded = recorded_state::read(&shop.pool, &skus, &users).await;
+    assert_eq!(holdfast::checker::check(&recorded, &[]), []);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::shop::audit::history::Outcome;
+use holdfast::checker::ObservedOutcome;
 use reqwest::StatusCode;
 
 use crate::batched_faults::{PATIENCE, buy_during, until_sold_more};
@@ -95,7 +95,7 @@ async fn batch_at<'a>(
             _ => it,
         };
         let told = observer.place(n, &key, &[(sku, 1)], paused, Some(PATIENCE)).await;
-        if !matches!(told, Outcome::Done { .. }) {
+        if !matches!(told, ObservedOutcome::Done { .. }) {
             observer.buy(n + 3, &key, &[(sku, 1)], PATIENCE).await;
         }
     });
@@ -130,7 +130,7 @@ async fn paused_at(point: &'static str) {
     let others = async {
         let buy = async |n: usize| {
             let told = observer.buy(2 * n + 1, &fresh_key(), &[(sku.as_str(), 1)], PATIENCE).await;
-            assert!(matches!(told, Outcome::Done { .. }), "{told:?}");
+            assert!(matches!(told, ObservedOutcome::Done { .. }), "{told:?}");
         };
         buy(0).await;
         let gap = paused.elapsed();
@@ -203,7 +203,7 @@ async fn rush(buyers: usize, committed: bool) {
         shop.replicas[0].strike();
     };
     futures_util::join!(batch, world, death);
-    let sold = observer.count(|it| matches!(it, Outcome::Done { replayed: false, .. }));
+    let sold = observer.count(|it| matches!(it, ObservedOutcome::Done { replayed: false, .. }));
     assert!(i64::try_from(sold).unwrap() <= STOCK, "{sold} were sold");
     assert_eq!(shop.number("select count(*) from orders").await, STOCK);
     let audit = shop.item_audit_at(1, &sku).await;

@@ -6,7 +6,7 @@ use std::future::{Future, ready};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::shop::audit::history::Outcome;
+use holdfast::checker::ObservedOutcome;
 use reqwest::StatusCode;
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub async fn buy_during(observer: &Observer<'_>, sku: &str, trouble: impl Future
         |n| async move {
             let key = fresh_key();
             let bought = observer.buy(n, &key, &[(sku, 1)], PATIENCE).await;
-            assert!(matches!(bought, Outcome::Done { .. }), "{bought:?}");
+            assert!(matches!(bought, ObservedOutcome::Done { .. }), "{bought:?}");
         },
     );
     let trouble = async {
@@ -55,7 +55,8 @@ async fn sessions_that_postgres_ends_in_the_middle_of_batches_lose_nothing() {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(PLENTY, 100).await;
-    let failed = || observer.count(|it| *it == Outcome::Refused || *it == Outcome::Unknown);
+    let failed =
+        || observer.count(|it| *it == ObservedOutcome::Rejected || *it == ObservedOutcome::Unknown);
     let trouble = async {
         let mut ended = 0;
         // A statement that has committed when its session ends is found by its keys.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::shop::audit::history::{self, Outcome};
+use holdfast::checker::{self, ObservedOutcome};
 use holdfast::shop::{OrderId, UserId};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -46,8 +46,9 @@ async fn forty_payments_at_once_and_money_for_twenty_five() {
     };
     let (payments, ()) = futures_util::join!(payments, opened);
     let left = BALANCE - 25 * PRICE;
-    let short = Outcome::Short { key: alice.to_string(), requested: PRICE, available: left };
-    let paid = payments.iter().filter(|paid| matches!(paid, Outcome::Done { .. })).count();
+    let short =
+        ObservedOutcome::Insufficient { key: alice.to_string(), requested: PRICE, available: left };
+    let paid = payments.iter().filter(|paid| matches!(paid, ObservedOutcome::Done { .. })).count();
     let refused = payments.iter().filter(|paid| **paid == short).count();
     assert_eq!((paid, refused), (25, 15), "{payments:#?}");
     assert_eq!(
@@ -100,7 +101,7 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
         _ => &[(hot, 1)],
     };
     let placed = observer.place(n, &fresh_key(), lines, |it| it, Some(PATIENCE)).await;
-    let Outcome::Done { order, .. } = placed else { return };
+    let ObservedOutcome::Done { order, .. } = placed else { return };
     match n % 5 {
         0 => observer.unobserved(n, order, "cancel").await,
         1 => {
@@ -131,18 +132,20 @@ async fn batches_go_with_orders_of_several_items_refunds_cancellations_and_resto
         stream::iter(0..400).for_each_concurrent(48, |n| journey(&observer, n, &hot, &other));
     futures_util::join!(restocks, customers);
     // Nobody waited in vain, for a lock, a row or an answer.
-    let troubled = |outcome: &Outcome| matches!(outcome, Outcome::Unknown | Outcome::Refused);
+    let troubled = |outcome: &ObservedOutcome| {
+        matches!(outcome, ObservedOutcome::Unknown | ObservedOutcome::Rejected)
+    };
     assert_eq!(observer.count(troubled), 0);
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
     assert_eq!(shop.number(deadlocks).await, 0);
     shop.until_nothing_is_locked(0).await;
     shop.assert_sound().await;
-    let (books, seen) = observer.history(&[&hot, &other]).await;
-    let found = history::check(&books, &seen);
+    let (recorded, seen) = observer.history(&[&hot, &other]).await;
+    let found = checker::check(&recorded, &seen);
     assert!(found.is_empty(), "{found:#?}");
-    let sold = books.stock.entries.iter().filter(|entry| entry.reason == "order").count();
+    let sold = recorded.stock.entries.iter().filter(|entry| entry.reason == "order").count();
     let given_back = ["cancel", "refund"];
     let back =
-        books.stock.entries.iter().filter(|entry| given_back.contains(&entry.reason.as_str()));
+        recorded.stock.entries.iter().filter(|entry| given_back.contains(&entry.reason.as_str()));
     assert!(sold > 80 && back.count() > 20, "{sold}");
 }

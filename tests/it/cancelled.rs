@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use holdfast::probe::{Board, Pause, Point, Probe, Watch};
 use holdfast::shop::engine;
-use holdfast::shop::model::{Order, WantedLine};
+use holdfast::shop::model::{Order, RequestedLine};
 use holdfast::shop::{
-    Executed, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
+    Execution, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
 };
 use holdfast_lock::inspect::HeldLock;
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ struct World {
     shop: Shop,
     domain: Domain,
     user: UserId,
-    lines: [WantedLine; 1],
+    lines: [RequestedLine; 1],
 }
 
 impl World {
@@ -35,19 +35,19 @@ impl World {
         let domain = shop.in_this_process(strategy);
         let id = sqlx::query_scalar("select id from users where name = 'alice'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
-        let lines = [WantedLine { sku: sku.try_into().unwrap(), quantity: 1 }];
+        let lines = [RequestedLine { sku: sku.try_into().unwrap(), quantity: 1 }];
         Self { shop, domain, user, lines }
     }
 
     fn conditions(&self) -> RequestOptions {
-        RequestOptions::of(&self.domain, Uuid::new_v4())
+        RequestOptions::new(&self.domain, Uuid::new_v4())
     }
 
     async fn place(
         &self,
         conditions: &RequestOptions,
         key: &IdempotencyKey,
-    ) -> Result<Executed, Failure> {
+    ) -> Result<Execution, Failure> {
         let (domain, lines) = (&self.domain, &self.lines);
         engine::place_order(domain, conditions, self.user, key.clone(), lines).await
     }
@@ -99,7 +99,7 @@ async fn a_caller_that_goes_at_an_await_point_of_its_own() {
         let world = World::new(strategy).await;
         let mut keys = 0;
         for cut in Cut::all() {
-            let key = IdempotencyKey::mint();
+            let key = IdempotencyKey::generate();
             keys += 1;
             let placing = async { world.place(&world.conditions(), &key).await };
             let complete = cut.run(&AtomicUsize::new(0), placing).await.is_some();
@@ -132,7 +132,7 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
             if point == Point::Held && world.domain.strategy.lock.is_none() {
                 continue;
             }
-            let key = IdempotencyKey::mint();
+            let key = IdempotencyKey::generate();
             let mut conditions = world.conditions();
             let length = Some(Duration::from_millis(100));
             let watch = Arc::new(Watch {
@@ -169,10 +169,10 @@ async fn a_caller_that_goes_at_any_moment() {
     for strategy in STRATEGIES {
         let world = World::new(strategy).await;
         let whole = Instant::now();
-        world.place(&world.conditions(), &IdempotencyKey::mint()).await.unwrap();
+        world.place(&world.conditions(), &IdempotencyKey::generate()).await.unwrap();
         let step = whole.elapsed() / 12;
         for n in 0..24 {
-            let (key, other) = (IdempotencyKey::mint(), IdempotencyKey::mint());
+            let (key, other) = (IdempotencyKey::generate(), IdempotencyKey::generate());
             let conditions = world.conditions();
             let leaves = tokio::time::timeout(step * n, world.place(&conditions, &key));
             let stays = world.place(&conditions, &other);

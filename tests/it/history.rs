@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::shop::audit::history::{self, Observation, Outcome, Rule};
+use holdfast::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
@@ -23,20 +23,20 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     let many = 1 + i64::try_from(n % 3).unwrap();
     let lines: &[(&str, i64)] =
         if n.is_multiple_of(4) { &[(hot, many), (other, 1)] } else { &[(hot, many)] };
-    let mut outcome = Outcome::Unknown;
+    let mut outcome = ObservedOutcome::Unknown;
     if n.is_multiple_of(6) {
         let patience = Duration::from_millis(1 + n as u64 % 25);
         outcome = observer.place(n, &key, lines, |it| it, Some(patience)).await;
     }
     // Whoever has no answer asks the other replica, with the same key.
-    if outcome == Outcome::Unknown {
+    if outcome == ObservedOutcome::Unknown {
         outcome = observer.place(n + 3, &key, lines, |it| it, None).await;
     }
     // And some ask again although they have one.
     if n < 30 || n.is_multiple_of(10) {
         observer.place(n, &key, lines, |it| it, None).await;
     }
-    let Outcome::Done { order, .. } = outcome else { return };
+    let ObservedOutcome::Done { order, .. } = outcome else { return };
     match n % 5 {
         0 => observer.unobserved(n, order, "cancel").await,
         1 => {
@@ -55,42 +55,43 @@ async fn run(strategy: &str) {
     stream::iter(0..ORDERS)
         .for_each_concurrent(AT_ONCE, |n| journey(&observer, n, &hot, &other))
         .await;
-    let (books, seen) = observer.history(&[&hot, &other]).await;
-    let found = history::check(&books, &seen);
+    let (recorded, seen) = observer.history(&[&hot, &other]).await;
+    let found = checker::check(&recorded, &seen);
     assert!(found.is_empty(), "{strategy}: {found:#?}");
-    let count = |fits: fn(&Outcome) -> bool| seen.iter().filter(|o| fits(&o.outcome)).count();
-    let fresh = count(|o| matches!(o, Outcome::Done { replayed: false, .. }));
-    let replayed = count(|o| matches!(o, Outcome::Done { replayed: true, .. }));
-    let short = count(|o| matches!(o, Outcome::Short { .. }));
-    let unknown = count(|o| *o == Outcome::Unknown);
+    let count =
+        |fits: fn(&ObservedOutcome) -> bool| seen.iter().filter(|o| fits(&o.outcome)).count();
+    let fresh = count(|o| matches!(o, ObservedOutcome::Done { replayed: false, .. }));
+    let replayed = count(|o| matches!(o, ObservedOutcome::Done { replayed: true, .. }));
+    let short = count(|o| matches!(o, ObservedOutcome::Insufficient { .. }));
+    let unknown = count(|o| *o == ObservedOutcome::Unknown);
     let enough = fresh > 40 && replayed > 3 && short > 40 && unknown > 0;
     assert!(enough, "{fresh} done, {replayed} replayed, {short} short, {unknown} unknown");
-    every_answer_counts(&books, &seen);
+    every_answer_counts(&recorded, &seen);
 }
 
 /// The checker would have seen it, had an answer or an entry been another.
-fn every_answer_counts(books: &history::Books, seen: &[Observation]) {
-    let mut forged = books.clone();
+fn every_answer_counts(recorded: &checker::RecordedState, seen: &[ObservedRequest]) {
+    let mut forged = recorded.clone();
     let order = forged.stock.entries.iter().rposition(|entry| entry.reason == "order").unwrap();
     forged.stock.entries.remove(order);
-    assert!(!history::check(&forged, seen).is_empty(), "an entry was dropped");
+    assert!(!checker::check(&forged, seen).is_empty(), "an entry was dropped");
     for (place, observation) in seen.iter().enumerate() {
         let mut forged = seen.to_vec();
         match &observation.outcome {
-            Outcome::Done { .. } => forged[place].outcome = Outcome::Refused,
-            Outcome::Short { key, requested, available } => {
+            ObservedOutcome::Done { .. } => forged[place].outcome = ObservedOutcome::Rejected,
+            ObservedOutcome::Insufficient { key, requested, available } => {
                 let (key, available) = (key.clone(), available + 1_000);
                 let requested = requested + 1_000;
-                forged[place].outcome = Outcome::Short { key, requested, available };
+                forged[place].outcome = ObservedOutcome::Insufficient { key, requested, available };
             }
-            Outcome::Refused | Outcome::Unknown => continue,
+            ObservedOutcome::Rejected | ObservedOutcome::Unknown => continue,
         }
         // A refusal in place of an answer is seen where nobody else was told of the order.
         let others = seen.iter().filter(|other| {
             other.key == observation.key && other.invoked_us != observation.invoked_us
         });
         if others.count() == 0 {
-            let found = history::check(books, &forged);
+            let found = checker::check(recorded, &forged);
             assert!(!found.is_empty(), "forged: {observation:?}");
         }
     }
@@ -127,14 +128,17 @@ async fn a_run_without_a_lock_is_not() {
         }
     });
     futures_util::future::join_all(orders).await;
-    let (books, seen) = observer.history(&[&sku]).await;
-    let found = history::check(&books, &seen);
-    let rules: BTreeSet<Rule> = found.iter().map(|violation| violation.rule).collect();
-    for rule in [Rule::Fork, Rule::Break, Rule::Sum, Rule::Negative] {
+    let (recorded, seen) = observer.history(&[&sku]).await;
+    let found = checker::check(&recorded, &seen);
+    let rules: BTreeSet<Invariant> = found.iter().map(|violation| violation.invariant).collect();
+    for rule in [Invariant::Fork, Invariant::Break, Invariant::Sum, Invariant::Negative] {
         assert!(rules.contains(&rule), "{rule:?} is not among {found:#?}");
     }
     // What was answered is what was written, all the same: the books are wrong, not the answers.
-    assert!(!rules.contains(&Rule::Lost) && !rules.contains(&Rule::Differs), "{found:#?}");
+    assert!(
+        !rules.contains(&Invariant::Lost) && !rules.contains(&Invariant::Differs),
+        "{found:#?}"
+    );
 }
 
 #[tokio::test]
@@ -160,7 +164,7 @@ async fn restocks_by_others_fit_in() {
         }
     });
     futures_util::join!(restocks, orders);
-    let (books, seen) = observer.history(&[&sku]).await;
-    let found = history::check(&books, &seen);
+    let (recorded, seen) = observer.history(&[&sku]).await;
+    let found = checker::check(&recorded, &seen);
     assert!(found.is_empty(), "{found:#?}");
 }

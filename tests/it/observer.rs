@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use holdfast::shop::audit::history::{self, Asked, Observation, Outcome};
-use holdfast::shop::{OrderId, Sku, UserId};
+use holdfast::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
+use holdfast::shop::{OrderId, UserId};
 use holdfast_lock::clock;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::{PATIENCE, Shop, User, body, until};
+use crate::common::{PATIENCE, Shop, User, body, recorded_state, until};
 
 /// Somebody who writes down what happens.
 pub struct Observer<'a> {
     pub shop: &'a Shop,
     pub users: Vec<(User, UserId)>,
-    seen: Mutex<Vec<Observation>>,
+    seen: Mutex<Vec<ObservedRequest>>,
 }
 
 impl<'a> Observer<'a> {
@@ -39,10 +39,10 @@ impl<'a> Observer<'a> {
         &self,
         user: usize,
         key: &str,
-        asked: Asked,
+        operation: ObservedOperation,
         request: RequestBuilder,
         patience: Option<Duration>,
-    ) -> Outcome {
+    ) -> ObservedOutcome {
         let user = self.users[user].1;
         let id = Uuid::new_v4();
         let mut request =
@@ -56,15 +56,15 @@ impl<'a> Observer<'a> {
             let status = response.status().as_u16();
             let replayed = response.headers().contains_key("idempotent-replayed");
             let body = response.bytes().await.ok()?;
-            Some(Outcome::read(user, &asked, status, replayed, &body))
+            Some(ObservedOutcome::parse(user, &operation, status, replayed, &body))
         };
-        let outcome = answer.await.unwrap_or(Outcome::Unknown);
+        let outcome = answer.await.unwrap_or(ObservedOutcome::Unknown);
         let completed_us = clock::monotonic_us();
-        self.seen.lock().unwrap().push(Observation {
+        self.seen.lock().unwrap().push(ObservedRequest {
             user,
             key: key.to_owned(),
             request: Some(id),
-            asked,
+            operation,
             invoked_us,
             completed_us,
             outcome: outcome.clone(),
@@ -79,7 +79,7 @@ impl<'a> Observer<'a> {
         lines: &[(&str, i64)],
         dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
         patience: Option<Duration>,
-    ) -> Outcome {
+    ) -> ObservedOutcome {
         let wanted: Vec<_> =
             lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
         let replica = n % self.shop.replicas.len();
@@ -88,17 +88,18 @@ impl<'a> Observer<'a> {
             .shop
             .request(who, Method::POST, replica, "/api/orders")
             .json(&json!({ "lines": wanted }));
-        let asked =
-            Asked::Place(lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect());
-        self.ask(n % 3, key, asked, dress(request), patience).await
+        let operation = ObservedOperation::Place(
+            lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
+        );
+        self.ask(n % 3, key, operation, dress(request), patience).await
     }
 
-    pub async fn pay(&self, n: usize, order: OrderId) -> Outcome {
+    pub async fn pay(&self, n: usize, order: OrderId) -> ObservedOutcome {
         let path = format!("/api/orders/{order}/pay");
         let replica = (n + 1) % self.shop.replicas.len();
         let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
         let key = Uuid::new_v4().to_string();
-        self.ask(n % 3, &key, Asked::Pay(order), request, None).await
+        self.ask(n % 3, &key, ObservedOperation::Pay(order), request, None).await
     }
 
     /// Something that is done and not written down.
@@ -111,13 +112,10 @@ impl<'a> Observer<'a> {
     }
 
     /// The books now, and what was seen.
-    pub async fn history(self, skus: &[&String]) -> (history::Books, Vec<Observation>) {
-        let skus: Vec<Sku> =
-            skus.iter().map(|sku| Sku::try_from((*sku).clone()).unwrap()).collect();
+    pub async fn history(self, skus: &[&String]) -> (checker::RecordedState, Vec<ObservedRequest>) {
         let users: Vec<UserId> = self.users.iter().map(|(_, id)| *id).collect();
-        let pool = self.shop.pool.clone().into();
-        let books = history::load(&pool, &skus, &users).await.unwrap();
-        (books, self.seen.into_inner().unwrap())
+        let recorded = recorded_state::read(&self.shop.pool, skus, &users).await;
+        (recorded, self.seen.into_inner().unwrap())
     }
 
     /// Asks for an order until its fate is known, each time at the next replica, with the same key:
@@ -128,12 +126,15 @@ impl<'a> Observer<'a> {
         key: &str,
         lines: &[(&str, i64)],
         patience: Duration,
-    ) -> Outcome {
+    ) -> ObservedOutcome {
         let deadline = Instant::now() + PATIENCE;
         for attempt in 0_u32.. {
             let at = n + 3 * attempt as usize;
             let outcome = self.place(at, key, lines, |it| it, Some(patience)).await;
-            if matches!(outcome, Outcome::Done { .. } | Outcome::Short { .. }) {
+            if matches!(
+                outcome,
+                ObservedOutcome::Done { .. } | ObservedOutcome::Insufficient { .. }
+            ) {
                 return outcome;
             }
             assert!(Instant::now() < deadline, "order {n} has no answer: {outcome:?}");
@@ -143,7 +144,7 @@ impl<'a> Observer<'a> {
     }
 
     /// How many observed requests came out like that.
-    pub fn count(&self, fits: impl Fn(&Outcome) -> bool) -> usize {
+    pub fn count(&self, fits: impl Fn(&ObservedOutcome) -> bool) -> usize {
         self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()
     }
 
@@ -155,7 +156,9 @@ impl<'a> Observer<'a> {
         shop.until_nothing_is_locked(replica).await;
         let mut told = BTreeMap::new();
         for seen in self.seen.lock().unwrap().iter() {
-            if let (Asked::Place(_), Outcome::Done { order, .. }) = (&seen.asked, &seen.outcome) {
+            if let (ObservedOperation::Place(_), ObservedOutcome::Done { order, .. }) =
+                (&seen.operation, &seen.outcome)
+            {
                 let before = told.insert((seen.user.0, seen.key.clone()), order.0);
                 assert!(before.is_none_or(|before| before == order.0), "{seen:?}: {before:?}");
             }
@@ -169,8 +172,8 @@ impl<'a> Observer<'a> {
             placed.into_iter().map(|(user, token, id)| ((user, token), id)).collect();
         assert_eq!(told, placed);
         shop.assert_sound().await;
-        let (books, seen) = self.history(skus).await;
-        let found = history::check(&books, &seen);
+        let (recorded, seen) = self.history(skus).await;
+        let found = checker::check(&recorded, &seen);
         assert!(found.is_empty(), "{found:#?}");
     }
 }

@@ -15,7 +15,7 @@ use crate::common::{Replica, Shop, body, problem, until};
 use crate::figures::{figures, value};
 use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send};
 
-/// Two batches, which always fit: `ALWAYS` in `src/shop/combine/pace.rs`.
+/// Two batches, which always fit: `MIN_LENGTH` in `src/shop/engine/queue_limit.rs`.
 const ROOM: usize = 512;
 /// More than wait to be accepted where nobody has asked for more (128).
 const CROWD: usize = 600;

@@ -205,7 +205,7 @@ async fn orders_of_many_items_go_back_together_though_redis_forgot_its_numbers()
     }
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     let here = shop.in_this_process_on("batched", &redis.url);
-    let conditions = RequestOptions::of(&here, Uuid::new_v4());
+    let conditions = RequestOptions::new(&here, Uuid::new_v4());
     let all: BTreeSet<OrderId> = orders.iter().map(|(order, _)| *order).collect();
     let given_back = engine::expire_orders(&here, &conditions, orders).await.unwrap();
     assert_eq!(given_back, all);

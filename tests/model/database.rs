@@ -37,20 +37,20 @@ pub struct Write {
 
 /// A statement whose sender no longer waits for its result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Late {
+pub enum LateStatement {
     Write(Write),
     Invalidate,
 }
 
 /// The result of a statement's first step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Begun {
+pub enum StartResult {
     /// The row is locked; the statement will commit.
     Running,
     /// No row matched: its fence is larger.
     Stale,
     /// No row matched: its version is another one.
-    Moved,
+    RowChanged,
     /// Rolled back: a key has a record.
     Duplicate,
 }
@@ -62,7 +62,7 @@ pub struct Database {
     pub records: Vec<(Keys, u8)>,
     /// The statement that has locked the row.
     pub running: Option<Write>,
-    pub late: Vec<Late>,
+    pub late: Vec<LateStatement>,
 }
 
 impl Database {
@@ -71,20 +71,20 @@ impl Database {
     }
 
     /// Locks the row and checks everything that can fail. Callers see to it that none is running.
-    pub fn begin(&mut self, write: Write, guard: Guard, unique: bool) -> Begun {
+    pub fn begin(&mut self, write: Write, guard: Guard, unique: bool) -> StartResult {
         let in_order = self.row.fence <= write.fence || guard == Guard::Version;
         let same = self.row.version == write.read.version || guard == Guard::Fence;
         if !in_order {
-            return Begun::Stale;
+            return StartResult::Stale;
         }
         if !same {
-            return Begun::Moved;
+            return StartResult::RowChanged;
         }
         if unique && self.recorded() & write.keys != 0 {
-            return Begun::Duplicate;
+            return StartResult::Duplicate;
         }
         self.running = Some(write);
-        Begun::Running
+        StartResult::Running
     }
 
     /// Commits the running write and returns it.
@@ -104,7 +104,7 @@ impl Database {
         self.row.version += 1;
     }
 
-    pub fn send_late(&mut self, statement: Late) {
+    pub fn send_late(&mut self, statement: LateStatement) {
         self.late.push(statement);
         self.late.sort_unstable();
     }

@@ -12,7 +12,7 @@
 //! the report or after it. Tests: `unknown` and `strategy`.
 
 use crate::actor::Step;
-use crate::database::{Begun, Database, Guard, Keys, Late, Row, Write, sold};
+use crate::database::{Database, Guard, Keys, LateStatement, Row, StartResult, Write, sold};
 use crate::resolve::{Resolution, look_up};
 use crate::{Machine, Steps};
 
@@ -21,7 +21,7 @@ const STOCK: i8 = 9;
 const FENCE: u8 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum At {
+pub enum Phase {
     Idle,
     /// Redis has granted the lock; the reply is on its way.
     Granted,
@@ -47,7 +47,7 @@ pub enum At {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Process {
-    pub at: At,
+    pub at: Phase,
     pub fence: u8,
     pub attempts: u8,
     /// Keys that it does not know to be done. The others are reported done.
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     fn fresh(&self, who: usize, reordered: bool) -> Process {
-        let at = if self.locks { At::Idle } else { At::Locked };
+        let at = if self.locks { Phase::Idle } else { Phase::Locked };
         let pending = if reordered { 0b1_0000 << who } else { self.keys[who] };
         Process { at, fence: 0, attempts: self.attempts, pending, failed: false, reordered }
     }
@@ -138,26 +138,26 @@ impl Engine {
         let mut moves = Vec::new();
         let to = |at| state.with(who, Process { at, ..process });
         match process.at {
-            At::Granted => moves.push(("hear the grant", to(At::Locked))),
-            At::Raised => moves.push(("hear the raised fence", to(At::Locked))),
-            At::Sent(_) | At::Running => {}
-            At::Idle => moves.extend(self.acquire(state, who)),
-            At::Locked => moves.push(("read", self.read(state, who))),
-            At::Read(read) => {
+            Phase::Granted => moves.push(("hear the grant", to(Phase::Locked))),
+            Phase::Raised => moves.push(("hear the raised fence", to(Phase::Locked))),
+            Phase::Sent(_) | Phase::Running => {}
+            Phase::Idle => moves.extend(self.acquire(state, who)),
+            Phase::Locked => moves.push(("read", self.read(state, who))),
+            Phase::Read(read) => {
                 let request = self.request(who, process.reordered);
                 let (keys, fence) = (process.pending, process.fence);
-                let sent = At::Sent(Write { request, keys, read, fence });
+                let sent = Phase::Sent(Write { request, keys, read, fence });
                 moves.push(("send the write of", to(sent)));
             }
-            At::Stale => moves.push(self.raise_or_fail(state, who)),
-            At::Unknown | At::Invalidating | At::Invalidated => {
+            Phase::Stale => moves.push(self.raise_or_fail(state, who)),
+            Phase::Unknown | Phase::Invalidating | Phase::Invalidated => {
                 moves.extend(self.resolve(state, who));
             }
-            At::NotWritten => {
+            Phase::NotWritten => {
                 moves.push(("report not done", fail(state, who)));
-                moves.extend((process.attempts > 0).then(|| ("retry", to(At::Locked))));
+                moves.extend((process.attempts > 0).then(|| ("retry", to(Phase::Locked))));
             }
-            At::Finished => {
+            Phase::Finished => {
                 if state.lock == Some(who) {
                     let mut next = state.clone();
                     next.lock = None;
@@ -179,7 +179,7 @@ impl Engine {
         next.fences += 1;
         next.lock = Some(who);
         next.processes[who] =
-            Process { at: At::Granted, fence: next.fences, ..state.processes[who] };
+            Process { at: Phase::Granted, fence: next.fences, ..state.processes[who] };
         Some(("grant", next))
     }
 
@@ -191,12 +191,12 @@ impl Engine {
             process.pending &= !state.database.recorded();
         }
         if process.pending == 0 {
-            process.at = At::Finished;
+            process.at = Phase::Finished;
         } else if process.attempts == 0 {
             return fail(&next, who);
         } else {
             process.attempts -= 1;
-            process.at = At::Read(state.database.row);
+            process.at = Phase::Read(state.database.row);
         }
         next
     }
@@ -209,7 +209,7 @@ impl Engine {
         let mut next = state.clone();
         next.fences = next.fences.max(next.database.row.fence) + 1;
         next.processes[who].fence = next.fences;
-        next.processes[who].at = At::Raised;
+        next.processes[who].at = Phase::Raised;
         ("raise the fence of", next)
     }
 
@@ -219,22 +219,22 @@ impl Engine {
         let lost = |late: Option<Write>| {
             let mut next = state.clone();
             next.faults -= 1;
-            next.processes[who].at = At::Unknown;
-            late.into_iter().for_each(|write| next.database.send_late(Late::Write(write)));
+            next.processes[who].at = Phase::Unknown;
+            late.into_iter().for_each(|write| next.database.send_late(LateStatement::Write(write)));
             ("lose the connection of", next)
         };
         match state.processes[who].at {
-            At::Sent(write) => {
+            Phase::Sent(write) => {
                 if state.database.running.is_none() {
                     let mut next = state.clone();
                     let begun = next.database.begin(write, self.guard, self.unique);
                     next.processes[who].at = match begun {
-                        Begun::Running => At::Running,
-                        Begun::Stale => At::Stale,
-                        Begun::Moved | Begun::Duplicate => At::Locked,
+                        StartResult::Running => Phase::Running,
+                        StartResult::Stale => Phase::Stale,
+                        StartResult::RowChanged | StartResult::Duplicate => Phase::Locked,
                     };
-                    if begun == Begun::Duplicate {
-                        next = look_up(&next, who, At::Locked);
+                    if begun == StartResult::Duplicate {
+                        next = look_up(&next, who, Phase::Locked);
                     }
                     moves.push(("begin the write of", next));
                 }
@@ -243,10 +243,10 @@ impl Engine {
                     moves.push(lost(Some(write)));
                 }
             }
-            At::Running => {
+            Phase::Running => {
                 let mut next = state.clone();
                 next.database.commit();
-                next.processes[who].at = At::Finished;
+                next.processes[who].at = Phase::Finished;
                 next.processes[who].pending = 0;
                 moves.push(("commit the write of", next));
                 moves.extend((state.faults > 0).then(|| lost(None)));
@@ -259,7 +259,7 @@ impl Engine {
     /// Statements that no process waits for.
     fn late(&self, state: &State) -> Steps<Step, State> {
         let mut steps = Vec::new();
-        let awaited = |who: usize| state.processes[who].at == At::Running;
+        let awaited = |who: usize| state.processes[who].at == Phase::Running;
         if let Some(write) = state.database.running {
             let who = usize::from(write.request) % self.keys.len();
             if !awaited(who) {
@@ -275,11 +275,11 @@ impl Engine {
             let mut next = state.clone();
             next.database.late.remove(at);
             let step = match *statement {
-                Late::Invalidate => {
+                LateStatement::Invalidate => {
                     next.database.invalidate();
                     Step("invalidate late, number", at)
                 }
-                Late::Write(write) => {
+                LateStatement::Write(write) => {
                     next.database.begin(write, self.guard, self.unique);
                     let who = usize::from(write.request) % self.keys.len();
                     Step("begin the late write of", who)
@@ -328,13 +328,13 @@ impl Engine {
         now.database.commit();
         (now.lock, now.faults, now.flushes) = (None, 0, 0);
         now.processes = vec![Process { attempts: 3, ..self.fresh(0, false) }];
-        while now.processes[0].at != At::Finished {
+        while now.processes[0].at != Phase::Finished {
             let mut moves = self.acts(&now, 0);
             moves.extend(self.write(&now, 0));
             now = moves.swap_remove(0).1;
         }
         for statement in std::mem::take(&mut now.database.late) {
-            if let Late::Write(write) = statement {
+            if let LateStatement::Write(write) = statement {
                 now.database.begin(write, self.guard, self.unique);
                 now.database.commit();
             }
@@ -344,7 +344,7 @@ impl Engine {
 }
 
 fn fail(state: &State, who: usize) -> State {
-    state.with(who, Process { at: At::Finished, failed: true, ..state.processes[who] })
+    state.with(who, Process { at: Phase::Finished, failed: true, ..state.processes[who] })
 }
 
 impl State {

@@ -3,8 +3,8 @@
 //! A write that has not begun is invisible to every lookup. Only `Invalidate` makes sure that it
 //! matches nothing when it begins. Tests: `unknown` and `strategy`.
 
-use crate::database::Late;
-use crate::engine::{At, Engine, Moves, State};
+use crate::database::LateStatement;
+use crate::engine::{Engine, Moves, Phase, State};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
@@ -34,30 +34,30 @@ impl Engine {
         let looked_up = |otherwise| look_up(state, who, otherwise);
         let is_free = state.database.running.is_none();
         match (self.resolution, at) {
-            (Resolution::LookUp, _) | (Resolution::Invalidate, At::Invalidated) => {
-                moves.push(("look up", looked_up(At::NotWritten)));
+            (Resolution::LookUp, _) | (Resolution::Invalidate, Phase::Invalidated) => {
+                moves.push(("look up", looked_up(Phase::NotWritten)));
             }
             (Resolution::SecondInsert, _) if is_free => {
-                moves.push(("insert again", looked_up(At::NotWritten)));
+                moves.push(("insert again", looked_up(Phase::NotWritten)));
             }
-            (Resolution::InOneStatement, At::Unknown) => {
-                moves.push(("begin to invalidate", looked_up(At::Invalidating)));
+            (Resolution::InOneStatement, Phase::Unknown) => {
+                moves.push(("begin to invalidate", looked_up(Phase::Invalidating)));
             }
-            (Resolution::LookUpFirst, At::Unknown) => {
-                moves.push(("look up", looked_up(At::Invalidating)));
+            (Resolution::LookUpFirst, Phase::Unknown) => {
+                moves.push(("look up", looked_up(Phase::Invalidating)));
             }
             (Resolution::Invalidate, _) if is_free => {
-                moves.push(("invalidate", invalidated(At::Invalidated)));
+                moves.push(("invalidate", invalidated(Phase::Invalidated)));
             }
-            (_, At::Invalidating) if is_free => {
-                moves.push(("invalidate", invalidated(At::NotWritten)));
+            (_, Phase::Invalidating) if is_free => {
+                moves.push(("invalidate", invalidated(Phase::NotWritten)));
             }
             _ => {}
         }
-        if self.resolution == Resolution::Invalidate && at == At::Unknown && state.faults > 0 {
+        if self.resolution == Resolution::Invalidate && at == Phase::Unknown && state.faults > 0 {
             let mut late = state.clone();
             late.faults -= 1;
-            late.database.send_late(Late::Invalidate);
+            late.database.send_late(LateStatement::Invalidate);
             moves.push(("time out invalidating", late));
         }
         moves
@@ -65,10 +65,10 @@ impl Engine {
 }
 
 /// Finds the keys done, or goes on with those that have no record.
-pub fn look_up(state: &State, who: usize, otherwise: At) -> State {
+pub fn look_up(state: &State, who: usize, otherwise: Phase) -> State {
     let mut next = state.clone();
     let process = &mut next.processes[who];
     process.pending &= !state.database.recorded();
-    process.at = if process.pending == 0 { At::Finished } else { otherwise };
+    process.at = if process.pending == 0 { Phase::Finished } else { otherwise };
     next
 }

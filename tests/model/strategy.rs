@@ -5,7 +5,7 @@
 //! over all interleavings; what each part contributes is shown by leaving it out.
 
 use crate::database::Guard;
-use crate::engine::{At, Engine};
+use crate::engine::{Engine, Phase};
 use crate::resolve::Resolution;
 use crate::{breaks, explore, holds};
 
@@ -74,6 +74,6 @@ fn fences_that_are_not_raised_shut_holders_out() {
     assert_eq!(shut_out(&Engine::fenced(&[ONE, OTHER])), 0);
     // The walk with raising comes there at all: a holder hears of a larger number.
     let raising = explore(&Engine::fenced(&[ONE, OTHER])).unwrap();
-    let raised = |at: At| at == At::Raised;
+    let raised = |at: Phase| at == Phase::Raised;
     assert!(raising.states.iter().any(|state| state.processes.iter().any(|p| raised(p.at))));
 }

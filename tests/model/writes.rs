@@ -53,7 +53,7 @@ struct Row {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum At {
+enum Phase {
     Out,
     /// It believes it holds the lock.
     Held,
@@ -67,7 +67,7 @@ enum At {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Holder {
-    at: At,
+    at: Phase,
     fence: u8,
     healings: u8,
     /// A later grant was made; that later holder has written. Both since our grant, for judging.
@@ -146,7 +146,7 @@ impl Writes {
         next.redis[redis].lock = Some(who);
         let fence = next.redis[redis].fences;
         next.holders[usize::from(who)] =
-            Holder { at: At::Held, fence, healings: 0, overtaken: false, outwritten: false };
+            Holder { at: Phase::Held, fence, healings: 0, overtaken: false, outwritten: false };
         next
     }
 
@@ -167,7 +167,7 @@ impl Writes {
             if stale {
                 self.heal(&mut next, who);
             } else {
-                next.holders[usize::from(who)].at = At::Held;
+                next.holders[usize::from(who)].at = Phase::Held;
             }
             return Ok(next);
         }
@@ -179,7 +179,7 @@ impl Writes {
         }
         next.row = Row { stock: read.stock - 1, version: state.row.version + 1, fence: me.fence };
         next.accepted += 1;
-        next.holders[usize::from(who)].at = At::Done;
+        next.holders[usize::from(who)].at = Phase::Done;
         for (other, holder) in next.holders.iter_mut().enumerate() {
             // Only who was granted the lock after another overtook it.
             holder.outwritten |= other != usize::from(who) && holder.overtaken && !me.overtaken;
@@ -197,9 +197,9 @@ impl Writes {
             redis.fences = redis.fences.max(floor) + 1;
             me.fence = redis.fences;
             me.healings += 1;
-            me.at = At::Held;
+            me.at = Phase::Held;
         } else {
-            me.at = At::Refused;
+            me.at = Phase::Refused;
         }
     }
 
@@ -212,19 +212,19 @@ impl Writes {
         let mut unserved = Vec::new();
         let (first, then): (Vec<u8>, Vec<u8>) = everybody.partition(|who| known(state, *who));
         for who in first.into_iter().chain(then) {
-            let has_a_right = known(&now, who) || now.holders[usize::from(who)].at == At::Out;
+            let has_a_right = known(&now, who) || now.holders[usize::from(who)].at == Phase::Out;
             loop {
                 now = match now.holders[usize::from(who)].at {
-                    At::Out => self.take(&now, who),
-                    At::Held => read(&now, who),
-                    At::Read(row) => self.write(&now, who, row).unwrap(),
-                    At::Done | At::Refused => break,
+                    Phase::Out => self.take(&now, who),
+                    Phase::Held => read(&now, who),
+                    Phase::Read(row) => self.write(&now, who, row).unwrap(),
+                    Phase::Done | Phase::Refused => break,
                 };
             }
             if now.redis[self.redis_of(who)].lock == Some(who) {
                 now.redis[self.redis_of(who)].lock = None;
             }
-            if has_a_right && now.holders[usize::from(who)].at == At::Refused {
+            if has_a_right && now.holders[usize::from(who)].at == Phase::Refused {
                 unserved.push(who);
             }
         }
@@ -233,12 +233,12 @@ impl Writes {
 }
 
 fn is_at_work(holder: &Holder) -> bool {
-    matches!(holder.at, At::Held | At::Read(_))
+    matches!(holder.at, Phase::Held | Phase::Read(_))
 }
 
 fn read(state: &State, who: u8) -> State {
     let mut next = state.clone();
-    next.holders[usize::from(who)].at = At::Read(state.row);
+    next.holders[usize::from(who)].at = Phase::Read(state.row);
     next
 }
 
@@ -248,7 +248,7 @@ impl Machine for Writes {
 
     fn start(&self) -> State {
         let out =
-            Holder { at: At::Out, fence: 0, healings: 0, overtaken: false, outwritten: false };
+            Holder { at: Phase::Out, fence: 0, healings: 0, overtaken: false, outwritten: false };
         let mut redis = vec![Redis { lock: None, fences: 0 }; self.redis];
         redis[0].fences = FENCE;
         State {
@@ -265,12 +265,12 @@ impl Machine for Writes {
         for (who, holder) in (0_u8..).zip(&state.holders) {
             let lock = state.redis[self.redis_of(who)].lock;
             match holder.at {
-                At::Out if lock.is_none() => {
+                Phase::Out if lock.is_none() => {
                     steps.push((Step::Take(who), Ok(self.take(state, who))));
                 }
-                At::Held => steps.push((Step::Read(who), Ok(read(state, who)))),
-                At::Read(row) => steps.push((Step::Write(who), self.write(state, who, row))),
-                At::Done | At::Refused if lock == Some(who) => {
+                Phase::Held => steps.push((Step::Read(who), Ok(read(state, who)))),
+                Phase::Read(row) => steps.push((Step::Write(who), self.write(state, who, row))),
+                Phase::Done | Phase::Refused if lock == Some(who) => {
                     let mut next = state.clone();
                     next.redis[self.redis_of(who)].lock = None;
                     steps.push((Step::Release(who), Ok(next)));

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::queue::DelayQueue;
-use crate::shop::expiry::Placed;
+use crate::shop::expiry::PlacedOrder;
 
 /// Orders added in one call: about a millisecond of Redis's time.
 const MAX_BATCH_SIZE: usize = 1_000;
@@ -21,14 +21,14 @@ const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// Adds placed orders to the queue until all senders are gone.
 ///
 /// An order that Redis does not accept is not lost: the worker finds it in Postgres.
-pub(super) async fn feed(queue: DelayQueue, mut heard: mpsc::Receiver<Placed>) {
+pub(super) async fn feed(queue: DelayQueue, mut heard: mpsc::Receiver<PlacedOrder>) {
     let mut placed = Vec::with_capacity(MAX_BATCH_SIZE);
     let mut away = false;
     while heard.recv_many(&mut placed, MAX_BATCH_SIZE).await > 0 {
         let told = Instant::now();
         let soon = placed.iter().any(|placed| placed.due_at < told + SOON);
         // The queue counts due times from this call.
-        let due_in = |placed: Placed| placed.due_at.saturating_duration_since(told);
+        let due_in = |placed: PlacedOrder| placed.due_at.saturating_duration_since(told);
         let entries: Vec<(Uuid, Duration)> =
             placed.drain(..).map(|placed| (placed.order.0, due_in(placed))).collect();
         match queue.add(&entries).await {

@@ -129,7 +129,7 @@ impl Giver {
     }
 
     pub(super) fn usual(&self) -> RequestOptions {
-        let usual = RequestOptions::of(&self.shop, Uuid::now_v7());
+        let usual = RequestOptions::new(&self.shop, Uuid::now_v7());
         // A fenced write rejects a stale holder itself, so a short lease costs nothing.
         let fenced = usual.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
         RequestOptions { ttl: fenced.then_some(LEASE).or(usual.ttl), ..usual }

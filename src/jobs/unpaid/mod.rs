@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lock::Redis;
 use crate::probe::{Board, Point};
-use crate::shop::expiry::Placed;
+use crate::shop::expiry::PlacedOrder;
 use crate::shop::{Shop, Strategy};
 use queue::DelayQueue;
 
@@ -84,7 +84,12 @@ impl Unpaid {
     }
 
     /// Adds orders placed by this process to the queue, until `stop` is cancelled.
-    pub fn listen(&self, shop: &Shop, heard: mpsc::Receiver<Placed>, stop: &CancellationToken) {
+    pub fn listen(
+        &self,
+        shop: &Shop,
+        heard: mpsc::Receiver<PlacedOrder>,
+        stop: &CancellationToken,
+    ) {
         let feed = feed::feed(self.queue.clone(), heard);
         shop.runtime.spawn(stop.clone().run_until_cancelled_owned(feed));
     }

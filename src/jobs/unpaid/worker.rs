@@ -32,7 +32,7 @@ use super::group::{Group, Pending};
 use super::hand::Hand;
 use super::{Unpaid, Wish, failures, sweep};
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
-use crate::shop::expiry::{self, Found};
+use crate::shop::expiry::{self, ExpiryState};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 
 /// Orders claimed at once: their work takes a fraction of a claim's time.
@@ -257,15 +257,15 @@ impl Worker {
         let mut watched = self.conditions(|point| point == Point::Claimed);
         let seen = orders.iter().map(|order| Seen::key(order.to_string()));
         watched.probe.at(Point::Claimed, seen).await;
-        let found = in_time(expiry::look(&self.giver.shop.pool, &orders)).await?;
+        let found = in_time(expiry::read_states(&self.giver.shop.pool, &orders)).await?;
         let gone = orders.iter().filter(|order| !found.contains_key(order));
         let mut gone: Vec<Uuid> = gone.map(|order| order.0).collect();
         let (mut early, mut due) = (Vec::new(), Vec::new());
         for (order, found) in found {
             match found {
-                Found::Parked => gone.push(order.0),
-                Found::NotYet(left) => early.push((order.0, left)),
-                Found::Due { units, late } => {
+                ExpiryState::Parked => gone.push(order.0),
+                ExpiryState::NotYet(left) => early.push((order.0, left)),
+                ExpiryState::Due { units, late } => {
                     metrics::histogram!("holdfast_unpaid_late_seconds").record(late.as_secs_f64());
                     due.push((order, units));
                 }

@@ -15,7 +15,7 @@ use super::super::Error;
 
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Check {
+pub struct AuditCheck {
     /// Name of the check.
     pub name: String,
     /// True if the check holds.
@@ -24,40 +24,39 @@ pub struct Check {
     pub detail: String,
 }
 
-const NAMED: usize = 5;
+const MAX_LISTED: usize = 5;
 
-/// A check: its name, its rule in words, and the query for violations. The query returns one text
-/// column, with one violation per row.
-struct Rule {
+/// A check. Its query returns one text column, with one violation per row.
+struct AuditRule {
     name: &'static str,
-    holds: &'static str,
-    culprits: &'static str,
+    description: &'static str,
+    query: &'static str,
 }
 
-const RULES: [Rule; 20] = [
-    Rule {
+const RULES: [AuditRule; 20] = [
+    AuditRule {
         name: "stock-drift",
-        holds: "every shelf holds what its ledger adds up to",
-        culprits: "
+        description: "every shelf holds what its ledger adds up to",
+        query: "
             select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
               from items i
               left join (select sku, sum(delta) as total from stock_ledger group by sku) s using (sku)
              where i.kind = 'shop' and i.stock <> coalesce(s.total, 0) order by i.sku",
     },
-    Rule {
+    AuditRule {
         name: "stock-oversold",
-        holds: "no item was promised that did not exist",
-        culprits: "
+        description: "no item was promised that did not exist",
+        query: "
             select format('%s: %s units that never existed', sku, -min(running)) from (
                 select l.sku, sum(l.delta) over (partition by l.sku
                                                   order by l.version, l.seq) as running
                   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
              group by sku having min(running) < 0 order by sku",
     },
-    Rule {
+    AuditRule {
         name: "stock-chain",
-        holds: "each entry begins where the one before it ended",
-        culprits: "
+        description: "each entry begins where the one before it ended",
+        query: "
             select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
                           case when before <> previous then format(
                                'the entry before it ended at %s, this one begins at %s',
@@ -70,19 +69,19 @@ const RULES: [Rule; 20] = [
                   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
              where before <> previous or after <> before + delta order by sku, version, seq",
     },
-    Rule {
+    AuditRule {
         name: "stock-forks",
-        holds: "no two entries were computed from the same read",
-        culprits: "
+        description: "no two entries were computed from the same read",
+        query: "
             select format('%s version %s: entries %s', l.sku, l.version,
                           string_agg(l.seq::text, ', ' order by l.seq))
               from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
              group by l.sku, l.version having count(*) > 1 order by 1",
     },
-    Rule {
+    AuditRule {
         name: "stock-opening",
-        holds: "every ledger begins with one opening entry",
-        culprits: "
+        description: "every ledger begins with one opening entry",
+        query: "
             select format('%s: %s opening entries, the first entry says %s', i.sku,
                           count(*) filter (where l.reason = 'opening'),
                           (array_agg(l.reason order by l.version, l.seq))[1])
@@ -91,10 +90,10 @@ const RULES: [Rule; 20] = [
             having count(*) filter (where l.reason = 'opening') <> 1
                 or (array_agg(l.reason order by l.version, l.seq))[1] <> 'opening' order by 1",
     },
-    Rule {
+    AuditRule {
         name: "order-lines",
-        holds: "every line took its units once, and gave them back once if its order was undone",
-        culprits: "
+        description: "every line took its units once, and gave them back once if its order was undone",
+        query: "
             select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
                           coalesce(string_agg(e.reason || ' ' || e.delta, ', '
                                               order by e.version, e.seq), 'none'))
@@ -111,10 +110,10 @@ const RULES: [Rule; 20] = [
                 or count(e.seq) <> case when o.status in ('cancelled', 'refunded') then 2 else 1 end
              order by 1",
     },
-    Rule {
+    AuditRule {
         name: "lines-counted",
-        holds: "every line counts for its buyer, for as long as its order is pending or paid",
-        culprits: "
+        description: "every line counts for its buyer, for as long as its order is pending or paid",
+        query: "
             select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
                           case when l.counts_for is null then 'nobody'
                                when l.counts_for = o.user_id then 'its buyer'
@@ -128,10 +127,10 @@ const RULES: [Rule; 20] = [
     },
     // The ledger contains the order of sales and returns, so each line is checked against what its
     // buyer had, and against the limit, at the time of its sale.
-    Rule {
+    AuditRule {
         name: "customer-limits",
-        holds: "nobody had more of an item than the limit under which it was sold",
-        culprits: "
+        description: "nobody had more of an item than the limit under which it was sold",
+        query: "
             select format('order %s, %s: it made %s for its buyer, and the limit was %s', order_id,
                           sku, held, limit_per_user) from (
                 select l.order_id, l.sku, l.limit_per_user, e.reason,
@@ -144,10 +143,10 @@ const RULES: [Rule; 20] = [
                  where l.sku in (select sku from order_lines where limit_per_user is not null)) sold
              where reason = 'order' and held > limit_per_user order by 1",
     },
-    Rule {
+    AuditRule {
         name: "stock-entries",
-        holds: "every entry has its item, and if it names an order, that order's line",
-        culprits: "
+        description: "every entry has its item, and if it names an order, that order's line",
+        query: "
             select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
                    || case when i.sku is null then 'there is no such item'
                            else format('order %s has no such line', coalesce(e.order_id::text, '–'))
@@ -160,10 +159,10 @@ const RULES: [Rule; 20] = [
                and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
              order by e.sku, e.version, e.seq",
     },
-    Rule {
+    AuditRule {
         name: "order-references",
-        holds: "every order has its user, and every line its order and its item",
-        culprits: "
+        description: "every order has its user, and every line its order and its item",
+        query: "
             select format('order %s: there is no user %s', o.id, o.user_id)
               from orders o where not exists (select from users u where u.id = o.user_id)
             union all
@@ -174,10 +173,10 @@ const RULES: [Rule; 20] = [
               from order_lines l where not exists (select from items i where i.sku = l.sku)
              order by 1",
     },
-    Rule {
+    AuditRule {
         name: "order-totals",
-        holds: "every order costs what its lines cost",
-        culprits: "
+        description: "every order costs what its lines cost",
+        query: "
             select format('order %s: total %s, lines %s', o.id, o.total_cents,
                           coalesce(sum(l.quantity * l.unit_price_cents), 0))
               from orders o left join order_lines l on l.order_id = o.id
@@ -185,10 +184,10 @@ const RULES: [Rule; 20] = [
             having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
                 or count(l.sku) = 0 order by 1",
     },
-    Rule {
+    AuditRule {
         name: "payments",
-        holds: "every order has exactly the payment and the refund that its status says",
-        culprits: "
+        description: "every order has exactly the payment and the refund that its status says",
+        query: "
             select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
                           coalesce(string_agg(e.reason || ' ' || e.delta, ', '
                                               order by e.user_id, e.version, e.seq), 'none'))
@@ -206,10 +205,10 @@ const RULES: [Rule; 20] = [
                    <> case o.status when 'paid' then 1 when 'refunded' then 2 else 0 end
              order by 1",
     },
-    Rule {
+    AuditRule {
         name: "balance-entries",
-        holds: "every entry is its own order's payment or refund, or a top-up without an order",
-        culprits: "
+        description: "every entry is its own order's payment or refund, or a top-up without an order",
+        query: "
             select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
                           case when e.order_id is null then 'none'
                                when o.id is null then e.order_id::text || ' is not there'
@@ -223,10 +222,10 @@ const RULES: [Rule; 20] = [
                 or o.user_id is distinct from e.user_id and e.order_id is not null
              order by u.name, e.version, e.seq",
     },
-    Rule {
+    AuditRule {
         name: "counted-apart",
-        holds: "only the lab's own items and accounts are counted apart",
-        culprits: "
+        description: "only the lab's own items and accounts are counted apart",
+        query: "
             select format('item %s is marked as the lab''s', sku) from items
              where kind = 'lab' and sku !~ '^lab-[0-9a-f]{32}$'
             union all
@@ -239,10 +238,10 @@ const RULES: [Rule; 20] = [
                     where o.user_id = a.user_id
                     group by o.id having bool_and(i.kind = 'lab'))",
     },
-    Rule {
+    AuditRule {
         name: "balance-drift",
-        holds: "every account holds what its ledger adds up to",
-        culprits: "
+        description: "every account holds what its ledger adds up to",
+        query: "
             select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
                           coalesce(s.total, 0))
               from accounts a join users u on u.id = a.user_id
@@ -250,10 +249,10 @@ const RULES: [Rule; 20] = [
                      on s.user_id = a.user_id
              where a.kind = 'shop' and a.balance_cents <> coalesce(s.total, 0) order by u.name",
     },
-    Rule {
+    AuditRule {
         name: "balance-chain",
-        holds: "each entry begins where the one before it ended",
-        culprits: "
+        description: "each entry begins where the one before it ended",
+        query: "
             select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
                           case when before <> previous then format(
                                'the entry before it ended at %s cents, this one begins at %s',
@@ -269,10 +268,10 @@ const RULES: [Rule; 20] = [
               join users u on u.id = chain.user_id
              where before <> previous or after <> before + delta order by u.name, version, seq",
     },
-    Rule {
+    AuditRule {
         name: "balance-forks",
-        holds: "no two entries were computed from the same read",
-        culprits: "
+        description: "no two entries were computed from the same read",
+        query: "
             select format('%s version %s: entries %s', u.name, l.version,
                           string_agg(l.seq::text, ', ' order by l.seq))
               from balance_ledger l
@@ -280,10 +279,10 @@ const RULES: [Rule; 20] = [
               join users u on u.id = l.user_id
              group by u.name, l.user_id, l.version having count(*) > 1 order by 1",
     },
-    Rule {
+    AuditRule {
         name: "top-ups",
-        holds: "all money that came in has its entry, and every such entry its money",
-        culprits: "
+        description: "all money that came in has its entry, and every such entry its money",
+        query: "
             select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0),
                           coalesce(e.total, 0))
               from accounts a join users u on u.id = a.user_id
@@ -295,10 +294,10 @@ const RULES: [Rule; 20] = [
                and (coalesce(t.total, 0) <> coalesce(e.total, 0) or coalesce(t.n, 0) <> coalesce(e.n, 0))
              order by u.name",
     },
-    Rule {
+    AuditRule {
         name: "money-conserved",
-        holds: "what is on the accounts and what was spent is what was put in",
-        culprits: "
+        description: "what is on the accounts and what was spent is what was put in",
+        query: "
             select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
                 select (select coalesce(sum(t.amount_cents), 0) from top_ups t
                           join accounts a on a.user_id = t.user_id and a.kind = 'shop') as came,
@@ -308,10 +307,10 @@ const RULES: [Rule; 20] = [
                          where o.status = 'paid') as spent) sums
              where came <> held + spent",
     },
-    Rule {
+    AuditRule {
         name: "nothing-negative",
-        holds: "no stock, balance, quantity or total is below zero",
-        culprits: "
+        description: "no stock, balance, quantity or total is below zero",
+        query: "
             select format('item %s: stock %s', sku, stock) from items where stock < 0
             union all select format('account %s: %s', user_id, balance_cents) from accounts
              where balance_cents < 0
@@ -327,10 +326,10 @@ const RULES: [Rule; 20] = [
 ];
 
 /// Compares key records with their orders. Old responses are purged, the records of orders are not.
-const KEY_RECORDS: Rule = Rule {
+const KEY_RECORDS: AuditRule = AuditRule {
     name: "answers",
-    holds: "every order has its key record, and every stored response its order",
-    culprits: "
+    description: "every order has its key record, and every stored response its order",
+    query: "
         select case when i.key is null then format('order %s has no key record', o.id)
                     else format('key %s of user %s: %s', i.key, i.user_id,
                                 case when o.id is null then 'no order has it'
@@ -348,16 +347,16 @@ const KEY_RECORDS: Rule = Rule {
          order by 1",
 };
 
-pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
+pub(super) async fn run(tx: &mut PgConnection) -> Result<Vec<AuditCheck>, Error> {
     let mut checks = Vec::with_capacity(RULES.len() + 1);
     for rule in RULES.iter().chain([&KEY_RECORDS]) {
-        let rows = sqlx::query(rule.culprits).fetch_all(&mut *tx).await?;
-        let culprits: Vec<String> =
+        let rows = sqlx::query(rule.query).fetch_all(&mut *tx).await?;
+        let violations: Vec<String> =
             rows.iter().map(|row| row.try_get(0).map(with_minus)).collect::<Result<_, _>>()?;
-        checks.push(Check {
+        checks.push(AuditCheck {
             name: rule.name.to_owned(),
-            ok: culprits.is_empty(),
-            detail: detail(rule, &culprits),
+            ok: violations.is_empty(),
+            detail: detail(rule, &violations),
         });
     }
     Ok(checks)
@@ -365,10 +364,10 @@ pub(super) async fn all(tx: &mut PgConnection) -> Result<Vec<Check>, Error> {
 
 /// Replaces the hyphen of a negative number (after a space, before a digit) with a minus sign.
 /// Hyphens inside names and ids remain.
-fn with_minus(culprit: String) -> String {
-    let mut text = String::with_capacity(culprit.len());
+fn with_minus(violation: String) -> String {
+    let mut text = String::with_capacity(violation.len());
     let mut before = None;
-    let mut rest = culprit.chars().peekable();
+    let mut rest = violation.chars().peekable();
     while let Some(c) = rest.next() {
         let is_minus =
             c == '-' && before == Some(' ') && rest.peek().is_some_and(char::is_ascii_digit);
@@ -378,14 +377,14 @@ fn with_minus(culprit: String) -> String {
     text
 }
 
-fn detail(rule: &Rule, culprits: &[String]) -> String {
-    if culprits.is_empty() {
-        return rule.holds.to_owned();
+fn detail(rule: &AuditRule, violations: &[String]) -> String {
+    if violations.is_empty() {
+        return rule.description.to_owned();
     }
-    let named = culprits.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
-    match culprits.len().checked_sub(NAMED) {
-        None | Some(0) => named,
-        Some(more) => format!("{named}; and {more} more"),
+    let listed = violations.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join("; ");
+    match violations.len().checked_sub(MAX_LISTED) {
+        None | Some(0) => listed,
+        Some(more) => format!("{listed}; and {more} more"),
     }
 }
 
@@ -424,8 +423,8 @@ mod tests {
     use super::with_minus;
 
     #[test]
-    fn a_number_below_zero_has_a_minus_and_a_name_keeps_its_hyphens() {
-        for (culprit, said) in [
+    fn negative_numbers_get_minus_and_names_keep_hyphens() {
+        for (violation, expected) in [
             ("lock-picks: on the shelf 614, by the ledger -11", "−11"),
             (
                 "order 01a2-3b, key-ring: quantity 3, entries order -3, order -2",
@@ -433,9 +432,9 @@ mod tests {
             ),
             ("order 01a2-3b-4, key-9: entries none", "order 01a2-3b-4, key-9: entries none"),
         ] {
-            let text = with_minus(culprit.to_owned());
-            assert!(text.ends_with(said), "{text}");
-            assert_eq!(text.replace('−', "-"), culprit);
+            let text = with_minus(violation.to_owned());
+            assert!(text.ends_with(expected), "{text}");
+            assert_eq!(text.replace('−', "-"), violation);
         }
     }
 }

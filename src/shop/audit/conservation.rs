@@ -10,7 +10,7 @@ use crate::shop::{Error, Shop, Sku};
 
 /// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conservation {
+pub struct StockConservation {
     /// Opening stock of all items.
     pub opening: i64,
     /// Units restocked since, less units removed.
@@ -19,28 +19,28 @@ pub struct Conservation {
     pub sold: i64,
     pub stock: i64,
     /// Items whose figures do not add up.
-    pub apart: Vec<Apart>,
+    pub deviations: Vec<StockDeviation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Apart {
+pub struct StockDeviation {
     pub sku: Sku,
     /// Units missing from sales and stock; negative for a surplus.
     pub unaccounted: i64,
 }
 
-impl Conservation {
+impl StockConservation {
     pub fn holds(&self) -> bool {
-        self.apart.is_empty()
+        self.deviations.is_empty()
     }
 
     /// Returns the sum of all deviations, in units.
-    pub fn off_by(&self) -> u64 {
-        self.apart.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
+    pub fn total_deviation(&self) -> u64 {
+        self.deviations.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
     }
 }
 
-pub async fn conservation(shop: &Shop) -> Result<Conservation, Error> {
+pub async fn conservation(shop: &Shop) -> Result<StockConservation, Error> {
     let row = sqlx::query!(
         r#"with by_hand as (
                select e.sku,
@@ -74,14 +74,14 @@ pub async fn conservation(shop: &Shop) -> Result<Conservation, Error> {
     )
     .fetch_one(&mut *shop.connection().await?)
     .await?;
-    let apart = row.skus.into_iter().zip(row.unaccounted);
-    Ok(Conservation {
+    let deviations = row.skus.into_iter().zip(row.unaccounted);
+    Ok(StockConservation {
         opening: row.opening,
         restocked: row.restocked,
         sold: row.sold,
         stock: row.stock,
-        apart: apart
-            .map(|(sku, unaccounted)| Ok(Apart { sku: Sku::stored(sku)?, unaccounted }))
+        deviations: deviations
+            .map(|(sku, unaccounted)| Ok(StockDeviation { sku: Sku::stored(sku)?, unaccounted }))
             .collect::<Result<_, Error>>()?,
     })
 }

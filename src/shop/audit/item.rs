@@ -8,7 +8,7 @@ use super::super::{Error, Sku};
 
 /// Two or more entries that were computed from the same version of the row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Fork {
+pub struct LedgerFork {
     /// The version they read.
     pub version: i64,
     /// The value they read.
@@ -37,7 +37,7 @@ pub struct ItemAudit {
     /// Entries whose `before` is not the previous entry's `after`, or that do not add up.
     pub breaks: i64,
     /// Entries computed from the same version.
-    pub forks: Vec<Fork>,
+    pub forks: Vec<LedgerFork>,
     /// True if there is no drift and no break.
     pub ok: bool,
 }
@@ -50,7 +50,7 @@ impl ItemAudit {
 }
 
 /// Audits one item in the caller's snapshot.
-pub(super) async fn of(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
+pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let row = sqlx::query!(
         r#"with chain as (
                select before, delta, after, reason, order_id,
@@ -99,7 +99,11 @@ pub(super) async fn of(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAu
         breaks: row.breaks,
         forks: forks
             .into_iter()
-            .map(|fork| Fork { version: fork.version, before: fork.before, entries: fork.entries })
+            .map(|fork| LedgerFork {
+                version: fork.version,
+                before: fork.before,
+                entries: fork.entries,
+            })
             .collect(),
         ok: drift == 0 && row.breaks == 0,
     }))

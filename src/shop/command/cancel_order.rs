@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::changes::{Changes, Response, StockChange, Transition};
+use super::changes::{Changes, CommandResponse, StatusTransition, StockChange};
 use super::pay_order::in_status;
 use super::place_order::no_item;
-use super::state::{OrderSnapshot, State};
-use super::{Command, Reads, Reservation};
+use super::state::{OrderSnapshot, ShopState};
+use super::{Command, ReadSet, Reservation};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::model::{Change, Order, OrderStatus, Returned};
+use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl CancelOrder {
 
 /// Returns units to stock. Rejects an unknown item before any change.
 pub(super) fn return_units(
-    state: &mut State,
+    state: &mut ShopState,
     units: &[(Sku, i64)],
     reason: &str,
     order: OrderId,
@@ -47,8 +47,8 @@ pub(super) fn return_units(
 }
 
 /// Returns the stock part of a response.
-pub(super) fn by_sku(changes: &[StockChange]) -> BTreeMap<String, Change> {
-    changes.iter().map(|change| (change.sku.to_string(), Change::from(change))).collect()
+pub(super) fn by_sku(changes: &[StockChange]) -> BTreeMap<String, ValueChange> {
+    changes.iter().map(|change| (change.sku.to_string(), ValueChange::from(change))).collect()
 }
 
 impl Command for CancelOrder {
@@ -56,9 +56,9 @@ impl Command for CancelOrder {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
+    fn reads(&self) -> ReadSet {
         let items = self.order.lines.iter().map(|line| line.sku.clone()).collect();
-        Reads { items, orders: vec![self.order.id], ..Reads::default() }
+        ReadSet { items, orders: vec![self.order.id], ..ReadSet::default() }
     }
 
     fn order(&self) -> Option<OrderId> {
@@ -73,15 +73,19 @@ impl Command for CancelOrder {
         Some(Reservation { stock: self.order.units(), balance: None })
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let id = self.order.id;
         let (from, to) = (OrderStatus::Pending, OrderStatus::Cancelled);
         let found = in_status(state, id, from, "cancel")?;
         let stock = return_units(state, &self.order.units(), "cancel", id)?;
         state.orders.insert(id, OrderSnapshot { status: to, ..found });
         let order = Order { status: to.name().to_owned(), ..self.order.clone() };
-        let response = Response::Returned(Returned { order, stock: by_sku(&stock), balance: None });
-        let transitions = vec![Transition { order: id, from, to, paid_at: None }];
+        let response = CommandResponse::Returned(ReturnedOrder {
+            order,
+            stock: by_sku(&stock),
+            balance: None,
+        });
+        let transitions = vec![StatusTransition { order: id, from, to, paid_at: None }];
         Ok(Changes { transitions, stock, ..Changes::none(response) })
     }
 }

@@ -3,25 +3,27 @@
 use time::OffsetDateTime;
 
 use crate::shop::failure::{Error, StoredResponse};
-use crate::shop::model::{Change, Entry, Expired, Item, Order, OrderStatus, Paid, Returned};
+use crate::shop::model::{
+    ExpiredOrders, Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange,
+};
 use crate::shop::{OrderId, Sku, UserId};
 
 /// Everything that one command writes, and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     pub order: Option<NewOrder>,
-    pub transitions: Vec<Transition>,
+    pub transitions: Vec<StatusTransition>,
     /// Changes of stock, in the order of the ledger.
     pub stock: Vec<StockChange>,
     pub balance: Option<BalanceChange>,
     pub limit: Option<(Sku, Option<i64>)>,
     /// Amount of a top-up: money that enters the shop.
     pub top_up_cents: Option<i64>,
-    pub response: Response,
+    pub response: CommandResponse,
 }
 
 impl Changes {
-    pub fn none(response: Response) -> Self {
+    pub fn none(response: CommandResponse) -> Self {
         Self {
             order: None,
             transitions: Vec::new(),
@@ -47,17 +49,17 @@ pub struct NewOrder {
     pub id: OrderId,
     pub user: UserId,
     /// The idempotency key with which it is placed.
-    pub token: String,
+    pub key: String,
     pub total_cents: i64,
     pub created_at: OffsetDateTime,
     pub expires_at: OffsetDateTime,
     /// Its lines, in the order of the stock changes.
-    pub lines: Vec<NewLine>,
+    pub lines: Vec<NewOrderLine>,
 }
 
 /// A line of an order to be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewLine {
+pub struct NewOrderLine {
     pub sku: Sku,
     pub quantity: i64,
     pub unit_price_cents: i64,
@@ -67,7 +69,7 @@ pub struct NewLine {
 
 /// A change of an order's status, by compare-and-set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transition {
+pub struct StatusTransition {
     pub order: OrderId,
     /// The status it must have.
     pub from: OrderStatus,
@@ -103,14 +105,14 @@ pub struct BalanceChange {
     pub seq: Option<i64>,
 }
 
-impl From<&StockChange> for Change {
+impl From<&StockChange> for ValueChange {
     fn from(change: &StockChange) -> Self {
         let &StockChange { before, delta, .. } = change;
         Self { before, delta, after: before + delta }
     }
 }
 
-impl From<&BalanceChange> for Change {
+impl From<&BalanceChange> for ValueChange {
     fn from(change: &BalanceChange) -> Self {
         let &BalanceChange { before, delta, .. } = change;
         Self { before, delta, after: before + delta }
@@ -119,27 +121,27 @@ impl From<&BalanceChange> for Change {
 
 /// The response to an executed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Response {
+pub enum CommandResponse {
     Placed(Order),
-    Paid(Paid),
-    Returned(Returned),
-    Restocked(Entry),
-    ToppedUp(Entry),
+    Paid(PaidOrder),
+    Returned(ReturnedOrder),
+    Restocked(LedgerEntry),
+    ToppedUp(LedgerEntry),
     LimitSet(Item),
-    Expired(Expired),
+    Expired(ExpiredOrders),
 }
 
-impl Response {
+impl CommandResponse {
     /// Serializes the response as it is stored and sent; [`Error::Bug`] if that fails.
     pub fn stored(&self) -> Result<StoredResponse, Error> {
         match self {
-            Response::Placed(order) => StoredResponse::json(201, order),
-            Response::Paid(paid) => StoredResponse::json(200, paid),
-            Response::Returned(returned) => StoredResponse::json(200, returned),
-            Response::Restocked(entry) => StoredResponse::json(200, entry),
-            Response::ToppedUp(entry) => StoredResponse::json(201, entry),
-            Response::LimitSet(item) => StoredResponse::json(200, item),
-            Response::Expired(expired) => StoredResponse::json(200, expired),
+            CommandResponse::Placed(order) => StoredResponse::json(201, order),
+            CommandResponse::Paid(paid) => StoredResponse::json(200, paid),
+            CommandResponse::Returned(returned) => StoredResponse::json(200, returned),
+            CommandResponse::Restocked(entry) => StoredResponse::json(200, entry),
+            CommandResponse::ToppedUp(entry) => StoredResponse::json(201, entry),
+            CommandResponse::LimitSet(item) => StoredResponse::json(200, item),
+            CommandResponse::Expired(expired) => StoredResponse::json(200, expired),
         }
     }
 }

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use super::cancel_order::return_units;
-use super::changes::{Changes, Response, Transition};
-use super::state::{OrderSnapshot, State};
-use super::{Command, Reads};
+use super::changes::{Changes, CommandResponse, StatusTransition};
+use super::state::{OrderSnapshot, ShopState};
+use super::{Command, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::model::{Expired, OrderStatus};
+use crate::shop::model::{ExpiredOrders, OrderStatus};
 use crate::shop::{OrderId, Sku};
 
 /// Orders that may have expired.
@@ -37,14 +37,14 @@ impl Command for ExpireOrders {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
+    fn reads(&self) -> ReadSet {
         let units = self.orders.iter().flat_map(|(_, units)| units);
         let items: BTreeSet<&Sku> = units.map(|(sku, _)| sku).collect();
-        Reads {
+        ReadSet {
             items: items.into_iter().cloned().collect(),
             orders: self.orders.iter().map(|(order, _)| *order).collect(),
             skip_locked_orders: true,
-            ..Reads::default()
+            ..ReadSet::default()
         }
     }
 
@@ -57,7 +57,7 @@ impl Command for ExpireOrders {
         Priority::High
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (from, to) = (OrderStatus::Pending, OrderStatus::Cancelled);
         let due = |found: &&OrderSnapshot| found.status == from && found.expires_at <= state.now;
         let is_due = |(order, _): &&(OrderId, _)| state.orders.get(order).filter(due).is_some();
@@ -75,10 +75,10 @@ impl Command for ExpireOrders {
             if let Some(found) = state.orders.get_mut(order) {
                 (found.status, found.expired) = (to, true);
             }
-            transitions.push(Transition { order: *order, from, to, paid_at: None });
+            transitions.push(StatusTransition { order: *order, from, to, paid_at: None });
         }
         let orders = due.iter().map(|(order, _)| *order).collect();
-        let response = Response::Expired(Expired { orders });
+        let response = CommandResponse::Expired(ExpiredOrders { orders });
         Ok(Changes { transitions, stock, ..Changes::none(response) })
     }
 }

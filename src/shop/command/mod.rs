@@ -26,7 +26,7 @@ use super::{OrderId, Sku, UserId};
 use crate::ladder::Priority;
 use crate::lock::LockKey;
 use changes::Changes;
-use state::{Ledger, State};
+use state::{LedgerKind, ShopState};
 
 /// Maximum stock, price or amount.
 pub const MAX_AMOUNT: i64 = 1_000_000_000;
@@ -38,7 +38,7 @@ pub trait Command: Debug + Send + Sync + 'static {
     fn idempotency(&self) -> &IdempotencyRequest;
 
     /// Returns the rows that it reads and may change.
-    fn reads(&self) -> Reads;
+    fn reads(&self) -> ReadSet;
 
     /// Returns the order that it concerns, if it concerns a single one.
     fn order(&self) -> Option<OrderId> {
@@ -62,11 +62,11 @@ pub trait Command: Debug + Send + Sync + 'static {
     }
 
     /// Decides on `state`, and applies the changes to it. A rejected command leaves it as it was.
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection>;
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection>;
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reads {
+pub struct ReadSet {
     /// Items, sorted; their stock may change.
     pub items: Vec<Sku>,
     /// An account; its balance may change.
@@ -78,10 +78,10 @@ pub struct Reads {
     /// The customer whose purchases count against the items' limits.
     pub buyer: Option<UserId>,
     /// The ledger whose next number the response needs.
-    pub entry_in: Option<Ledger>,
+    pub entry_in: Option<LedgerKind>,
 }
 
-impl Reads {
+impl ReadSet {
     /// Returns the keys of the values that may change, which a lock must cover, in locking order.
     pub fn lock_keys(&self) -> Vec<LockKey> {
         let items = self.items.iter().map(Sku::lock_key);

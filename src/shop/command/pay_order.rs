@@ -2,13 +2,13 @@
 
 use sha2::{Digest, Sha256};
 
-use super::changes::{Changes, Response, Transition};
-use super::state::{OrderSnapshot, State};
-use super::{Command, Reads, Reservation};
+use super::changes::{Changes, CommandResponse, StatusTransition};
+use super::state::{OrderSnapshot, ShopState};
+use super::{Command, ReadSet, Reservation};
 use crate::lock::LockKey;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::model::{Change, Order, OrderStatus, Paid};
+use crate::shop::model::{Order, OrderStatus, PaidOrder, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl PayOrder {
 
 /// Returns the order, or rejects it if its status is not `from`.
 pub(super) fn in_status(
-    state: &State,
+    state: &ShopState,
     order: OrderId,
     from: OrderStatus,
     action: &'static str,
@@ -54,9 +54,9 @@ impl Command for PayOrder {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
+    fn reads(&self) -> ReadSet {
         let account = Some(self.idempotency.user);
-        Reads { account, orders: vec![self.order.id], ..Reads::default() }
+        ReadSet { account, orders: vec![self.order.id], ..ReadSet::default() }
     }
 
     fn order(&self) -> Option<OrderId> {
@@ -72,7 +72,7 @@ impl Command for PayOrder {
         Some(Reservation { balance, ..Reservation::default() })
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (user, id) = (self.idempotency.user, self.order.id);
         // A late payment gets this rejection whether the expiry is already written or not.
         if state.orders.get(&id).is_some_and(|order| order.expired) {
@@ -94,9 +94,10 @@ impl Command for PayOrder {
         let (from, to) = (OrderStatus::Pending, OrderStatus::Paid);
         state.orders.insert(id, OrderSnapshot { status: to, paid_at, ..found });
         let order = Order { status: to.name().to_owned(), paid_at, ..self.order.clone() };
-        let response = Response::Paid(Paid { order, balance: Change::from(&balance) });
+        let response =
+            CommandResponse::Paid(PaidOrder { order, balance: ValueChange::from(&balance) });
         Ok(Changes {
-            transitions: vec![Transition { order: id, from, to, paid_at }],
+            transitions: vec![StatusTransition { order: id, from, to, paid_at }],
             balance: Some(balance),
             ..Changes::none(response)
         })

@@ -9,13 +9,13 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::changes::{Changes, NewLine, NewOrder, Response};
-use super::state::State;
-use super::{Command, Reads, Reservation};
+use super::changes::{Changes, CommandResponse, NewOrder, NewOrderLine};
+use super::state::ShopState;
+use super::{Command, ReadSet, Reservation};
 use crate::lock::LockKey;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
-use crate::shop::model::{Change, Line, Order, OrderStatus, WantedLine};
+use crate::shop::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
 
 /// Maximum number of lines of an order.
@@ -39,14 +39,14 @@ impl PlaceOrder {
     pub fn new(
         user: UserId,
         key: IdempotencyKey,
-        wanted: &[WantedLine],
+        requested: &[RequestedLine],
         hold: Duration,
     ) -> Result<Self, Rejection> {
-        if wanted.is_empty() || wanted.len() > MAX_LINES {
+        if requested.is_empty() || requested.len() > MAX_LINES {
             return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
         }
         let mut lines = BTreeMap::new();
-        for (place, line) in wanted.iter().enumerate() {
+        for (place, line) in requested.iter().enumerate() {
             if !(1..=MAX_QUANTITY).contains(&line.quantity) {
                 let field = format!("lines[{place}].quantity");
                 return Err(Rejection::Invalid(field.into(), format!("1 to {MAX_QUANTITY}")));
@@ -73,8 +73,8 @@ impl PlaceOrder {
     }
 
     /// Returns the placed order, with `changes` line by line.
-    fn pending(&self, new: &NewOrder, changes: impl Iterator<Item = Change>) -> Order {
-        let lines = new.lines.iter().zip(changes).map(|(line, stock)| Line {
+    fn pending(&self, new: &NewOrder, changes: impl Iterator<Item = ValueChange>) -> Order {
+        let lines = new.lines.iter().zip(changes).map(|(line, stock)| OrderLine {
             sku: line.sku.clone(),
             quantity: line.quantity,
             unit_price_cents: line.unit_price_cents,
@@ -93,7 +93,7 @@ impl PlaceOrder {
     }
 
     /// Computes the total and the lines, and checks stock and limits.
-    fn check(&self, state: &State) -> Result<(i64, Vec<NewLine>), Rejection> {
+    fn check(&self, state: &ShopState) -> Result<(i64, Vec<NewOrderLine>), Rejection> {
         let mut total_cents = 0_i64;
         let mut lines = Vec::with_capacity(self.lines.len());
         for (sku, quantity) in &self.lines {
@@ -103,7 +103,7 @@ impl PlaceOrder {
             total_cents = sum.ok_or_else(|| {
                 Rejection::Invalid("lines".into(), "it costs too much".to_owned())
             })?;
-            lines.push(NewLine {
+            lines.push(NewOrderLine {
                 sku: sku.clone(),
                 quantity: *quantity,
                 unit_price_cents: item.price_cents,
@@ -111,14 +111,14 @@ impl PlaceOrder {
             });
         }
         // Stock first: it is the same for every customer, and needs no count.
-        for NewLine { sku, quantity, .. } in &lines {
+        for NewOrderLine { sku, quantity, .. } in &lines {
             let available = state.items[sku].stock;
             if available < *quantity {
                 let (sku, requested) = (sku.clone(), *quantity);
                 return Err(Rejection::SoldOut { sku, requested, available });
             }
         }
-        for NewLine { sku, quantity, limit_per_user, .. } in &lines {
+        for NewOrderLine { sku, quantity, limit_per_user, .. } in &lines {
             let already = state.purchased.get(&(sku.clone(), self.user()));
             if let (Some(limit), Some(&already)) = (*limit_per_user, already)
                 && already + quantity > limit
@@ -140,9 +140,9 @@ impl Command for PlaceOrder {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
+    fn reads(&self) -> ReadSet {
         let items = self.lines.keys().cloned().collect();
-        Reads { items, buyer: Some(self.user()), ..Reads::default() }
+        ReadSet { items, buyer: Some(self.user()), ..ReadSet::default() }
     }
 
     fn order(&self) -> Option<OrderId> {
@@ -158,10 +158,10 @@ impl Command for PlaceOrder {
         Some(Reservation { stock, balance: None })
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (total_cents, lines) = self.check(state)?;
         let mut stock = Vec::with_capacity(lines.len());
-        for NewLine { sku, quantity, .. } in &lines {
+        for NewOrderLine { sku, quantity, .. } in &lines {
             stock.extend(state.change_stock(sku, -quantity, "order", Some(self.order)));
             if let Some(purchased) = state.purchased.get_mut(&(sku.clone(), self.user())) {
                 *purchased += quantity;
@@ -170,13 +170,14 @@ impl Command for PlaceOrder {
         let order = NewOrder {
             id: self.order,
             user: self.user(),
-            token: self.idempotency.key.as_str().to_owned(),
+            key: self.idempotency.key.as_str().to_owned(),
             total_cents,
             created_at: state.now,
             expires_at: state.now + self.hold,
             lines,
         };
-        let response = Response::Placed(self.pending(&order, stock.iter().map(Change::from)));
+        let response =
+            CommandResponse::Placed(self.pending(&order, stock.iter().map(ValueChange::from)));
         Ok(Changes { order: Some(order), stock, ..Changes::none(response) })
     }
 }

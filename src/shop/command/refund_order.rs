@@ -3,15 +3,15 @@
 use sha2::{Digest, Sha256};
 
 use super::cancel_order::{by_sku, return_units};
-use super::changes::{Changes, Response, Transition};
+use super::changes::{Changes, CommandResponse, StatusTransition};
 use super::pay_order::{in_status, no_account};
-use super::state::{OrderSnapshot, State};
+use super::state::{OrderSnapshot, ShopState};
 use super::top_up::check_balance;
-use super::{Command, Reads, Reservation};
+use super::{Command, ReadSet, Reservation};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::model::{Change, Order, OrderStatus, Returned};
+use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
 #[derive(Debug, Clone)]
@@ -34,10 +34,10 @@ impl Command for RefundOrder {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
+    fn reads(&self) -> ReadSet {
         let items = self.order.lines.iter().map(|line| line.sku.clone()).collect();
         let account = Some(self.idempotency.user);
-        Reads { items, account, orders: vec![self.order.id], ..Reads::default() }
+        ReadSet { items, account, orders: vec![self.order.id], ..ReadSet::default() }
     }
 
     fn order(&self) -> Option<OrderId> {
@@ -53,7 +53,7 @@ impl Command for RefundOrder {
         Some(Reservation { stock: self.order.units(), balance })
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (user, id, total) = (self.idempotency.user, self.order.id, self.order.total_cents);
         let (from, to) = (OrderStatus::Paid, OrderStatus::Refunded);
         let found = in_status(state, id, from, "refund")?;
@@ -64,13 +64,16 @@ impl Command for RefundOrder {
         state.orders.insert(id, OrderSnapshot { status: to, ..found });
         let status = to.name().to_owned();
         let order = Order { status, paid_at: found.paid_at, ..self.order.clone() };
-        let returned =
-            Returned { order, stock: by_sku(&stock), balance: Some(Change::from(&balance)) };
+        let returned = ReturnedOrder {
+            order,
+            stock: by_sku(&stock),
+            balance: Some(ValueChange::from(&balance)),
+        };
         Ok(Changes {
-            transitions: vec![Transition { order: id, from, to, paid_at: None }],
+            transitions: vec![StatusTransition { order: id, from, to, paid_at: None }],
             stock,
             balance: Some(balance),
-            ..Changes::none(Response::Returned(returned))
+            ..Changes::none(CommandResponse::Returned(returned))
         })
     }
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::changes::{Changes, Response};
+use super::changes::{Changes, CommandResponse};
 use super::place_order::no_item;
-use super::state::{Ledger, State};
-use super::{Command, MAX_AMOUNT, Reads, Reservation};
+use super::state::{LedgerKind, ShopState};
+use super::{Command, MAX_AMOUNT, ReadSet, Reservation};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
@@ -19,7 +19,7 @@ const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
 /// The body of a restock request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Restocking {
+pub struct RestockRequest {
     /// Units added (or, below zero, removed).
     pub delta: i64,
     /// Why: 1 to 64 characters.
@@ -41,7 +41,7 @@ impl Restock {
     pub fn new(
         admin: UserId,
         sku: Sku,
-        what: &Restocking,
+        what: &RestockRequest,
         key: IdempotencyKey,
     ) -> Result<Self, Rejection> {
         let invalid = |field: &'static str, why| Err(Rejection::Invalid(field.into(), why));
@@ -72,9 +72,9 @@ impl Command for Restock {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
-        let (items, entry_in) = (vec![self.sku.clone()], Some(Ledger::Stock));
-        Reads { items, entry_in, ..Reads::default() }
+    fn reads(&self) -> ReadSet {
+        let (items, entry_in) = (vec![self.sku.clone()], Some(LedgerKind::Stock));
+        ReadSet { items, entry_in, ..ReadSet::default() }
     }
 
     /// High if it adds units: behind a queue of buyers, it would be too late for all of them.
@@ -86,7 +86,7 @@ impl Command for Restock {
         Some(Reservation { stock: vec![(self.sku.clone(), self.delta)], balance: None })
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let item = *state.items.get(&self.sku).ok_or_else(|| no_item(&self.sku))?;
         let (before, delta) = (item.stock, self.delta);
         let after = before + delta;
@@ -105,6 +105,6 @@ impl Command for Restock {
             .ok_or_else(|| no_item(&self.sku))?;
         change.seq = Some(next.seq);
         let entry = state.entry(next, (before, delta, item.version), &self.reason);
-        Ok(Changes { stock: vec![change], ..Changes::none(Response::Restocked(entry)) })
+        Ok(Changes { stock: vec![change], ..Changes::none(CommandResponse::Restocked(entry)) })
     }
 }

@@ -6,10 +6,10 @@
 
 use sha2::{Digest, Sha256};
 
-use super::changes::{Changes, Response};
+use super::changes::{Changes, CommandResponse};
 use super::place_order::{MAX_QUANTITY, no_item};
-use super::state::State;
-use super::{Command, Reads};
+use super::state::ShopState;
+use super::{Command, ReadSet};
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::Item;
@@ -56,17 +56,18 @@ impl Command for SetLimit {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
-        Reads { items: vec![self.item.sku.clone()], ..Reads::default() }
+    fn reads(&self) -> ReadSet {
+        ReadSet { items: vec![self.item.sku.clone()], ..ReadSet::default() }
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let sku = &self.item.sku;
         let item = state.items.get_mut(sku).ok_or_else(|| no_item(sku))?;
         item.limit_per_user = self.limit;
         item.version += 1;
         let (stock, limit_per_user) = (item.stock, self.limit);
-        let response = Response::LimitSet(Item { stock, limit_per_user, ..self.item.clone() });
+        let response =
+            CommandResponse::LimitSet(Item { stock, limit_per_user, ..self.item.clone() });
         Ok(Changes { limit: Some((sku.clone(), self.limit)), ..Changes::none(response) })
     }
 }

@@ -7,12 +7,12 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::changes::{BalanceChange, StockChange};
-use crate::shop::model::{Entry, OrderStatus};
+use crate::shop::model::{LedgerEntry, OrderStatus};
 use crate::shop::{OrderId, Sku, UserId};
 
 /// The rows that were read for one command or one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct ShopState {
     /// Time of the read, by Postgres's clock.
     pub now: OffsetDateTime,
     /// Items; unknown ones are absent.
@@ -24,7 +24,7 @@ pub struct State {
     /// limit is not checked yet: the engine counts once the row is locked, and decides again.
     pub purchased: HashMap<(Sku, UserId), i64>,
     /// The data of a ledger entry that the response contains.
-    pub next_entry: Option<NextEntry>,
+    pub next_entry: Option<NextLedgerEntry>,
 }
 
 /// An item's row.
@@ -64,20 +64,20 @@ pub struct OrderSnapshot {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ledger {
+pub enum LedgerKind {
     Stock,
     Balance,
 }
 
 /// The parts of a ledger entry that a command does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextEntry {
+pub struct NextLedgerEntry {
     pub seq: i64,
     pub fence: Option<i64>,
     pub request_id: Uuid,
 }
 
-impl State {
+impl ShopState {
     pub fn at(now: OffsetDateTime) -> Self {
         Self {
             now,
@@ -122,11 +122,11 @@ impl State {
 
     pub(super) fn entry(
         &self,
-        next: NextEntry,
+        next: NextLedgerEntry,
         (before, delta, version): (i64, i64, i64),
         reason: &str,
-    ) -> Entry {
-        Entry {
+    ) -> LedgerEntry {
+        LedgerEntry {
             seq: next.seq,
             before,
             delta,

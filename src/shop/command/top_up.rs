@@ -2,10 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-use super::changes::{Changes, Response};
+use super::changes::{Changes, CommandResponse};
 use super::pay_order::no_account;
-use super::state::{Ledger, State};
-use super::{Command, MAX_AMOUNT, MAX_BALANCE, Reads, Reservation};
+use super::state::{LedgerKind, ShopState};
+use super::{Command, MAX_AMOUNT, MAX_BALANCE, ReadSet, Reservation};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
@@ -30,7 +30,7 @@ impl TopUp {
 }
 
 /// Returns the balance; rejects an amount that would raise it above the maximum.
-pub(super) fn check_balance(state: &State, user: UserId, cents: i64) -> Result<i64, Rejection> {
+pub(super) fn check_balance(state: &ShopState, user: UserId, cents: i64) -> Result<i64, Rejection> {
     let balance = state.accounts.get(&user).ok_or_else(no_account)?.balance_cents;
     match balance.checked_add(cents) {
         Some(after) if after <= MAX_BALANCE => Ok(balance),
@@ -46,9 +46,9 @@ impl Command for TopUp {
         &self.idempotency
     }
 
-    fn reads(&self) -> Reads {
-        let (account, entry_in) = (Some(self.idempotency.user), Some(Ledger::Balance));
-        Reads { account, entry_in, ..Reads::default() }
+    fn reads(&self) -> ReadSet {
+        let (account, entry_in) = (Some(self.idempotency.user), Some(LedgerKind::Balance));
+        ReadSet { account, entry_in, ..ReadSet::default() }
     }
 
     fn priority(&self) -> Priority {
@@ -60,7 +60,7 @@ impl Command for TopUp {
         Some(Reservation { balance, ..Reservation::default() })
     }
 
-    fn decide(&self, state: &mut State) -> Result<Changes, Rejection> {
+    fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (user, cents) = (self.idempotency.user, self.amount_cents);
         check_balance(state, user, cents)?;
         let next = state.next_entry.ok_or_else(no_account)?;
@@ -71,7 +71,7 @@ impl Command for TopUp {
         Ok(Changes {
             balance: Some(balance),
             top_up_cents: Some(cents),
-            ..Changes::none(Response::ToppedUp(entry))
+            ..Changes::none(CommandResponse::ToppedUp(entry))
         })
     }
 }

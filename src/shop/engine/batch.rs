@@ -4,28 +4,27 @@ use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use super::locks::AcquiredLocks;
-use super::session::Session;
-use crate::lock::LockKey;
+use super::session::DatabaseSession;
+use crate::lock::{Guards, LockKey};
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 use crate::shop::command::changes::Changes;
-use crate::shop::command::state::State;
-use crate::shop::failure::{Error, Executed, Failure, StoredResponse};
+use crate::shop::command::state::ShopState;
+use crate::shop::failure::{Error, Execution, Failure, StoredResponse};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::guard::{ChangedRows, GuardedRow, Protection};
-use crate::shop::store::{Part, Write};
+use crate::shop::store::{BatchWrite, CommandWrite};
 use crate::shop::strategy::Strategy;
 
 /// One command of a batch, with its options.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry<'a> {
+pub(super) struct BatchEntry<'a> {
     pub(super) command: &'a dyn Command,
     pub(super) options: &'a RequestOptions,
 }
 
 /// The result of one command.
-pub(super) type EntryResult = Result<Executed, Failure>;
+pub(super) type EntryResult = Result<Execution, Failure>;
 
 /// The state of the locks after a batch.
 #[derive(Debug)]
@@ -41,23 +40,23 @@ pub(super) enum LockState {
 }
 
 /// The reason why an attempt ended without results.
-pub(super) enum Stop {
+pub(super) enum AttemptError {
     /// Nothing was written.
     Failed(Error),
     /// The rows with higher fences than their locks: their keys and fences.
     StaleFences(Vec<(LockKey, i64)>),
     /// The write was sent, and its result did not arrive.
-    Unknown(Error, Box<Pending>),
+    UnknownOutcome(Error, Box<PendingWrite>),
 }
 
-impl<E: Into<Error>> From<E> for Stop {
+impl<E: Into<Error>> From<E> for AttemptError {
     fn from(error: E) -> Self {
-        Stop::Failed(error.into())
+        AttemptError::Failed(error.into())
     }
 }
 
-/// The state of an attempt whose write was sent.
-pub(super) struct Pending {
+/// A write that was sent and whose result did not arrive.
+pub(super) struct PendingWrite {
     pub row: Option<GuardedRow>,
     /// The result of each command if the write is done.
     pub results: Vec<EntryResult>,
@@ -65,14 +64,17 @@ pub(super) struct Pending {
     pub written: Vec<usize>,
 }
 
-pub(super) fn collect(results: Vec<Option<EntryResult>>) -> Result<Vec<EntryResult>, Stop> {
-    let missing = || Stop::Failed(Error::Bug("a command of a batch got no result".to_owned()));
+pub(super) fn collect_results(
+    results: Vec<Option<EntryResult>>,
+) -> Result<Vec<EntryResult>, AttemptError> {
+    let missing =
+        || AttemptError::Failed(Error::Bug("a command of a batch got no result".to_owned()));
     results.into_iter().map(|result| result.ok_or_else(missing)).collect()
 }
 
 /// Ends the session of a failed statement: rolls it back, so that its connection can be reused, or
 /// closes it if Postgres is unavailable.
-pub(super) async fn end_failed(session: Session, error: &Error) {
+pub(super) async fn end_failed_session(session: DatabaseSession, error: &Error) {
     match error {
         Error::Unavailable { .. } => drop(session),
         _ => session.abandon().await,
@@ -81,14 +83,14 @@ pub(super) async fn end_failed(session: Session, error: &Error) {
 
 /// The decisions of a batch: the state before and after them, and the changes to write.
 #[derive(Debug)]
-pub(super) struct Decided {
-    pub before: State,
-    pub after: State,
+pub(super) struct BatchDecision {
+    pub before: ShopState,
+    pub after: ShopState,
     /// Changes and responses by the position of their command.
     pub changes: HashMap<usize, (Changes, StoredResponse)>,
 }
 
-impl Decided {
+impl BatchDecision {
     pub fn value_before(&self, at: usize, key: &LockKey) -> Option<i64> {
         match self.changes.get(&at) {
             Some((changes, _)) => values(changes, key).map(|(before, _)| before),
@@ -109,7 +111,7 @@ impl Decided {
     }
 
     /// Returns the positions of the commands with changes, in order.
-    pub fn written(&self) -> Vec<usize> {
+    pub fn written_positions(&self) -> Vec<usize> {
         let mut written: Vec<usize> = self.changes.keys().copied().collect();
         written.sort_unstable();
         written
@@ -119,7 +121,7 @@ impl Decided {
 /// A write that is ready to be sent, alone or in a group.
 #[derive(Debug)]
 pub(super) struct ReadyWrite {
-    pub decided: Decided,
+    pub decision: BatchDecision,
     pub rows: ChangedRows,
     /// The commands with changes: position, idempotency key and request id.
     commands: Vec<(usize, IdempotencyRequest, Uuid)>,
@@ -127,33 +129,33 @@ pub(super) struct ReadyWrite {
 
 impl ReadyWrite {
     /// Prepares a write; fails with [`Error::Bug`] if the locks do not cover a row.
-    pub fn of(
+    pub fn new(
         strategy: &'static Strategy,
-        locks: &AcquiredLocks,
-        entries: &[Entry<'_>],
-        decided: Decided,
+        guards: &Guards,
+        entries: &[BatchEntry<'_>],
+        decision: BatchDecision,
     ) -> Result<Self, Error> {
-        let exclusion = strategy.exclusion(&locks.guards);
-        let by = Protection::of(strategy, &exclusion);
-        let rows = ChangedRows::of(&decided.before, &decided.after, by)?;
+        let exclusion = strategy.exclusion(guards);
+        let protection = Protection::new(strategy, &exclusion);
+        let rows = ChangedRows::between(&decision.before, &decision.after, protection)?;
         let command = |at: usize| {
-            let Entry { command, options } = entries[at];
+            let BatchEntry { command, options } = entries[at];
             (at, command.idempotency().clone(), options.request_id)
         };
-        let commands = decided.written().into_iter().map(command).collect();
-        Ok(Self { decided, rows, commands })
+        let commands = decision.written_positions().into_iter().map(command).collect();
+        Ok(Self { decision, rows, commands })
     }
 
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    pub fn part(&self) -> Part<'_> {
+    pub fn batch_write(&self) -> BatchWrite<'_> {
         let writes = self.commands.iter().filter_map(|(at, idempotency, request_id)| {
-            let (changes, response) = self.decided.changes.get(at)?;
-            Some(Write { idempotency, changes, response, request_id: *request_id })
+            let (changes, response) = self.decision.changes.get(at)?;
+            Some(CommandWrite { idempotency, changes, response, request_id: *request_id })
         });
-        Part { rows: &self.rows, now: self.decided.before.now, writes: writes.collect() }
+        BatchWrite { rows: &self.rows, now: self.decision.before.now, writes: writes.collect() }
     }
 }
 

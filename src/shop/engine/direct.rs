@@ -9,24 +9,24 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::attempt::execute_entries;
-use super::batch::{Entry, LockState};
-use super::in_flight::InFlight;
+use super::batch::{BatchEntry, LockState};
+use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;
 use crate::lock::{KeyLock, KeyLocks};
 use crate::shop::command::Command;
-use crate::shop::failure::{Error, Executed, Failure, Rejection};
+use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::store::key_records;
 use crate::shop::{RequestOptions, Shop};
 
 /// Duration of a wait for locks after which the stored response is looked up.
-const REPLAY_AFTER: Duration = Duration::from_millis(250);
+const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
 
 /// The locks and the registration of a command that is ready to run.
-struct Prepared {
+struct PreparedCommand {
     locks: AcquiredLocks,
     key_locks: KeyLocks,
-    _in_flight: InFlight,
+    _in_flight: InFlightKey,
 }
 
 /// Executes a command in a task of its own on the main runtime, which outlives the worker that
@@ -35,40 +35,40 @@ pub(super) async fn execute(
     shop: &Shop,
     options: &RequestOptions,
     command: Arc<dyn Command>,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     let (caller, caller_gone) = oneshot::channel::<()>();
-    let (there, options) = (shop.clone(), options.clone());
-    let whole = async move {
-        let (shop, command) = (&there, command.as_ref());
+    let (owned_shop, options) = (shop.clone(), options.clone());
+    let execution = async move {
+        let (shop, command) = (&owned_shop, command.as_ref());
         let prepared = tokio::select! {
             prepared = prepare(shop, &options, command) => prepared,
             _ = caller_gone => return Err(Error::Overloaded("the caller has gone".to_owned()).into()),
         };
         match prepared {
             Ok(prepared) => run(shop, &options, command, prepared).await,
-            Err(Stopped::Replayed(executed)) => Ok(executed),
+            Err(PrepareError::Replayed(executed)) => Ok(executed),
             // The key of a rejected command is looked up: an earlier request may have executed it.
-            Err(Stopped::Failed(failure)) => {
+            Err(PrepareError::Failed(failure)) => {
                 let replays = &shop.engine.replays;
-                replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+                replays.find_or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
             }
         }
     };
-    let task = shop.running.spawn_on(whole, &shop.runtime);
+    let task = shop.running.spawn_on(execution, &shop.runtime);
     let result = task.await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
 
 /// The reason why a command does not start.
-enum Stopped {
-    Replayed(Executed),
+enum PrepareError {
+    Replayed(Execution),
     Failed(Failure),
 }
 
-impl<E: Into<Failure>> From<E> for Stopped {
+impl<E: Into<Failure>> From<E> for PrepareError {
     fn from(failure: E) -> Self {
-        Stopped::Failed(failure.into())
+        PrepareError::Failed(failure.into())
     }
 }
 
@@ -76,13 +76,13 @@ async fn prepare(
     shop: &Shop,
     options: &RequestOptions,
     command: &dyn Command,
-) -> Result<Prepared, Stopped> {
+) -> Result<PreparedCommand, PrepareError> {
     let request = command.idempotency();
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut key_locks = KeyLocks::new(shop.locks.leases());
-    if !request.minted {
-        let wanted = [(request.lock_name(), request.fingerprint_hex())];
-        match key_locks.acquire(&wanted).await.as_deref() {
+    if !request.is_generated {
+        let requested = [(request.lock_name(), request.fingerprint_hex())];
+        match key_locks.acquire(&requested).await.as_deref() {
             Ok([KeyLock::InFlight]) => return Err(Rejection::KeyInFlight.into()),
             Ok([KeyLock::Mismatch]) => return Err(Rejection::KeyMismatch.into()),
             Ok(_) => {}
@@ -92,30 +92,32 @@ async fn prepare(
         }
     }
     match acquire(shop, options, command).await {
-        Ok(locks) => Ok(Prepared { locks, key_locks, _in_flight: in_flight }),
-        Err(stopped) => {
+        Ok(locks) => Ok(PreparedCommand { locks, key_locks, _in_flight: in_flight }),
+        Err(error) => {
             // Before the response, because the client may use the key again at once.
             key_locks.release(&[request.lock_name()]).await;
-            Err(stopped)
+            Err(error)
         }
     }
 }
 
-/// Acquires the locks. After [`REPLAY_AFTER`] it also looks up the key, so that a duplicate need
-/// not wait for the locks.
+/// Acquires the locks. After [`REPLAY_LOOKUP_DELAY`] it also looks up the key, so that a duplicate
+/// need not wait for the locks.
 async fn acquire(
     shop: &Shop,
     options: &RequestOptions,
     command: &dyn Command,
-) -> Result<AcquiredLocks, Stopped> {
+) -> Result<AcquiredLocks, PrepareError> {
     let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
-    let looking = pin!(async {
-        sleep(REPLAY_AFTER).await;
+    let lookup = pin!(async {
+        sleep(REPLAY_LOOKUP_DELAY).await;
         shop.engine.replays.find(shop, command.idempotency(), LOOKUP_TIMEOUT).await
     });
-    match select(acquiring, looking).await {
+    match select(acquiring, lookup).await {
         Either::Left((acquired, _)) => Ok(acquired?),
-        Either::Right((Some(replay), _)) => Err(Stopped::Replayed(key_records::replayed(replay)?)),
+        Either::Right((Some(replay), _)) => {
+            Err(PrepareError::Replayed(key_records::replayed(replay)?))
+        }
         Either::Right((None, acquiring)) => Ok(acquiring.await?),
     }
 }
@@ -124,10 +126,10 @@ async fn run(
     shop: &Shop,
     options: &RequestOptions,
     command: &dyn Command,
-    prepared: Prepared,
-) -> Result<Executed, Failure> {
-    let Prepared { mut locks, mut key_locks, _in_flight } = prepared;
-    let entry = Entry { command, options };
+    prepared: PreparedCommand,
+) -> Result<Execution, Failure> {
+    let PreparedCommand { mut locks, mut key_locks, _in_flight } = prepared;
+    let entry = BatchEntry { command, options };
     let entries = std::slice::from_ref(&entry);
     let (results, state) = execute_entries(shop, options.strategy, &mut locks, entries, None).await;
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
@@ -149,7 +151,7 @@ async fn run(
 
 /// Returns whether the key's lock is left to expire, because its command was executed now or has an
 /// unknown outcome.
-pub(super) fn keeps_key_lock(result: &Result<Executed, Failure>) -> bool {
+pub(super) fn keeps_key_lock(result: &Result<Execution, Failure>) -> bool {
     match result {
         Ok(executed) => !executed.replayed,
         Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,

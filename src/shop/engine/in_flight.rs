@@ -15,19 +15,19 @@ pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 
 /// The registration of a key in flight, until it is dropped.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(super) struct InFlightKey {
     keys: InFlightKeys,
     id: Uuid,
 }
 
 impl InFlightKeys {
     /// Registers a command; rejects a second command with the same key.
-    pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlight, Rejection> {
+    pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
         let mut all = self.0.lock();
         match all.get(&request.id) {
             None => {
                 all.insert(request.id, request.fingerprint);
-                Ok(InFlight { keys: self.clone(), id: request.id })
+                Ok(InFlightKey { keys: self.clone(), id: request.id })
             }
             Some(fingerprint) if *fingerprint == request.fingerprint => Err(Rejection::KeyInFlight),
             Some(_) => Err(Rejection::KeyMismatch),
@@ -35,7 +35,7 @@ impl InFlightKeys {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlightKey {
     fn drop(&mut self) {
         self.keys.0.lock().remove(&self.id);
     }

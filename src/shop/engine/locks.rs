@@ -12,7 +12,7 @@ use crate::lock::{self, AcquireOutcome, Guards, LockKey, Wait};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
-use crate::shop::metrics::{Holding, Waiting};
+use crate::shop::metrics::{LockHold, LockWait};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
@@ -31,7 +31,7 @@ pub(super) struct AcquiredLocks {
     /// The locked keys; without a lock, the keys that a lock would be on.
     keys: Vec<LockKey>,
     /// Declared after the guards, so that a drop releases the locks first.
-    holding: Option<Holding>,
+    holding: Option<LockHold>,
     /// Set once the probe point [`Point::Release`] is passed.
     released: bool,
     raises: u32,
@@ -39,10 +39,6 @@ pub(super) struct AcquiredLocks {
 
 impl AcquiredLocks {
     /// Acquires the locks that the strategy requires for the command.
-    ///
-    /// # Errors
-    /// [`Rejection::LockBusy`] or [`Rejection::LockTimeout`] if another owner holds a lock; errors
-    /// of the lock.
     pub(super) async fn acquire(
         shop: &Shop,
         options: &RequestOptions,
@@ -59,13 +55,13 @@ impl AcquiredLocks {
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
         let request = LockRequest { mechanism, wait, ttl, deadline, keys, queue, probe };
-        let waiting = Waiting::begin(strategy);
+        let waiting = LockWait::begin(strategy);
         let outcome = shop.locks.acquire(request).await?;
-        waiting.answered();
+        waiting.record();
         match outcome {
             AcquireOutcome::Acquired(guards) => {
                 locks.guards = guards;
-                locks.holding = Some(Holding::begin(strategy));
+                locks.holding = Some(LockHold::begin(strategy));
                 probe.at(Point::Held, locks.seen()).await;
                 Ok(locks)
             }
@@ -81,10 +77,8 @@ impl AcquiredLocks {
     }
 
     /// Raises the fences of the locks above those of the rows. A row has a higher fence because a
-    /// later holder wrote, or because Redis lost its counter.
-    ///
-    /// # Errors
-    /// [`Error::LockLost`] if Redis reports a lost lock, or after [`MAX_RAISES`]; errors of Redis.
+    /// later holder wrote, or because Redis lost its counter. Fails with [`Error::LockLost`] if
+    /// Redis reports a lost lock, or after [`MAX_RAISES`].
     pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
         self.raises += 1;
         for (key, floor) in stale {
@@ -97,7 +91,7 @@ impl AcquiredLocks {
 
     /// Releases the locks after the write.
     pub(super) async fn release(mut self, options: &RequestOptions) {
-        let seen = self.recorded(options);
+        let seen = self.traced(options);
         if options.strategy.lock.is_some() {
             let released = std::mem::take(&mut self.guards).release().await;
             tracing::trace!(?released, "locks released");
@@ -107,7 +101,7 @@ impl AcquiredLocks {
 
     /// Releases the locks between the write and the commit.
     pub(super) async fn release_early(&mut self, options: &RequestOptions) {
-        let seen = self.recorded(options);
+        let seen = self.traced(options);
         let released = std::mem::take(&mut self.guards).release().await;
         tracing::trace!(?released, "locks released before the commit");
         self.pass_release(options, seen).await;
@@ -115,13 +109,13 @@ impl AcquiredLocks {
 
     /// Leaves the locks to expire: the write may still arrive.
     pub(super) async fn leave_to_expire(mut self, options: &RequestOptions) {
-        let seen = self.recorded(options);
+        let seen = self.traced(options);
         std::mem::take(&mut self.guards).leave_to_expire();
         self.pass_release(options, seen).await;
     }
 
     /// Returns the trace of the locks. Must precede the release, which removes their fences.
-    fn recorded(&self, options: &RequestOptions) -> Vec<Seen> {
+    fn traced(&self, options: &RequestOptions) -> Vec<Seen> {
         if options.probe.records() { self.seen().collect() } else { Vec::new() }
     }
 
@@ -135,16 +129,16 @@ impl AcquiredLocks {
 
 /// The lock of a batch leader, for one or several batches.
 #[derive(Debug)]
-pub(super) struct BatchLock {
+pub(super) struct LeaderLock {
     pub(super) locks: AcquiredLocks,
     since: Instant,
     /// Number of batches executed under it.
     pub(super) batches: u32,
 }
 
-impl BatchLock {
+impl LeaderLock {
     pub(super) fn new(guards: Guards, key: LockKey) -> Self {
-        let holding = Some(Holding::begin(&batched::STRATEGY));
+        let holding = Some(LockHold::begin(&batched::STRATEGY));
         let locks = AcquiredLocks { guards, keys: vec![key], holding, released: false, raises: 0 };
         Self { locks, since: Instant::now(), batches: 0 }
     }

@@ -20,6 +20,7 @@ mod coalesce;
 mod direct;
 mod group_commit;
 mod in_flight;
+mod key_locks;
 mod leader;
 mod locks;
 mod prepare;
@@ -37,14 +38,14 @@ pub use prepare::{
     cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
     set_limit, top_up,
 };
-use queue::Queues;
+use queue::CommandQueues;
 use replay::ReplayLookup;
 use sold_out::SoldOutCache;
 
 /// The engine's state in one process. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Engine {
-    queues: Queues,
+    queues: CommandQueues,
     in_flight: InFlightKeys,
     group_commit: GroupCommit,
     /// Stored responses, looked up for many commands in one call.

@@ -1,5 +1,6 @@
 //! The functions that handlers call, one per command. Each loads the immutable data of its order or
-//! item, checks whether the request is admitted, and executes the command.
+//! item, checks whether the request is admitted, and executes the command. Errors and cancel safety
+//! are those of [`execute`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,33 +15,30 @@ use crate::shop::command::expire_orders::ExpireOrders;
 use crate::shop::command::pay_order::PayOrder;
 use crate::shop::command::place_order::PlaceOrder;
 use crate::shop::command::refund_order::RefundOrder;
-use crate::shop::command::restock::{Restock, Restocking};
+use crate::shop::command::restock::{Restock, RestockRequest};
 use crate::shop::command::set_limit::{SetLimit, check_limit};
-use crate::shop::command::state::{State, StockSnapshot};
+use crate::shop::command::state::{ShopState, StockSnapshot};
 use crate::shop::command::top_up::TopUp;
-use crate::shop::failure::{Executed, Failure, Rejection};
-use crate::shop::model::{Expired, Order, WantedLine};
+use crate::shop::failure::{Execution, Failure, Rejection};
+use crate::shop::model::{ExpiredOrders, Order, RequestedLine};
 use crate::shop::query::{catalog, orders};
 use crate::shop::store::accounts;
-use crate::shop::{IdempotencyKey, OrderId, RequestOptions, Shop, Sku, USUAL_HOLD, UserId};
+use crate::shop::{DEFAULT_HOLD, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
 
 /// Places an order.
-///
-/// # Errors
-/// As [`execute`], whose cancel safety applies to all functions of this module.
 pub async fn place_order(
     shop: &Shop,
     options: &RequestOptions,
     user: UserId,
     key: IdempotencyKey,
-    lines: &[WantedLine],
-) -> Result<Executed, Failure> {
+    lines: &[RequestedLine],
+) -> Result<Execution, Failure> {
     let command = PlaceOrder::new(user, key, lines, options.hold)?;
     let skus = command.reads().items;
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
-    if let Err(failure) = admit(shop, options, &skus).await {
-        return or_replay(shop, command.as_ref(), failure).await;
+    if let Err(failure) = check_admission(shop, options, &skus).await {
+        return replay_or(shop, command.as_ref(), failure).await;
     }
     let batched = options.batch_key(command.as_ref()).is_some();
     let Some((sku, quantity)) = single.filter(|_| batched) else {
@@ -52,7 +50,7 @@ pub async fn place_order(
     }
     let result = execute(shop, options, command).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
-        cache.note(&sku, *available);
+        cache.record(&sku, *available);
     }
     result
 }
@@ -61,10 +59,10 @@ pub async fn place_order(
 pub fn check_order(
     user: UserId,
     key: IdempotencyKey,
-    lines: &[WantedLine],
-) -> Result<Executed, Failure> {
-    let command = PlaceOrder::new(user, key, lines, USUAL_HOLD)?;
-    let mut state = State::at(OffsetDateTime::now_utc());
+    lines: &[RequestedLine],
+) -> Result<Execution, Failure> {
+    let command = PlaceOrder::new(user, key, lines, DEFAULT_HOLD)?;
+    let mut state = ShopState::at(OffsetDateTime::now_utc());
     for sku in command.reads().items {
         let item = StockSnapshot {
             price_cents: 0,
@@ -76,27 +74,24 @@ pub fn check_order(
         };
         state.items.insert(sku, item);
     }
-    Ok(Executed::now(command.decide(&mut state)?.response.stored()?))
+    Ok(Execution::now(command.decide(&mut state)?.response.stored()?))
 }
 
 /// Pays a pending order.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn pay_order(
     shop: &Shop,
     options: &RequestOptions,
     user: UserId,
     order: OrderId,
     key: IdempotencyKey,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let command = Arc::new(PayOrder::new(user, order, key));
-    if let Err(failure) = admit(shop, options, &skus).await {
-        return or_replay(shop, command.as_ref(), failure).await;
+    if let Err(failure) = check_admission(shop, options, &skus).await {
+        return replay_or(shop, command.as_ref(), failure).await;
     }
-    if options.may_break(shop) {
+    if options.may_lose_updates(shop) {
         // Not in the payment's transaction: the row lock of the mark would serialize payments.
         accounts::mark_lab(shop, user).await?;
     }
@@ -104,72 +99,57 @@ pub async fn pay_order(
 }
 
 /// Cancels a pending order.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn cancel_order(
     shop: &Shop,
     options: &RequestOptions,
     user: UserId,
     order: OrderId,
     key: Option<IdempotencyKey>,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
     execute(shop, options, Arc::new(CancelOrder::new(user, order, key))).await
 }
 
 /// Refunds a paid order.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn refund_order(
     shop: &Shop,
     options: &RequestOptions,
     user: UserId,
     order: OrderId,
     key: Option<IdempotencyKey>,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
     execute(shop, options, Arc::new(RefundOrder::new(user, order, key))).await
 }
 
 /// Changes an item's stock on behalf of an admin.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn restock(
     shop: &Shop,
     options: &RequestOptions,
     admin: UserId,
     sku: Sku,
-    what: &Restocking,
+    what: &RestockRequest,
     key: IdempotencyKey,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    if let Err(failure) = admit(shop, options, &[sku]).await {
-        return or_replay(shop, command.as_ref(), failure).await;
+    if let Err(failure) = check_admission(shop, options, &[sku]).await {
+        return replay_or(shop, command.as_ref(), failure).await;
     }
     execute(shop, options, command).await
 }
 
 /// Adds money to the user's account.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn top_up(
     shop: &Shop,
     options: &RequestOptions,
     user: UserId,
     key: IdempotencyKey,
     amount_cents: i64,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
 /// Sets or removes an item's limit per customer.
-///
-/// # Errors
-/// See [`place_order`].
 pub async fn set_limit(
     shop: &Shop,
     options: &RequestOptions,
@@ -177,7 +157,7 @@ pub async fn set_limit(
     sku: Sku,
     limit: Option<i64>,
     key: Option<IdempotencyKey>,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     check_limit(limit)?;
     let Some(item) = catalog::item(shop, &sku).await? else {
         return Err(Rejection::NotFound(format!("there is no item {sku}")).into());
@@ -185,17 +165,15 @@ pub async fn set_limit(
     execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
 }
 
-/// Expires the due orders among `orders`, all or none of them, and returns their ids.
-///
-/// # Errors
-/// See [`place_order`]. A rejection means that a lock was not acquired.
+/// Expires the due orders among `orders`, all or none of them, and returns their ids. A rejection
+/// means that a lock was not acquired.
 pub async fn expire_orders(
     shop: &Shop,
     options: &RequestOptions,
     orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
 ) -> Result<BTreeSet<OrderId>, Failure> {
     let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
-    Ok(executed.response.read::<Expired>()?.orders)
+    Ok(executed.response.read::<ExpiredOrders>()?.orders)
 }
 
 async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
@@ -204,23 +182,27 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
 }
 
 /// Returns the stored response of the command's key, or else `failure`.
-async fn or_replay(
+async fn replay_or(
     shop: &Shop,
     command: &dyn Command,
     failure: Failure,
-) -> Result<Executed, Failure> {
-    shop.engine.replays.or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+) -> Result<Execution, Failure> {
+    shop.engine.replays.find_or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
 }
 
 /// Rejects options that could lose sales or money, or keep units too long, except for lab items.
 /// Admits unknown items, which the command rejects.
-async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<(), Failure> {
-    if !options.is_for_the_lab(shop) {
+async fn check_admission(
+    shop: &Shop,
+    options: &RequestOptions,
+    skus: &[Sku],
+) -> Result<(), Failure> {
+    if !options.requires_lab_items(shop) {
         return Ok(());
     }
-    let why = match catalog::first_of_the_shop(shop, skus).await? {
+    let why = match catalog::first_shop_item(shop, skus).await? {
         None => return Ok(()),
-        Some(sku) if !options.may_break(shop) => format!(
+        Some(sku) if !options.may_lose_updates(shop) => format!(
             "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
             shop.hold.as_millis()
         ),
@@ -234,10 +216,8 @@ async fn admit(shop: &Shop, options: &RequestOptions, skus: &[Sku]) -> Result<()
     Err(Rejection::Forbidden(why).into())
 }
 
-/// Executes a command, at most once per idempotency key.
-///
-/// # Errors
-/// [`Failure`]; nothing changed, unless the error states an unknown outcome.
+/// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,
+/// unless the error states an unknown outcome.
 ///
 /// # Cancel safety
 /// Dropping the future before the command starts changes nothing. A started command completes, and
@@ -246,7 +226,7 @@ async fn execute(
     shop: &Shop,
     options: &RequestOptions,
     command: Arc<dyn Command>,
-) -> Result<Executed, Failure> {
+) -> Result<Execution, Failure> {
     match options.batch_key(command.as_ref()) {
         Some(key) => leader::enqueue(shop, options, command, key).await,
         None => direct::execute(shop, options, command).await,

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{Entry, EntryResult};
-use super::in_flight::InFlight;
+use super::batch::{BatchEntry, EntryResult};
+use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
 use crate::lock::LockKey;
 use crate::shop::RequestOptions;
@@ -17,7 +17,7 @@ use crate::shop::command::Command;
 
 /// A command in a queue.
 #[derive(Debug)]
-pub(super) struct BatchEntry {
+pub(super) struct QueuedCommand {
     pub command: Arc<dyn Command>,
     pub options: RequestOptions,
     pub joined_at: Instant,
@@ -25,18 +25,18 @@ pub(super) struct BatchEntry {
     pub has_key_lock: bool,
     /// Set once its idempotency key was looked up.
     pub looked_up: bool,
-    pub in_flight: InFlight,
+    pub in_flight: InFlightKey,
     pub reply: oneshot::Sender<EntryResult>,
 }
 
-impl BatchEntry {
+impl QueuedCommand {
     /// Returns whether its caller still waits and its deadline has not passed.
     pub fn is_alive(&self, now: Instant) -> bool {
         now < self.options.deadline && !self.reply.is_closed()
     }
 
-    pub fn entry(&self) -> Entry<'_> {
-        Entry { command: self.command.as_ref(), options: &self.options }
+    pub fn entry(&self) -> BatchEntry<'_> {
+        BatchEntry { command: self.command.as_ref(), options: &self.options }
     }
 
     pub fn respond(self, result: EntryResult) {
@@ -48,11 +48,11 @@ impl BatchEntry {
 
 /// The queues of all keys. A key has a queue while a leader serves it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Queues(Arc<Mutex<HashMap<LockKey, Queue>>>);
+pub(super) struct CommandQueues(Arc<Mutex<HashMap<LockKey, CommandQueue>>>);
 
 #[derive(Debug, Default)]
-struct Queue {
-    entries: VecDeque<BatchEntry>,
+struct CommandQueue {
+    entries: VecDeque<QueuedCommand>,
     /// Number of borrowed entries, which will be put back and count as waiting.
     borrowed: usize,
     limit: AdaptiveQueueLimit,
@@ -60,14 +60,14 @@ struct Queue {
     arrived: (usize, Arc<Notify>),
 }
 
-impl Queue {
+impl CommandQueue {
     fn waiting(&self) -> usize {
         self.entries.len() + self.borrowed
     }
 }
 
 /// The result of joining a queue.
-pub(super) enum Joined {
+pub(super) enum JoinResult {
     /// A leader must be started.
     First,
     /// A leader serves the queue.
@@ -78,35 +78,36 @@ pub(super) enum Joined {
 
 /// Entries that were taken from a queue.
 #[derive(Default)]
-pub(super) struct TakenEntries {
-    pub batch: Vec<BatchEntry>,
+pub(super) struct TakenCommands {
+    pub batch: Vec<QueuedCommand>,
     /// Entries whose caller has gone or whose deadline has passed.
-    pub dead: Vec<BatchEntry>,
+    pub dead: Vec<QueuedCommand>,
 }
 
-impl Queues {
-    pub fn join(&self, key: &LockKey, entry: BatchEntry) -> Joined {
+impl CommandQueues {
+    pub fn join(&self, key: &LockKey, entry: QueuedCommand) -> JoinResult {
         let mut queues = self.0.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.waiting() >= queue.limit.max_length() => Joined::Full,
+            Some(queue) if queue.waiting() >= queue.limit.max_length() => JoinResult::Full,
             Some(queue) => {
                 queue.entries.push_back(entry);
                 if queue.waiting() == queue.arrived.0 {
                     queue.arrived.1.notify_one();
                 }
-                Joined::Behind
+                JoinResult::Behind
             }
             None => {
-                let queue = Queue { entries: VecDeque::from([entry]), ..Queue::default() };
+                let queue =
+                    CommandQueue { entries: VecDeque::from([entry]), ..CommandQueue::default() };
                 queues.insert(key.clone(), queue);
-                Joined::First
+                JoinResult::First
             }
         }
     }
 
     /// Takes the first entries, at most `max` that are alive.
-    pub fn take(&self, key: &LockKey, max: usize) -> TakenEntries {
-        let mut taken = TakenEntries::default();
+    pub fn take(&self, key: &LockKey, max: usize) -> TakenCommands {
+        let mut taken = TakenCommands::default();
         let now = Instant::now();
         if let Some(queue) = self.0.lock().get_mut(key) {
             while taken.batch.len() < max
@@ -119,7 +120,7 @@ impl Queues {
     }
 
     /// Takes all entries, until all or some are put back. They count as waiting.
-    pub fn borrow(&self, key: &LockKey) -> Vec<BatchEntry> {
+    pub fn borrow(&self, key: &LockKey) -> Vec<QueuedCommand> {
         let mut queues = self.0.lock();
         let Some(queue) = queues.get_mut(key) else { return Vec::new() };
         queue.borrowed = queue.entries.len();
@@ -127,7 +128,7 @@ impl Queues {
     }
 
     /// Puts entries back, in front of those that joined since.
-    pub fn put_back(&self, key: &LockKey, entries: Vec<BatchEntry>) {
+    pub fn put_back(&self, key: &LockKey, entries: Vec<QueuedCommand>) {
         if let Some(queue) = self.0.lock().get_mut(key) {
             queue.borrowed = 0;
             for entry in entries.into_iter().rev() {
@@ -137,14 +138,14 @@ impl Queues {
     }
 
     /// Records an executed batch and the time since the previous one.
-    pub fn executed(&self, key: &LockKey, commands: usize, took: Duration) {
+    pub fn record_batch(&self, key: &LockKey, commands: usize, took: Duration) {
         if let Some(queue) = self.0.lock().get_mut(key) {
-            queue.limit.executed(commands, took);
+            queue.limit.record_batch(commands, took);
         }
     }
 
     pub fn waiting(&self, key: &LockKey) -> usize {
-        self.0.lock().get(key).map_or(0, Queue::waiting)
+        self.0.lock().get(key).map_or(0, CommandQueue::waiting)
     }
 
     /// Waits until at least `count` entries wait.
@@ -178,12 +179,12 @@ impl Queues {
 /// Closes the queue when its leader panics: its entries are dropped, and the next command starts a
 /// new leader.
 pub(super) struct CloseOnPanic {
-    queues: Queues,
+    queues: CommandQueues,
     key: LockKey,
 }
 
 impl CloseOnPanic {
-    pub fn of(queues: &Queues, key: &LockKey) -> Self {
+    pub fn new(queues: &CommandQueues, key: &LockKey) -> Self {
         Self { queues: queues.clone(), key: key.clone() }
     }
 }
@@ -208,21 +209,21 @@ mod tests {
     use super::*;
     use crate::probe::Probe;
     use crate::shop::command::place_order::PlaceOrder;
-    use crate::shop::model::WantedLine;
+    use crate::shop::model::RequestedLine;
     use crate::shop::strategy::batched;
-    use crate::shop::{IdempotencyKey, Sku, USUAL_HOLD, UserId};
+    use crate::shop::{DEFAULT_HOLD, IdempotencyKey, Sku, UserId};
 
-    type Response = oneshot::Receiver<EntryResult>;
+    type ResponseReceiver = oneshot::Receiver<EntryResult>;
 
     fn key() -> LockKey {
         LockKey::new("{sku:tea}").unwrap_or_else(|_| unreachable!())
     }
 
     /// An order, identified by its `quantity`.
-    fn entry(quantity: i64) -> (BatchEntry, Response) {
+    fn entry(quantity: i64) -> (QueuedCommand, ResponseReceiver) {
         let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
-        let (user, lines) = (UserId(Uuid::nil()), [WantedLine { sku, quantity }]);
-        let command = PlaceOrder::new(user, IdempotencyKey::mint(), &lines, USUAL_HOLD);
+        let (user, lines) = (UserId(Uuid::nil()), [RequestedLine { sku, quantity }]);
+        let command = PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_HOLD);
         let command = Arc::new(command.unwrap_or_else(|_| unreachable!()));
         let options = RequestOptions {
             strategy: &batched::STRATEGY,
@@ -230,7 +231,7 @@ mod tests {
             queue_options: crate::ladder::QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
-            hold: USUAL_HOLD,
+            hold: DEFAULT_HOLD,
             deadline: Instant::now() + Duration::from_secs(60),
             request_id: Uuid::nil(),
         };
@@ -238,7 +239,7 @@ mod tests {
         let in_flight = in_flight.unwrap_or_else(|_| unreachable!());
         let (reply, response) = oneshot::channel();
         let joined_at = Instant::now();
-        let entry = BatchEntry {
+        let entry = QueuedCommand {
             command,
             options,
             joined_at,
@@ -251,57 +252,61 @@ mod tests {
     }
 
     /// Joins the queue, and keeps the receiver of the response.
-    fn join(queues: &Queues, responses: &mut Vec<Response>, quantity: i64) -> Joined {
+    fn join(
+        queues: &CommandQueues,
+        responses: &mut Vec<ResponseReceiver>,
+        quantity: i64,
+    ) -> JoinResult {
         let (entry, response) = entry(quantity);
         responses.push(response);
         queues.join(&key(), entry)
     }
 
-    fn taken(queues: &Queues) -> Vec<i64> {
+    fn taken(queues: &CommandQueues) -> Vec<i64> {
         let batch = queues.take(&key(), MAX_BATCH_SIZE).batch;
-        let quantity = |entry: BatchEntry| -entry.command.reservation().unwrap().stock[0].1;
+        let quantity = |entry: QueuedCommand| -entry.command.reservation().unwrap().stock[0].1;
         batch.into_iter().map(quantity).collect()
     }
 
     #[test]
     fn full_queue_rejects_while_entries_are_borrowed() {
-        let queues = Queues::default();
+        let queues = CommandQueues::default();
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
-        assert!(matches!(join(), Joined::First));
+        assert!(matches!(join(), JoinResult::First));
         for at in 1..MAX_QUEUE_LENGTH {
-            assert!(matches!(join(), Joined::Behind), "{at}");
+            assert!(matches!(join(), JoinResult::Behind), "{at}");
         }
-        assert!(matches!(join(), Joined::Full));
+        assert!(matches!(join(), JoinResult::Full));
         let mut all = queues.borrow(&key());
         assert_eq!(all.len(), MAX_QUEUE_LENGTH);
-        assert!(matches!(join(), Joined::Full), "they still wait");
+        assert!(matches!(join(), JoinResult::Full), "they still wait");
         assert!(!queues.close_if_empty(&key()));
         all.truncate(MAX_QUEUE_LENGTH - 2);
         queues.put_back(&key(), all);
-        assert!(matches!(join(), Joined::Behind));
-        assert!(matches!(join(), Joined::Behind));
-        assert!(matches!(join(), Joined::Full));
+        assert!(matches!(join(), JoinResult::Behind));
+        assert!(matches!(join(), JoinResult::Behind));
+        assert!(matches!(join(), JoinResult::Full));
     }
 
     #[test]
     fn slow_queue_admits_fewer() {
-        let queues = Queues::default();
+        let queues = CommandQueues::default();
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
-        assert!(matches!(join(), Joined::First));
-        queues.executed(&key(), 1, Duration::from_secs(1));
+        assert!(matches!(join(), JoinResult::First));
+        queues.record_batch(&key(), 1, Duration::from_secs(1));
         for at in 1..2 * MAX_BATCH_SIZE {
-            assert!(matches!(join(), Joined::Behind), "{at}");
+            assert!(matches!(join(), JoinResult::Behind), "{at}");
         }
-        assert!(matches!(join(), Joined::Full));
+        assert!(matches!(join(), JoinResult::Full));
         queues.take(&key(), 1);
-        assert!(matches!(join(), Joined::Behind));
+        assert!(matches!(join(), JoinResult::Behind));
     }
 
     #[test]
-    fn arrival_is_seen_when_so_many_wait() {
-        let queues = Queues::default();
+    fn arrival_is_signalled_at_the_awaited_count() {
+        let queues = CommandQueues::default();
         let mut responses = Vec::new();
         join(&queues, &mut responses, 1);
         let key = key();
@@ -318,8 +323,8 @@ mod tests {
     }
 
     #[test]
-    fn first_come_is_in_the_first_batch() {
-        let queues = Queues::default();
+    fn batches_are_first_in_first_out() {
+        let queues = CommandQueues::default();
         let mut responses = Vec::new();
         for quantity in 1..=MAX_BATCH_SIZE {
             join(&queues, &mut responses, quantity as i64);

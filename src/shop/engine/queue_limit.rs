@@ -24,26 +24,26 @@ const WEIGHT: f64 = 0.2;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AdaptiveQueueLimit {
     /// Moving average of the seconds per command; `None` before the first batch.
-    each_s: Option<f64>,
+    seconds_per_command: Option<f64>,
 }
 
 impl AdaptiveQueueLimit {
     /// Records a batch and the time since the end of the previous one.
-    pub fn executed(&mut self, commands: usize, took: Duration) {
+    pub fn record_batch(&mut self, commands: usize, took: Duration) {
         if commands > 0 {
-            let each_s = took.as_secs_f64() / commands as f64;
-            let before = self.each_s.unwrap_or(each_s);
-            self.each_s = Some(before + WEIGHT * (each_s - before));
+            let seconds_per_command = took.as_secs_f64() / commands as f64;
+            let before = self.seconds_per_command.unwrap_or(seconds_per_command);
+            self.seconds_per_command = Some(before + WEIGHT * (seconds_per_command - before));
         }
     }
 
     /// Returns the maximum length of the queue.
     pub fn max_length(&self) -> usize {
-        match self.each_s {
+        match self.seconds_per_command {
             None => MAX_QUEUE_LENGTH,
-            Some(each_s) => {
+            Some(seconds_per_command) => {
                 // The cast saturates.
-                let in_time = (MAX_WAIT.as_secs_f64() / each_s) as usize;
+                let in_time = (MAX_WAIT.as_secs_f64() / seconds_per_command) as usize;
                 in_time.clamp(MIN_LENGTH, MAX_QUEUE_LENGTH)
             }
         }
@@ -59,20 +59,20 @@ mod tests {
         let mut limit = AdaptiveQueueLimit::default();
         assert_eq!(limit.max_length(), MAX_QUEUE_LENGTH);
         for _ in 0..50 {
-            limit.executed(100, Duration::from_millis(20));
+            limit.record_batch(100, Duration::from_millis(20));
         }
         assert!((990..=1_010).contains(&limit.max_length()), "{}", limit.max_length());
-        limit.executed(0, Duration::from_secs(9));
+        limit.record_batch(0, Duration::from_secs(9));
         assert!((990..=1_010).contains(&limit.max_length()), "an empty batch counts for nothing");
     }
 
     #[test]
     fn two_batches_always_fit() {
         let mut limit = AdaptiveQueueLimit::default();
-        limit.executed(1, Duration::from_secs(3));
+        limit.record_batch(1, Duration::from_secs(3));
         assert_eq!(limit.max_length(), MIN_LENGTH);
         let mut limit = AdaptiveQueueLimit::default();
-        limit.executed(256, Duration::ZERO);
+        limit.record_batch(256, Duration::ZERO);
         assert_eq!(limit.max_length(), MAX_QUEUE_LENGTH);
     }
 }

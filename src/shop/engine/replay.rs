@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
 use crate::shop::Shop;
-use crate::shop::failure::{Error, Executed, Failure};
+use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 
@@ -29,38 +29,32 @@ pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>>);
 
 impl ReplayLookup {
     /// Returns the replay of the key, if it has a record that is found within the time limit.
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is changed.
     pub async fn find(
         &self,
         shop: &Shop,
         request: &IdempotencyRequest,
         within: Duration,
     ) -> Option<Replay> {
-        if request.minted {
+        if request.is_generated {
             return None;
         }
-        let there = shop.clone();
+        let owned_shop = shop.clone();
         let call = move |requests: Vec<IdempotencyRequest>| {
-            let there = there.clone();
-            async move { look_up(&there, requests).await }
+            let shop = owned_shop.clone();
+            async move { look_up(&shop, requests).await }
         };
-        let asking = self.0.ask(shop, (), request.clone(), call);
-        timeout(within, asking).await.ok()?.ok().flatten()
+        let lookup = self.0.look_up(shop, (), request.clone(), call);
+        timeout(within, lookup).await.ok()?.ok().flatten()
     }
 
-    /// Returns the stored response of the key, or else `failure`.
-    ///
-    /// # Errors
-    /// `failure`, if no record is found; the rejection of a record without a response to send.
-    pub(super) async fn or(
+    /// Returns the replay of the key, or else `failure`.
+    pub(super) async fn find_or(
         &self,
         shop: &Shop,
         request: &IdempotencyRequest,
         within: Duration,
         failure: Failure,
-    ) -> Result<Executed, Failure> {
+    ) -> Result<Execution, Failure> {
         match self.find(shop, request, within).await {
             Some(replay) => key_records::replayed(replay),
             None => Err(failure),
@@ -69,19 +63,13 @@ impl ReplayLookup {
 }
 
 /// Looks up keys on a connection of their own, within 1.5 s.
-///
-/// # Errors
-/// Errors of Postgres.
-///
-/// # Cancel safety
-/// Safe: nothing is changed.
 pub(super) async fn look_up(
     shop: &Shop,
     requests: Vec<IdempotencyRequest>,
 ) -> Result<Vec<Option<Replay>>, Error> {
-    let asking = shop.pool.ask(move |db| {
+    let reading = shop.pool.ask(move |db| {
         let requests = requests.clone();
         async move { key_records::look_up(db, &requests.iter().collect::<Vec<_>>()).await }.boxed()
     });
-    Ok(asking.await?.0)
+    Ok(reading.await?.0)
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::batch::{Entry, EntryResult, LockState, Pending};
+use super::batch::{BatchEntry, EntryResult, LockState, PendingWrite};
 use crate::shop::Shop;
-use crate::shop::failure::{Error, Executed, Failure};
+use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::guard::GuardedRow;
 use crate::shop::store::key_records::{self, Replay};
@@ -37,7 +37,7 @@ async fn resolve(
         Ok(resolved) => resolved,
         Err(_) => {
             drop(connection.detach());
-            Err(Error::silent_postgres())
+            Err(Error::postgres_timeout())
         }
     }
 }
@@ -46,9 +46,9 @@ async fn resolve(
 /// written, because it was decided on the state that they left; otherwise it becomes `error`.
 pub(super) async fn resolve_outcome(
     shop: &Shop,
-    entries: &[Entry<'_>],
+    entries: &[BatchEntry<'_>],
     error: Error,
-    mut pending: Pending,
+    mut pending: PendingWrite,
 ) -> (Vec<EntryResult>, LockState) {
     tracing::warn!(%error, commands = pending.written.len(), "the outcome of a write is unknown");
     let keys: Vec<&IdempotencyRequest> =
@@ -61,7 +61,7 @@ pub(super) async fn resolve_outcome(
         let cause = error.to_string();
         let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
         for result in &mut pending.results {
-            if !matches!(result, Ok(Executed { replayed: true, .. })) {
+            if !matches!(result, Ok(Execution { replayed: true, .. })) {
                 *result = Err(unknown.clone().into());
             }
         }
@@ -70,7 +70,7 @@ pub(super) async fn resolve_outcome(
     let written = replays.iter().all(Option::is_some);
     for (at, replay) in pending.written.iter().zip(replays) {
         pending.results[*at] = match replay {
-            Some(Ok(response)) => Ok(Executed::now(response)),
+            Some(Ok(response)) => Ok(Execution::now(response)),
             Some(Err(rejection)) => Err(rejection.into()),
             None => Err(error.clone().into()),
         };

@@ -1,6 +1,5 @@
 //! The connection of one attempt, with or without a transaction around the read and the write.
 
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -8,79 +7,74 @@ use sqlx::{PgConnection, Postgres};
 use tokio::time::timeout;
 
 use crate::db::Transaction;
+use crate::shop::failure::Error;
 
 /// Timeout of a commit or a rollback.
-pub(super) const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that is closed on drop, so that no other command gets it in the middle of a
 /// statement. Postgres then rolls back an open transaction.
 #[derive(Debug)]
-pub(super) enum Session {
+pub(super) enum DatabaseSession {
     /// Each statement commits itself.
-    Autocommit(Connection),
+    Autocommit(AutocommitConnection),
     /// One transaction around the read and the write.
     Explicit(Transaction),
 }
 
 /// A connection that is closed on drop.
 #[derive(Debug)]
-pub(super) struct Connection(Option<PoolConnection<Postgres>>);
+pub(super) struct AutocommitConnection(Option<PoolConnection<Postgres>>);
 
-impl Session {
+impl DatabaseSession {
     pub(super) fn autocommit(connection: PoolConnection<Postgres>) -> Self {
-        Session::Autocommit(Connection(Some(connection)))
+        DatabaseSession::Autocommit(AutocommitConnection(Some(connection)))
+    }
+
+    /// Returns the connection to send a statement on.
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        match self {
+            DatabaseSession::Autocommit(AutocommitConnection(Some(connection))) => connection,
+            DatabaseSession::Autocommit(AutocommitConnection(None)) => {
+                unreachable!("nothing is sent after it is given away")
+            }
+            DatabaseSession::Explicit(tx) => tx,
+        }
     }
 
     /// Moves the session out, between two statements. Nothing can be sent on the rest.
-    pub(super) fn hand_over(&mut self) -> Self {
-        std::mem::replace(self, Session::Autocommit(Connection(None)))
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, DatabaseSession::Autocommit(AutocommitConnection(None)))
     }
 
     /// Returns the connection of an autocommit session to the pool, between two statements. Nothing
     /// can be sent on the session afterwards.
-    pub(super) fn give_back(&mut self) {
-        if let Session::Autocommit(connection) = self {
+    pub(super) fn return_to_pool(&mut self) {
+        if let DatabaseSession::Autocommit(connection) = self {
             drop(connection.0.take());
+        }
+    }
+
+    /// Commits the transaction, if there is one.
+    pub(super) async fn commit(self) -> Result<(), Error> {
+        let DatabaseSession::Explicit(tx) = self else { return Ok(()) };
+        match timeout(COMMIT_TIMEOUT, tx.commit()).await {
+            Ok(committed) => Ok(committed?),
+            Err(_) => Err(Error::postgres_timeout()),
         }
     }
 
     /// Ends the session without a commit, so that its connection can be reused.
     pub(super) async fn abandon(mut self) {
-        self.give_back();
-        if let Session::Explicit(tx) = self {
+        self.return_to_pool();
+        if let DatabaseSession::Explicit(tx) = self {
             let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;
         }
     }
 }
 
-impl Drop for Connection {
+impl Drop for AutocommitConnection {
     fn drop(&mut self) {
         drop(self.0.take().map(PoolConnection::detach));
-    }
-}
-
-impl Deref for Session {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match self {
-            Session::Autocommit(Connection(Some(connection))) => connection,
-            Session::Autocommit(Connection(None)) => {
-                unreachable!("nothing is sent after it is given away")
-            }
-            Session::Explicit(tx) => tx,
-        }
-    }
-}
-
-impl DerefMut for Session {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match self {
-            Session::Autocommit(Connection(Some(connection))) => connection,
-            Session::Autocommit(Connection(None)) => {
-                unreachable!("nothing is sent after it is given away")
-            }
-            Session::Explicit(tx) => tx,
-        }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::coalesce::Coalescer;
 use super::replay::LOOKUP_TIMEOUT;
-use crate::shop::failure::{Error, Executed, Failure, Rejection};
+use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 use crate::shop::{Shop, Sku};
@@ -27,19 +27,19 @@ const MAX_ITEMS: usize = 10_000;
 #[derive(Debug, Clone, Default)]
 pub struct SoldOutCache {
     stock: Arc<Mutex<HashMap<Sku, i64>>>,
-    look_ups: Coalescer<Sku, IdempotencyRequest, Answer>,
+    lookups: Coalescer<Sku, IdempotencyRequest, StockLookup>,
 }
 
 /// The result of a lookup: the stock, if the item exists, and the replay of the key.
 #[derive(Debug)]
-struct Answer {
+struct StockLookup {
     stock: Option<i64>,
     replay: Option<Replay>,
 }
 
 impl SoldOutCache {
     /// Caches the last known stock of an item.
-    pub(super) fn note(&self, sku: &Sku, available: i64) {
+    pub(super) fn record(&self, sku: &Sku, available: i64) {
         let mut stock = self.stock.lock();
         if stock.len() >= MAX_ITEMS {
             stock.clear();
@@ -48,40 +48,35 @@ impl SoldOutCache {
     }
 
     /// Returns whether the last known stock is below `quantity`.
-    fn may_be_short(&self, sku: &Sku, quantity: i64) -> bool {
+    fn may_be_sold_out(&self, sku: &Sku, quantity: i64) -> bool {
         self.stock.lock().get(sku).is_some_and(|available| *available < quantity)
     }
 
     /// Returns the stored response of a duplicate, or `None` if the order has to be executed.
-    ///
-    /// # Errors
-    /// [`Rejection::SoldOut`]; the rejection of a key record; errors of Postgres.
-    ///
-    /// # Cancel safety
-    /// Safe: nothing is changed.
+    /// Rejects it with [`Rejection::SoldOut`] if the stock is too low.
     pub(super) async fn check(
         &self,
         shop: &Shop,
         (sku, quantity): (&Sku, i64),
         request: &IdempotencyRequest,
-    ) -> Result<Option<Executed>, Failure> {
-        if !self.may_be_short(sku, quantity) {
+    ) -> Result<Option<Execution>, Failure> {
+        if !self.may_be_sold_out(sku, quantity) {
             return Ok(None);
         }
-        let (cache, there, item) = (self.clone(), shop.clone(), sku.clone());
+        let (cache, owned_shop, item) = (self.clone(), shop.clone(), sku.clone());
         let call = move |requests: Vec<IdempotencyRequest>| {
-            let (cache, there, item) = (cache.clone(), there.clone(), item.clone());
-            async move { cache.look_up(&there, item, requests).await }
+            let (cache, shop, item) = (cache.clone(), owned_shop.clone(), item.clone());
+            async move { cache.look_up(&shop, item, requests).await }
         };
-        let asking = self.look_ups.ask(shop, sku.clone(), request.clone(), call);
-        let answer = timeout(LOOKUP_TIMEOUT, asking).await;
-        match answer.unwrap_or_else(|_| Err(Error::silent_postgres()))? {
-            Answer { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
-            Answer { stock: Some(available), .. } if available < quantity => {
+        let lookup = self.lookups.look_up(shop, sku.clone(), request.clone(), call);
+        let found = timeout(LOOKUP_TIMEOUT, lookup).await;
+        match found.unwrap_or_else(|_| Err(Error::postgres_timeout()))? {
+            StockLookup { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),
+            StockLookup { stock: Some(available), .. } if available < quantity => {
                 let (sku, requested) = (sku.clone(), quantity);
                 Err(Rejection::SoldOut { sku, requested, available }.into())
             }
-            Answer { .. } => Ok(None),
+            StockLookup { .. } => Ok(None),
         }
     }
 
@@ -90,9 +85,9 @@ impl SoldOutCache {
         shop: &Shop,
         sku: Sku,
         requests: Vec<IdempotencyRequest>,
-    ) -> Result<Vec<Answer>, Error> {
+    ) -> Result<Vec<StockLookup>, Error> {
         let item = sku.clone();
-        let asking = shop.pool.ask(move |db| {
+        let reading = shop.pool.ask(move |db| {
             let (item, requests) = (item.clone(), requests.clone());
             async move {
                 // The stock first: the orders that emptied it have committed by then, so the lookup
@@ -106,10 +101,10 @@ impl SoldOutCache {
             }
             .boxed()
         });
-        let ((stock, replays), _) = asking.await?;
+        let ((stock, replays), _) = reading.await?;
         if let Some(stock) = stock {
-            self.note(&sku, stock);
+            self.record(&sku, stock);
         }
-        Ok(replays.into_iter().map(|replay| Answer { stock, replay }).collect())
+        Ok(replays.into_iter().map(|replay| StockLookup { stock, replay }).collect())
     }
 }

@@ -6,54 +6,61 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::batch::{Decided, Entry, EntryResult, Pending, ReadyWrite, Stop, collect, end_failed};
+use super::batch::{
+    AttemptError, BatchDecision, BatchEntry, EntryResult, PendingWrite, ReadyWrite,
+    collect_results, end_failed_session,
+};
 use super::group_commit;
 use super::locks::AcquiredLocks;
-use super::session::{COMMIT_TIMEOUT, Session};
+use super::session::DatabaseSession;
 use crate::lock::LockKey;
 use crate::probe::{Point, Probe, Seen};
 use crate::shop::command::changes::NewOrder;
-use crate::shop::command::state::State;
-use crate::shop::failure::{Error, Executed, Failure};
-use crate::shop::store::{Written, read};
-use crate::shop::strategy::{Release, Strategy};
+use crate::shop::command::state::ShopState;
+use crate::shop::failure::{Error, Execution, Failure};
+use crate::shop::store::{WriteResult, read};
+use crate::shop::strategy::{ReleaseTime, Strategy};
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
 /// Sends the write and commits it.
 pub(super) async fn write(
-    mut session: Session,
+    mut session: DatabaseSession,
     strategy: &'static Strategy,
     locks: &mut AcquiredLocks,
-    entries: &[Entry<'_>],
-    (decided, mut results): (Decided, Vec<Option<EntryResult>>),
+    entries: &[BatchEntry<'_>],
+    (decided, mut results): (BatchDecision, Vec<Option<EntryResult>>),
     deadline: Instant,
     shop: &Shop,
-) -> Result<Vec<EntryResult>, Stop> {
-    let autocommit = matches!(session, Session::Autocommit(_));
-    let late = || Stop::Failed(Error::deadline_passed());
+) -> Result<Vec<EntryResult>, AttemptError> {
+    let autocommit = matches!(session, DatabaseSession::Autocommit(_));
     if autocommit {
-        let passed = pass(entries_of(entries, &decided), Point::Commit, locks, |_, _| None);
-        timeout_at(deadline, passed).await.map_err(|_| late())?;
+        let passed =
+            pass_point(entries_with_changes(entries, &decided), Point::Commit, locks, |_, _| None);
+        timeout_at(deadline, passed).await.map_err(|_| Error::deadline_passed())?;
     }
-    let write = Arc::new(ReadyWrite::of(strategy, locks, entries, decided)?);
-    let decided = &write.decided;
+    let write = Arc::new(ReadyWrite::new(strategy, &locks.guards, entries, decided)?);
+    let decided = &write.decision;
     for (at, (_, response)) in &decided.changes {
-        results[*at] = Some(Ok(Executed::now(response.clone())));
+        results[*at] = Some(Ok(Execution::now(response.clone())));
     }
-    let results = collect(results)?;
+    let results = collect_results(results)?;
     let pending = |results: Vec<EntryResult>| {
-        Box::new(Pending { row: write.rows.first(), results, written: decided.written() })
+        Box::new(PendingWrite {
+            row: write.rows.first(),
+            results,
+            written: decided.written_positions(),
+        })
     };
     let sent = send(&mut session, entries, &write, shop);
     let sent = match autocommit {
         true => sent.await,
-        false => timeout_at(deadline, sent).await.map_err(|_| late())?,
+        false => timeout_at(deadline, sent).await.map_err(|_| Error::deadline_passed())?,
     };
     match sent {
-        Ok(Written::Done) => {}
-        Ok(Written::Moved) => {
+        Ok(WriteResult::Done) => {}
+        Ok(WriteResult::RowChanged) => {
             session.abandon().await;
             return Err(Error::Conflict("a row moved between read and write".to_owned()).into());
         }
@@ -62,118 +69,117 @@ pub(super) async fn write(
             return Ok(results.into_iter().map(|_| Err(rejection.clone().into())).collect());
         }
         Err(Failure::Error(error @ Error::Unavailable { .. })) if autocommit => {
-            return Err(Stop::Unknown(error, pending(results)));
+            return Err(AttemptError::UnknownOutcome(error, pending(results)));
         }
         Err(Failure::Error(error)) => {
-            end_failed(session, &error).await;
+            end_failed_session(session, &error).await;
             return Err(error.into());
         }
     }
-    let results = match session {
-        Session::Autocommit(_) => {
+    match session {
+        DatabaseSession::Autocommit(_) => {
             session.abandon().await;
             let after = |at, key: &LockKey| decided.value_after(at, key);
-            pass(entries_of(entries, decided), Point::Write, locks, after).await;
-            results
+            pass_point(entries_with_changes(entries, decided), Point::Write, locks, after).await;
         }
-        Session::Explicit(_) => {
-            let committing = (session, strategy, deadline);
-            match commit(committing, locks, entries, decided).await {
-                Ok(None) => results,
-                Ok(Some(rejected)) => return Ok(vec![Err(rejected)]),
-                Err(Stop::Unknown(error, _)) => {
-                    return Err(Stop::Unknown(error, pending(results)));
+        DatabaseSession::Explicit(_) => {
+            match commit((session, strategy, deadline), locks, entries, decided).await? {
+                CommitResult::Committed => {}
+                CommitResult::Rejected(rejected) => return Ok(vec![Err(rejected)]),
+                CommitResult::Unknown(error) => {
+                    return Err(AttemptError::UnknownOutcome(error, pending(results)));
                 }
-                Err(stop) => return Err(stop),
             }
         }
-    };
+    }
     notify_expiry(shop, decided);
-    pass(entries_of(entries, decided), Point::Committed, locks, |_, _| None).await;
+    pass_point(entries_with_changes(entries, decided), Point::Committed, locks, |_, _| None).await;
     Ok(results)
 }
 
 /// Returns the entries with changes, each with its position.
-fn entries_of<'a, 'e>(
-    entries: &'a [Entry<'e>],
-    decided: &'a Decided,
-) -> impl Iterator<Item = (usize, Entry<'e>)> {
+fn entries_with_changes<'a, 'e>(
+    entries: &'a [BatchEntry<'e>],
+    decided: &'a BatchDecision,
+) -> impl Iterator<Item = (usize, BatchEntry<'e>)> {
     entries.iter().copied().enumerate().filter(|(at, _)| decided.changes.contains_key(at))
 }
 
 /// Sends the write, through group commit if it may share a statement.
 async fn send(
-    session: &mut Session,
-    entries: &[Entry<'_>],
+    session: &mut DatabaseSession,
+    entries: &[BatchEntry<'_>],
     write: &Arc<ReadyWrite>,
     shop: &Shop,
-) -> Result<Written, Failure> {
+) -> Result<WriteResult, Failure> {
     // Only batches of a leader may: theirs is the only write of its key in this process.
-    let batched = |entry: &Entry<'_>| entry.options.batch_key(entry.command).is_some();
+    let batched = |entry: &BatchEntry<'_>| entry.options.batch_key(entry.command).is_some();
     let shared = entries.first().is_some_and(batched);
     match session {
-        Session::Autocommit(_) if shared => {
+        DatabaseSession::Autocommit(_) if shared => {
             shop.engine.group_commit.write(shop, session, write).await
         }
-        Session::Autocommit(_) => group_commit::send(session, &[write.part()]).await,
-        Session::Explicit(tx) => group_commit::write_parts(tx, &[write.part()]).await,
+        DatabaseSession::Autocommit(_) => group_commit::send(session, &[write.batch_write()]).await,
+        DatabaseSession::Explicit(tx) => {
+            group_commit::write_batches(tx, &[write.batch_write()]).await
+        }
     }
 }
 
-/// Checks the limits that the decision could not check, and commits. Rolls back and returns the
-/// rejection if a limit is exceeded.
+/// The result of a commit.
+enum CommitResult {
+    Committed,
+    /// A limit is exceeded; the transaction is rolled back.
+    Rejected(Failure),
+    /// The outcome is unknown.
+    Unknown(Error),
+}
+
+/// Checks the limits that the decision could not check, and commits.
 async fn commit(
-    (mut session, strategy, deadline): (Session, &'static Strategy, Instant),
+    (mut session, strategy, deadline): (DatabaseSession, &'static Strategy, Instant),
     locks: &mut AcquiredLocks,
-    entries: &[Entry<'_>],
-    decided: &Decided,
-) -> Result<Option<Failure>, Stop> {
+    entries: &[BatchEntry<'_>],
+    decided: &BatchDecision,
+) -> Result<CommitResult, AttemptError> {
     let before_commit = async {
-        if !strategy.counts_with_read()
+        if !strategy.read_counts_purchases()
             && !strategy.locks_row_at_read()
-            && let Some(rejected) = over_limit(&mut session, entries, decided).await?
+            && let Some(rejected) = exceeded_limit(&mut session, entries, decided).await?
         {
             return Ok::<_, Error>(Some(rejected));
         }
         let after = |at, key: &LockKey| decided.value_after(at, key);
-        pass(entries_of(entries, decided), Point::Write, locks, after).await;
-        if strategy.release == Release::BeforeCommit
+        pass_point(entries_with_changes(entries, decided), Point::Write, locks, after).await;
+        if strategy.release == ReleaseTime::BeforeCommit
             && let Some(entry) = entries.first()
         {
             locks.release_early(entry.options).await;
         }
-        pass(entries_of(entries, decided), Point::Commit, locks, |_, _| None).await;
+        pass_point(entries_with_changes(entries, decided), Point::Commit, locks, |_, _| None).await;
         Ok(None)
     };
     match timeout_at(deadline, before_commit).await {
         Ok(Ok(None)) => {}
-        Ok(Ok(rejected)) => {
+        Ok(Ok(Some(rejected))) => {
             session.abandon().await;
-            return Ok(rejected);
+            return Ok(CommitResult::Rejected(rejected));
         }
         Ok(Err(error)) => {
-            end_failed(session, &error).await;
+            end_failed_session(session, &error).await;
             return Err(error.into());
         }
         Err(_) => return Err(Error::deadline_passed().into()),
     }
-    let Session::Explicit(tx) = session else { return Ok(None) };
-    let error = match timeout(COMMIT_TIMEOUT, tx.commit()).await {
-        Ok(Ok(())) => return Ok(None),
-        Ok(Err(error)) => error.into(),
-        Err(_) => Error::silent_postgres(),
-    };
-    match error {
-        error @ Error::Conflict(_) => Err(error.into()),
-        error => {
-            let pending = Pending { row: None, results: Vec::new(), written: Vec::new() };
-            Err(Stop::Unknown(error, Box::new(pending)))
-        }
+    match session.commit().await {
+        Ok(()) => Ok(CommitResult::Committed),
+        Err(error @ Error::Conflict(_)) => Err(error.into()),
+        Err(error) => Ok(CommitResult::Unknown(error)),
     }
 }
 
 /// Notifies order expiry of the placed orders.
-fn notify_expiry(shop: &Shop, decided: &Decided) {
+fn notify_expiry(shop: &Shop, decided: &BatchDecision) {
     let orders = decided.changes.values().filter_map(|(changes, _)| changes.order.as_ref());
     let due_in = |order: &NewOrder| (order.expires_at - order.created_at).try_into();
     let placed: Vec<(OrderId, Duration)> =
@@ -184,8 +190,8 @@ fn notify_expiry(shop: &Shop, decided: &Decided) {
 }
 
 /// Passes a probe point for all commands that the lab watches, concurrently.
-pub(super) async fn pass<'e>(
-    entries: impl Iterator<Item = (usize, Entry<'e>)>,
+pub(super) async fn pass_point<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
     point: Point,
     locks: &AcquiredLocks,
     value: impl Fn(usize, &LockKey) -> Option<i64>,
@@ -206,30 +212,30 @@ pub(super) async fn pass<'e>(
 }
 
 /// Counts each buyer's units of the limited items.
-pub(super) async fn purchases(
-    session: &mut Session,
-    entries: &[Entry<'_>],
-    state: &State,
+pub(super) async fn count_purchases(
+    session: &mut DatabaseSession,
+    entries: &[BatchEntry<'_>],
+    state: &ShopState,
 ) -> Result<HashMap<(Sku, UserId), i64>, Error> {
     let limited = state.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
     let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
     let buyers = entries.iter().filter_map(|entry| entry.command.reads().buyer);
-    let asked: Vec<(Sku, UserId)> =
+    let pairs: Vec<(Sku, UserId)> =
         buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
-    if asked.is_empty() {
+    if pairs.is_empty() {
         return Ok(HashMap::new());
     }
-    Ok(read::count_purchases(session, &asked).await?)
+    Ok(read::count_purchases(session.connection(), &pairs).await?)
 }
 
 /// Decides again with the customers' purchases, which are exact because the write has locked the
 /// rows. Subtracts the units of this write, which the count includes. Returns the first rejection.
-async fn over_limit(
-    session: &mut Session,
-    entries: &[Entry<'_>],
-    decided: &Decided,
+async fn exceeded_limit(
+    session: &mut DatabaseSession,
+    entries: &[BatchEntry<'_>],
+    decided: &BatchDecision,
 ) -> Result<Option<Failure>, Error> {
-    let mut purchased = purchases(session, entries, &decided.before).await?;
+    let mut purchased = count_purchases(session, entries, &decided.before).await?;
     if purchased.is_empty() {
         return Ok(None);
     }
@@ -241,7 +247,7 @@ async fn over_limit(
             }
         }
     }
-    let mut state = State { purchased, ..decided.before.clone() };
+    let mut state = ShopState { purchased, ..decided.before.clone() };
     let mut again = entries.iter().map(|entry| entry.command.decide(&mut state));
     Ok(again.find_map(Result::err).map(Failure::from))
 }

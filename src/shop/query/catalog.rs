@@ -8,7 +8,7 @@ use crate::shop::store::read::count_purchases;
 use crate::shop::{Shop, Sku, UserId};
 
 /// A row of `items`.
-struct ItemRow {
+struct CatalogRow {
     sku: String,
     name: String,
     price_cents: i64,
@@ -16,11 +16,11 @@ struct ItemRow {
     limit_per_user: Option<i64>,
 }
 
-impl TryFrom<ItemRow> for Item {
+impl TryFrom<CatalogRow> for Item {
     type Error = Error;
 
-    fn try_from(row: ItemRow) -> Result<Self, Error> {
-        let ItemRow { sku, name, price_cents, stock, limit_per_user } = row;
+    fn try_from(row: CatalogRow) -> Result<Self, Error> {
+        let CatalogRow { sku, name, price_cents, stock, limit_per_user } = row;
         Ok(Self { sku: Sku::stored(sku)?, name, price_cents, stock, limit_per_user })
     }
 }
@@ -28,7 +28,7 @@ impl TryFrom<ItemRow> for Item {
 /// Returns the shop's items by sku, after `after`, without lab items.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let rows = sqlx::query_as!(
-        ItemRow,
+        CatalogRow,
         "select sku, name, price_cents, stock, limit_per_user from items
           where kind = 'shop' and sku > $1 order by sku limit $2",
         after.map_or("", Sku::as_str),
@@ -41,14 +41,14 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
 
 /// Returns one item, of the shop or of the lab.
 pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
-    Ok(items_of(shop, std::slice::from_ref(sku)).await?.pop())
+    Ok(items_by_sku(shop, std::slice::from_ref(sku)).await?.pop())
 }
 
 /// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
-pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
+pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query_as!(
-        ItemRow,
+        CatalogRow,
         "select sku, name, price_cents, stock, limit_per_user from items
           where sku = any($1) order by sku",
         &names,
@@ -59,7 +59,7 @@ pub async fn items_of(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
 }
 
 /// Returns the first of `skus`, by sku, that is an item of the shop and not of the lab.
-pub async fn first_of_the_shop(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
+pub async fn first_shop_item(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let sku = sqlx::query_scalar!(
         "select sku from items where sku = any($1) and kind = 'shop' order by sku limit 1",

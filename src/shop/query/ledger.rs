@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use crate::shop::failure::Error;
-use crate::shop::model::Entry;
+use crate::shop::model::LedgerEntry;
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
-/// Converts a row of either ledger to an [`Entry`].
+/// Converts a row of either ledger to a [`LedgerEntry`].
 macro_rules! entry {
     ($row:expr) => {{
         let row = $row;
-        Entry {
+        LedgerEntry {
             seq: row.seq,
             before: row.before,
             delta: row.delta,
@@ -26,23 +26,30 @@ macro_rules! entry {
     }};
 }
 
+/// Executes a query of either ledger.
+macro_rules! entries {
+    ($shop:expr, $sql:literal, $($argument:expr),+ $(,)?) => {{
+        let rows = sqlx::query!($sql, $($argument),+);
+        let rows = rows.fetch_all(&mut *$shop.connection().await?).await?;
+        Ok(rows.into_iter().map(|row| entry!(row)).collect())
+    }};
+}
+
 /// Returns an item's entries after `after`, oldest first.
 pub async fn stock_entries(
     shop: &Shop,
     sku: &Sku,
     after: i64,
     limit: i64,
-) -> Result<Vec<Entry>, Error> {
-    let rows = sqlx::query!(
+) -> Result<Vec<LedgerEntry>, Error> {
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from stock_ledger where sku = $1 and seq > $2 order by seq limit $3",
         sku.as_str(),
         after,
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns a user's entries after `after`, oldest first.
@@ -51,17 +58,15 @@ pub async fn balance_entries(
     user: UserId,
     after: i64,
     limit: i64,
-) -> Result<Vec<Entry>, Error> {
-    let rows = sqlx::query!(
+) -> Result<Vec<LedgerEntry>, Error> {
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from balance_ledger where user_id = $1 and seq > $2 order by seq limit $3",
         user.0,
         after,
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns an item's latest entries before `before`, newest first.
@@ -70,17 +75,15 @@ pub async fn latest_stock_entries(
     sku: &Sku,
     before: Option<i64>,
     limit: i64,
-) -> Result<Vec<Entry>, Error> {
-    let rows = sqlx::query!(
+) -> Result<Vec<LedgerEntry>, Error> {
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
         sku.as_str(),
         before.unwrap_or(i64::MAX),
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns a user's latest entries before `before`, newest first.
@@ -89,21 +92,19 @@ pub async fn latest_balance_entries(
     user: UserId,
     before: Option<i64>,
     limit: i64,
-) -> Result<Vec<Entry>, Error> {
-    let rows = sqlx::query!(
+) -> Result<Vec<LedgerEntry>, Error> {
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from balance_ledger where user_id = $1 and seq < $2 order by seq desc limit $3",
         user.0,
         before.unwrap_or(i64::MAX),
         limit,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns the net units added to each item without an order (opening and restocks), by sku.
-pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
+pub async fn units_added(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query!(
         r#"select sku, sum(delta)::bigint as "units!" from stock_ledger
@@ -119,7 +120,7 @@ pub async fn put_on_shelf(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, 
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,
-) -> Result<Vec<(Sku, Entry)>, Error> {
+) -> Result<Vec<(Sku, LedgerEntry)>, Error> {
     let rows = sqlx::query!(
         r#"select e.sku as "sku!", seq as "seq!", before as "before!", delta as "delta!",
                   after as "after!", version as "version!", reason as "reason!", e.order_id, fence,
@@ -143,15 +144,16 @@ pub async fn stock_entries_of_order(
 }
 
 /// Returns an order's entries in the balance ledger, oldest first.
-pub async fn balance_entries_of_order(shop: &Shop, order: OrderId) -> Result<Vec<Entry>, Error> {
-    let rows = sqlx::query!(
+pub async fn balance_entries_of_order(
+    shop: &Shop,
+    order: OrderId,
+) -> Result<Vec<LedgerEntry>, Error> {
+    entries!(
+        shop,
         "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
            from balance_ledger where order_id = $1 order by seq",
         order.0,
     )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| entry!(row)).collect())
 }
 
 /// Returns a user's balance; `None` if there is no account.

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::shop::failure::{Error, Rejection};
-use crate::shop::model::{Change, Line, Order};
+use crate::shop::model::{Order, OrderLine, ValueChange};
 use crate::shop::store::key_records;
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
@@ -17,7 +17,9 @@ pub fn no_such_order(order: OrderId) -> Rejection {
 }
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
-    Ok(select(&mut *shop.connection().await?, user, Some(id), None, Lab::With, 1).await?.pop())
+    Ok(select_orders(&mut *shop.connection().await?, user, Some(id), None, LabOrders::With, 1)
+        .await?
+        .pop())
 }
 
 /// Returns the time left to pay each order, by Postgres's clock, which decides about payments.
@@ -37,7 +39,7 @@ pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, 
 
 /// Filter for orders that contain only lab items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lab {
+pub enum LabOrders {
     /// Lists them too.
     With,
     /// Lists only orders that contain an item of the shop.
@@ -49,14 +51,14 @@ pub async fn orders(
     shop: &Shop,
     user: UserId,
     after: Option<OrderId>,
-    lab: Lab,
+    lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    select(&mut *shop.connection().await?, user, None, after, lab, limit).await
+    select_orders(&mut *shop.connection().await?, user, None, after, lab, limit).await
 }
 
 /// Counts the user's orders that contain only lab items.
-pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
+pub async fn count_lab_orders(shop: &Shop, user: UserId) -> Result<i64, Error> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from orders o
             where user_id = $1
@@ -71,7 +73,7 @@ pub async fn count_lab(shop: &Shop, user: UserId) -> Result<i64, Error> {
 }
 
 /// Returns the orders among `ids` that contain only lab items.
-pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+pub async fn lab_orders_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let lab = sqlx::query_scalar!(
         "select id from orders o
@@ -87,7 +89,7 @@ pub async fn lab_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Err
 }
 
 /// Returns the order that the user placed with a key, however long ago.
-pub async fn placed_with(
+pub async fn order_placed_with(
     shop: &Shop,
     user: UserId,
     key: &IdempotencyKey,
@@ -96,24 +98,28 @@ pub async fn placed_with(
 }
 
 /// Returns the orders among `ids` that belong to the user.
-pub async fn own(shop: &Shop, user: UserId, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
+pub async fn owned_among(
+    shop: &Shop,
+    user: UserId,
+    ids: &[OrderId],
+) -> Result<Vec<OrderId>, Error> {
     let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
-    let own = sqlx::query_scalar!(
+    let owned = sqlx::query_scalar!(
         "select id from orders where user_id = $1 and id = any($2)",
         user.0,
         &ids,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    Ok(own.into_iter().map(OrderId).collect())
+    Ok(owned.into_iter().map(OrderId).collect())
 }
 
-async fn select(
+async fn select_orders(
     db: &mut PgConnection,
     user: UserId,
     only: Option<OrderId>,
     after: Option<OrderId>,
-    lab: Lab,
+    lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
     let rows = sqlx::query!(
@@ -131,7 +137,7 @@ async fn select(
         only.map(|order| order.0),
         after.map(|order| order.0),
         limit,
-        lab == Lab::With,
+        lab == LabOrders::With,
     )
     .fetch_all(&mut *db)
     .await?;
@@ -168,11 +174,11 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> Result<(), E
         let Some(order) = orders.iter_mut().find(|order| order.id.0 == row.order_id) else {
             continue;
         };
-        order.lines.push(Line {
+        order.lines.push(OrderLine {
             sku: Sku::stored(row.sku)?,
             quantity: row.quantity,
             unit_price_cents: row.unit_price_cents,
-            stock: Change { before: row.before, delta: row.delta, after: row.after },
+            stock: ValueChange { before: row.before, delta: row.delta, after: row.after },
         });
     }
     Ok(())

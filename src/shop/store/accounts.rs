@@ -21,7 +21,7 @@ pub async fn open_balance(
     cents: i64,
     request_id: Uuid,
 ) -> Result<(), Error> {
-    let token = IdempotencyKey::mint();
+    let token = IdempotencyKey::generate();
     sqlx::query!(
         "with topped_up as (
              insert into top_ups (id, user_id, token, amount_cents)

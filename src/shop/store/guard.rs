@@ -7,23 +7,23 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::lock::LockKey;
-use crate::shop::command::state::State;
+use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;
-use crate::shop::strategy::{Guard, Strategy};
+use crate::shop::strategy::{Strategy, WriteGuard};
 
 /// The protection of a write against concurrent writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Protection<'a> {
     /// The condition of the write on its rows.
-    pub guard: Guard,
+    pub guard: WriteGuard,
     /// The acquired locks, or what replaces them.
     pub exclusion: &'a Exclusion<'a>,
 }
 
 impl<'a> Protection<'a> {
     /// Returns the protection under `strategy`.
-    pub fn of(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
+    pub fn new(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
         Self { guard: strategy.guard, exclusion }
     }
 }
@@ -31,16 +31,34 @@ impl<'a> Protection<'a> {
 /// The rows that a write changes.
 #[derive(Debug)]
 pub struct ChangedRows {
-    pub(super) items: Rows<String>,
-    pub(super) accounts: Rows<Uuid>,
+    pub(super) items: GuardedRows<String>,
+    pub(super) accounts: GuardedRows<Uuid>,
 }
 
 impl ChangedRows {
     /// Returns the rows that differ between two states, sorted. The value of a row is that of
     /// `after`; its guard is the version of `before`. Fails with [`Error::Bug`] if the locks do not
     /// cover a row.
-    pub fn of(before: &State, after: &State, by: Protection<'_>) -> Result<Self, Error> {
-        Ok(Self { items: items(before, after, by)?, accounts: accounts(before, after, by)? })
+    pub fn between(
+        before: &ShopState,
+        after: &ShopState,
+        protection: Protection<'_>,
+    ) -> Result<Self, Error> {
+        let (mut items, mut accounts) = (GuardedRows::default(), GuardedRows::default());
+        for (sku, now) in &after.items {
+            let was = before.items.get(sku).filter(|was| was.version != now.version);
+            let Some(&StockSnapshot { version, reserved, .. }) = was else { continue };
+            let row = RowChange { version, reserved, value: now.stock, next_version: now.version };
+            items.push(sku.to_string(), &sku.lock_key(), &row, protection)?;
+        }
+        for (user, now) in &after.accounts {
+            let was = before.accounts.get(user).filter(|was| was.version != now.version);
+            let Some(&BalanceSnapshot { version, reserved, .. }) = was else { continue };
+            let (value, next_version) = (now.balance_cents, now.version);
+            let row = RowChange { version, reserved, value, next_version };
+            accounts.push(user.0, &user.lock_key(), &row, protection)?;
+        }
+        Ok(Self { items, accounts })
     }
 
     /// Returns the first row.
@@ -51,7 +69,7 @@ impl ChangedRows {
 }
 
 /// Returns whether two of `all` change the same row.
-pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
+pub fn any_row_shared<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
     if all.len() < 2 {
         return false;
     }
@@ -66,7 +84,7 @@ pub fn share_a_row<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> b
 
 /// The changed rows of one table, as columns of equal length.
 #[derive(Debug, Default)]
-pub(super) struct Rows<K> {
+pub(super) struct GuardedRows<K> {
     pub keys: Vec<K>,
     /// The version that the row must have; `None` without a condition.
     pub versions: Vec<Option<i64>>,
@@ -75,24 +93,24 @@ pub(super) struct Rows<K> {
     /// The new value; `None` if a conditional update has changed the row already.
     pub values: Vec<Option<i64>>,
     /// Increment of the version.
-    pub raises: Vec<i64>,
+    pub increments: Vec<i64>,
 }
 
 /// The change of one row.
-struct Row {
+struct RowChange {
     version: i64,
     reserved: bool,
     value: i64,
     next_version: i64,
 }
 
-impl<K: Clone> Rows<K> {
+impl<K: Clone> GuardedRows<K> {
     pub fn extend(&mut self, more: &Self) {
         self.keys.extend_from_slice(&more.keys);
         self.versions.extend_from_slice(&more.versions);
         self.fences.extend_from_slice(&more.fences);
         self.values.extend_from_slice(&more.values);
-        self.raises.extend_from_slice(&more.raises);
+        self.increments.extend_from_slice(&more.increments);
     }
 
     /// Returns the fence under which a row is written.
@@ -104,57 +122,29 @@ impl<K: Clone> Rows<K> {
     }
 
     /// Adds a row. Fails if the locks do not cover it.
-    fn push(&mut self, key: K, lock: &LockKey, row: &Row, by: Protection<'_>) -> Result<(), Error> {
-        by.exclusion.check(lock)?;
-        let guard = by.guard;
-        let fence = match (guard, by.exclusion.fence(lock)) {
-            (Guard::VersionAndFence, None) => {
+    fn push(
+        &mut self,
+        key: K,
+        lock: &LockKey,
+        row: &RowChange,
+        protection: Protection<'_>,
+    ) -> Result<(), Error> {
+        protection.exclusion.check(lock)?;
+        let guard = protection.guard;
+        let fence = match (guard, protection.exclusion.fence(lock)) {
+            (WriteGuard::VersionAndFence, None) => {
                 return Err(Error::Bug("a fenced write has no fence".to_owned()));
             }
-            (Guard::VersionAndFence, fence) => fence,
-            (Guard::None | Guard::Version, _) => None,
+            (WriteGuard::VersionAndFence, fence) => fence,
+            (WriteGuard::None | WriteGuard::Version, _) => None,
         };
         self.keys.push(key);
-        self.versions.push((guard != Guard::None).then_some(row.version));
+        self.versions.push((guard != WriteGuard::None).then_some(row.version));
         self.fences.push(fence);
         self.values.push((!row.reserved).then_some(row.value));
-        self.raises.push(row.next_version - row.version);
+        self.increments.push(row.next_version - row.version);
         Ok(())
     }
-}
-
-fn items(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<String>, Error> {
-    let mut rows = Rows::default();
-    for (sku, now) in &after.items {
-        let Some(was) = before.items.get(sku).filter(|was| was.version != now.version) else {
-            continue;
-        };
-        let row = Row {
-            version: was.version,
-            reserved: was.reserved,
-            value: now.stock,
-            next_version: now.version,
-        };
-        rows.push(sku.to_string(), &sku.lock_key(), &row, by)?;
-    }
-    Ok(rows)
-}
-
-fn accounts(before: &State, after: &State, by: Protection<'_>) -> Result<Rows<Uuid>, Error> {
-    let mut rows = Rows::default();
-    for (user, now) in &after.accounts {
-        let Some(was) = before.accounts.get(user).filter(|was| was.version != now.version) else {
-            continue;
-        };
-        let row = Row {
-            version: was.version,
-            reserved: was.reserved,
-            value: now.balance_cents,
-            next_version: now.version,
-        };
-        rows.push(user.0, &user.lock_key(), &row, by)?;
-    }
-    Ok(rows)
 }
 
 /// A row that a write changes: guarded, or locked by its transaction.
@@ -191,17 +181,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_one_row_are_seen() {
+    fn writes_of_one_row_are_detected() {
         let of = |items: &[&str], accounts: &[u128]| {
             let keys = items.iter().map(|sku| (*sku).to_owned()).collect();
-            let items = Rows { keys, ..Rows::default() };
+            let items = GuardedRows { keys, ..GuardedRows::default() };
             let keys = accounts.iter().copied().map(Uuid::from_u128).collect();
-            ChangedRows { items, accounts: Rows { keys, ..Rows::default() } }
+            ChangedRows { items, accounts: GuardedRows { keys, ..GuardedRows::default() } }
         };
-        assert!(!share_a_row([of(&["tea", "cup"], &[1]), of(&["pot"], &[2])].iter()));
-        assert!(share_a_row(
+        assert!(!any_row_shared([of(&["tea", "cup"], &[1]), of(&["pot"], &[2])].iter()));
+        assert!(any_row_shared(
             [of(&["tea"], &[]), of(&["cup"], &[]), of(&["pot", "tea"], &[])].iter()
         ));
-        assert!(share_a_row([of(&[], &[1]), of(&["tea"], &[2]), of(&[], &[1])].iter()));
+        assert!(any_row_shared([of(&[], &[1]), of(&["tea"], &[2]), of(&[], &[1])].iter()));
     }
 }

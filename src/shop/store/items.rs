@@ -30,9 +30,6 @@ impl ItemKind {
 }
 
 /// Creates an item.
-///
-/// # Errors
-/// [`Rejection::Invalid`]; [`Rejection::Exists`]; errors of Postgres.
 pub async fn create(
     shop: &Shop,
     item: Item,

@@ -9,23 +9,23 @@ use std::collections::HashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Write;
+use super::CommandWrite;
 use crate::db;
-use crate::shop::failure::{Error, Executed, Failure, Rejection, StoredResponse};
-use crate::shop::idempotency::{IdempotencyRequest, KEPT_HOURS, ORDERS_PATH, record_id};
+use crate::shop::failure::{Error, Execution, Failure, Rejection, StoredResponse};
+use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH, RETENTION_HOURS, record_id};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
 
 /// The stored response of a key record, or the reason why it can't be sent.
 pub type Replay = Result<StoredResponse, Rejection>;
 
 /// Converts a replay into the result of its command.
-pub fn replayed(replay: Replay) -> Result<Executed, Failure> {
-    Ok(Executed::before(replay?))
+pub fn replayed(replay: Replay) -> Result<Execution, Failure> {
+    Ok(Execution::before(replay?))
 }
 
 /// Columns of key records.
 #[derive(Debug, Default)]
-pub(super) struct KeyColumns<'a> {
+pub(super) struct KeyRecordColumns<'a> {
     pub ids: Vec<Uuid>,
     pub users: Vec<Uuid>,
     pub methods: Vec<&'a str>,
@@ -36,8 +36,8 @@ pub(super) struct KeyColumns<'a> {
     pub bodies: Vec<&'a [u8]>,
 }
 
-impl<'a> KeyColumns<'a> {
-    pub fn push(&mut self, Write { idempotency, response, .. }: &Write<'a>) {
+impl<'a> KeyRecordColumns<'a> {
+    pub fn push(&mut self, CommandWrite { idempotency, response, .. }: &CommandWrite<'a>) {
         self.ids.push(idempotency.id);
         self.users.push(idempotency.user.0);
         self.methods.push(idempotency.method);
@@ -51,7 +51,7 @@ impl<'a> KeyColumns<'a> {
 
 /// Converts a violation of `idempotency_pkey` to [`Error::Conflict`]: a key record was inserted
 /// since the read, so the whole statement was rolled back, and the next read finds the record.
-pub(super) fn inserted_meanwhile(error: sqlx::Error) -> Error {
+pub(super) fn duplicate_key_conflict(error: sqlx::Error) -> Error {
     if db::violates(&error, "idempotency_pkey") {
         Error::Conflict("a key record was inserted since the read".to_owned())
     } else {
@@ -75,7 +75,7 @@ pub async fn look_up(
              from unnest($1::uuid[]) with ordinality as asked (id, place),
                   lateral (select * from idempotency where id = asked.id limit 1) as found"#,
         &ids,
-        i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
+        i32::try_from(RETENTION_HOURS).unwrap_or(i32::MAX),
     )
     .fetch_all(db)
     .await?;

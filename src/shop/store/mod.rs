@@ -26,7 +26,7 @@ use super::idempotency::IdempotencyRequest;
 
 /// The write of one command.
 #[derive(Debug, Clone, Copy)]
-pub struct Write<'a> {
+pub struct CommandWrite<'a> {
     /// Its idempotency key.
     pub idempotency: &'a IdempotencyRequest,
     /// Its changes.
@@ -37,18 +37,18 @@ pub struct Write<'a> {
     pub request_id: Uuid,
 }
 
-/// The writes under the same locks.
+/// The writes of one batch, under the same locks.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct BatchWrite<'a> {
     /// The rows that change.
     pub rows: &'a ChangedRows,
     /// Time of their read, by Postgres's clock.
     pub now: OffsetDateTime,
     /// One write per command.
-    pub writes: Vec<Write<'a>>,
+    pub writes: Vec<CommandWrite<'a>>,
 }
 
-impl Part<'_> {
+impl BatchWrite<'_> {
     /// Returns whether [`place`] writes it, and not [`transition`].
     pub fn places_orders(&self) -> bool {
         self.writes.iter().any(|write| write.changes.order.is_some())
@@ -57,21 +57,21 @@ impl Part<'_> {
 
 /// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteResult {
     /// Everything is written.
     Done,
     /// Nothing is written: a row changed since it was read.
-    Moved,
+    RowChanged,
 }
 
-/// Returns the `lock_timeout` of a statement with several parts. A single part waits longer, for
+/// Returns the `lock_timeout` of a statement with several batches. A single batch waits longer, for
 /// the `lock_timeout` of its session.
-fn row_patience(parts: &[Part<'_>]) -> Option<&'static str> {
-    (parts.len() > 1).then_some("200ms")
+fn row_lock_timeout(batches: &[BatchWrite<'_>]) -> Option<&'static str> {
+    (batches.len() > 1).then_some("200ms")
 }
 
-impl Written {
-    fn of(holds: bool) -> Self {
-        if holds { Written::Done } else { Written::Moved }
+impl WriteResult {
+    fn from_guard(holds: bool) -> Self {
+        if holds { WriteResult::Done } else { WriteResult::RowChanged }
     }
 }

@@ -5,19 +5,19 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, Rows};
-use super::{Part, Write, Written};
-use crate::shop::command::changes::{NewLine, NewOrder, StockChange};
+use super::guard::{ChangedRows, GuardedRows};
+use super::{BatchWrite, CommandWrite, WriteResult};
+use crate::shop::command::changes::{NewOrder, NewOrderLine, StockChange};
 use crate::shop::failure::Error;
 use crate::shop::idempotency::ORDERS_PATH;
 
 /// Columns of new orders, one row each.
 #[derive(Default)]
-struct Orders<'a> {
+struct OrderColumns<'a> {
     ids: Vec<Uuid>,
     users: Vec<Uuid>,
     totals: Vec<i64>,
-    tokens: Vec<&'a str>,
+    keys: Vec<&'a str>,
     creations: Vec<OffsetDateTime>,
     expiries: Vec<OffsetDateTime>,
     fingerprints: Vec<&'a [u8]>,
@@ -27,7 +27,7 @@ struct Orders<'a> {
 
 /// Columns of order lines, one row each; a line is one ledger entry.
 #[derive(Default)]
-struct Lines<'a> {
+struct LineColumns<'a> {
     orders: Vec<Uuid>,
     users: Vec<Uuid>,
     skus: Vec<&'a str>,
@@ -41,15 +41,16 @@ struct Lines<'a> {
 }
 
 /// Writes orders in one statement, all or nothing.
-///
-/// # Errors
-/// [`Error::Conflict`] if a key record was inserted since the read; errors of Postgres. After
+/// Fails with [`Error::Conflict`] if a key record was inserted since the read. After
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Error> {
-    let mut rows = Rows::default();
-    let (mut orders, mut lines) = (Orders::default(), Lines::default());
-    for Part { rows: ChangedRows { items, .. }, writes, .. } in parts {
+pub async fn place(
+    db: &mut PgConnection,
+    batches: &[BatchWrite<'_>],
+) -> Result<WriteResult, Error> {
+    let mut rows = GuardedRows::default();
+    let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
+    for BatchWrite { rows: ChangedRows { items, .. }, writes, .. } in batches {
         rows.extend(items);
         for write in writes {
             let Some(order) = &write.changes.order else { continue };
@@ -119,11 +120,11 @@ pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written,
         &rows.versions as &[Option<i64>],
         &rows.fences as &[Option<i64>],
         &rows.values as &[Option<i64>],
-        &rows.raises,
+        &rows.increments,
         &orders.ids,
         &orders.users,
         &orders.totals,
-        &orders.tokens as &[&str],
+        &orders.keys as &[&str],
         &orders.expiries,
         &orders.fingerprints as &[&[u8]],
         &orders.bodies as &[&[u8]],
@@ -140,20 +141,20 @@ pub async fn place(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written,
         &lines.requests,
         ORDERS_PATH,
         &orders.records,
-        super::row_patience(parts),
+        super::row_lock_timeout(batches),
     )
     .fetch_one(db)
     .await
-    .map_err(super::key_records::inserted_meanwhile)?;
-    Ok(Written::of(holds))
+    .map_err(super::key_records::duplicate_key_conflict)?;
+    Ok(WriteResult::from_guard(holds))
 }
 
-impl<'a> Orders<'a> {
-    fn push(&mut self, write: &Write<'a>, order: &'a NewOrder) {
+impl<'a> OrderColumns<'a> {
+    fn push(&mut self, write: &CommandWrite<'a>, order: &'a NewOrder) {
         self.ids.push(order.id.0);
         self.users.push(order.user.0);
         self.totals.push(order.total_cents);
-        self.tokens.push(&order.token);
+        self.keys.push(&order.key);
         self.creations.push(order.created_at);
         self.expiries.push(order.expires_at);
         self.fingerprints.push(&write.idempotency.fingerprint);
@@ -162,12 +163,12 @@ impl<'a> Orders<'a> {
     }
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineColumns<'a> {
     fn push(
         &mut self,
-        write: &Write<'a>,
+        write: &CommandWrite<'a>,
         order: &'a NewOrder,
-        (line, change): (&'a NewLine, &'a StockChange),
+        (line, change): (&'a NewOrderLine, &'a StockChange),
         fence: Option<i64>,
     ) {
         self.orders.push(order.id.0);

@@ -1,4 +1,4 @@
-//! Purges key records after [`KEPT_HOURS`]: those of orders lose their response and stay, all
+//! Purges key records after [`RETENTION_HOURS`]: those of orders lose their response and stay, all
 //! others are deleted.
 //!
 //! The records of orders stay forever, so no statement may scan the whole table. Each statement
@@ -12,19 +12,19 @@ use time::OffsetDateTime;
 
 use crate::db::Pool;
 use crate::shop::failure::Error;
-use crate::shop::idempotency::{KEPT_HOURS, ORDERS_PATH};
+use crate::shop::idempotency::{ORDERS_PATH, RETENTION_HOURS};
 
 /// Returns the number of the table's blocks, and the time before which responses may be purged.
-pub async fn reach(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
-    let reach = sqlx::query!(
+pub async fn purge_bounds(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
+    let bounds = sqlx::query!(
         r#"select pg_relation_size('idempotency') / current_setting('block_size')::bigint
                       as "blocks!",
                   clock_timestamp() - make_interval(hours => $1) as "before!""#,
-        i32::try_from(KEPT_HOURS).unwrap_or(i32::MAX),
+        i32::try_from(RETENTION_HOURS).unwrap_or(i32::MAX),
     )
     .fetch_one(&mut *pool.acquire().await?)
     .await?;
-    Ok((reach.blocks, reach.before))
+    Ok((bounds.blocks, bounds.before))
 }
 
 /// Returns the `ctid` before the first row of a block.

@@ -11,9 +11,9 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::shop::command::Reads;
+use crate::shop::command::ReadSet;
 use crate::shop::command::state::{
-    BalanceSnapshot, Ledger, NextEntry, OrderSnapshot, State, StockSnapshot,
+    BalanceSnapshot, LedgerKind, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
 };
 use crate::shop::model::OrderStatus;
 use crate::shop::{OrderId, Sku, UserId};
@@ -22,7 +22,7 @@ use crate::shop::{OrderId, Sku, UserId};
 #[derive(Debug, Clone, Default)]
 pub struct ReadRequest {
     /// The rows.
-    pub reads: Reads,
+    pub reads: ReadSet,
     /// The customers whose purchases of limited items are counted with the read.
     pub buyers: Vec<UserId>,
     /// The ids of key records.
@@ -35,42 +35,42 @@ pub struct ReadRequest {
 
 /// The data that was read.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub struct ReadSnapshot {
     /// The rows.
-    pub state: State,
+    pub state: ShopState,
     /// Positions of the keys that have a record.
     pub known_keys: Vec<usize>,
 }
 
 /// The data that is read with items or an account: the clock, the positions of the keys that have a
 /// record, and the next number of the ledger.
-struct Part {
+struct ReadHeader {
     now: OffsetDateTime,
     known: Vec<i64>,
     seq: Option<i64>,
 }
 
 /// Reads the data. Waits for rows that other transactions have locked only if it locks them itself.
-pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<Snapshot> {
+pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<ReadSnapshot> {
     let reads = &request.reads;
-    let mut state = State::at(OffsetDateTime::UNIX_EPOCH);
+    let mut state = ShopState::at(OffsetDateTime::UNIX_EPOCH);
     if !reads.orders.is_empty() {
         state.orders = orders(db, request).await?;
     }
     let mut known_keys = Vec::new();
     if !reads.items.is_empty() {
-        let part = items(db, request, &mut state).await?;
-        part.add_to(&mut state, &mut known_keys);
+        let header = items(db, request, &mut state).await?;
+        header.apply_to(&mut state, &mut known_keys);
     }
     if let Some(user) = reads.account {
         let keys = if reads.items.is_empty() { request.keys.as_slice() } else { &[] };
-        let part = account(db, user, keys, request, &mut state).await?;
-        part.add_to(&mut state, &mut known_keys);
+        let header = account(db, user, keys, request, &mut state).await?;
+        header.apply_to(&mut state, &mut known_keys);
     }
-    Ok(Snapshot { state, known_keys })
+    Ok(ReadSnapshot { state, known_keys })
 }
 
-impl Snapshot {
+impl ReadSnapshot {
     /// Removes the keys of commands that are not executed, and adjusts the positions of the others.
     pub fn retain_keys(&mut self, retained: &[bool]) {
         self.known_keys.retain(|at| retained[*at]);
@@ -80,11 +80,11 @@ impl Snapshot {
     }
 }
 
-impl Part {
-    fn add_to(self, state: &mut State, known_keys: &mut Vec<usize>) {
+impl ReadHeader {
+    fn apply_to(self, state: &mut ShopState, known_keys: &mut Vec<usize>) {
         state.now = self.now;
         known_keys.extend(self.known.iter().filter_map(|place| usize::try_from(place - 1).ok()));
-        let next = |seq| NextEntry { seq, fence: None, request_id: Uuid::nil() };
+        let next = |seq| NextLedgerEntry { seq, fence: None, request_id: Uuid::nil() };
         state.next_entry = self.seq.map(next).or(state.next_entry);
     }
 }
@@ -126,25 +126,11 @@ async fn orders(
     Ok(found.collect())
 }
 
-/// An item's row; its columns are `None` if no item is found.
-struct ItemRow {
-    now: OffsetDateTime,
-    known: Vec<i64>,
-    seq: Option<i64>,
-    sku: Option<String>,
-    price_cents: Option<i64>,
-    stock: Option<i64>,
-    limit_per_user: Option<i64>,
-    version: Option<i64>,
-    fence: Option<i64>,
-    purchased: Option<Vec<i64>>,
-}
-
 async fn items(
     db: &mut PgConnection,
     request: &ReadRequest,
-    state: &mut State,
-) -> sqlx::Result<Part> {
+    state: &mut ShopState,
+) -> sqlx::Result<ReadHeader> {
     let skus: Vec<&str> = request.reads.items.iter().map(Sku::as_str).collect();
     if request.lock_values {
         let lock = sqlx::query!(
@@ -154,8 +140,7 @@ async fn items(
         lock.execute(&mut *db).await?;
     }
     let buyers: Vec<Uuid> = request.buyers.iter().map(|user| user.0).collect();
-    let rows = sqlx::query_as!(
-        ItemRow,
+    let rows = sqlx::query!(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
                   i.sku as "sku?", i.price_cents as "price_cents?", i.stock as "stock?",
@@ -175,14 +160,13 @@ async fn items(
         &skus as &[&str],
         &request.keys,
         &buyers,
-        request.reads.entry_in == Some(Ledger::Stock),
+        request.reads.entry_in == Some(LedgerKind::Stock),
     )
     .fetch_all(db)
     .await?;
-    let mut part = None;
+    let mut header = None;
     for row in rows {
-        let ItemRow { now, known, seq, .. } = row;
-        part.get_or_insert(Part { now, known, seq });
+        header.get_or_insert(ReadHeader { now: row.now, known: row.known, seq: row.seq });
         let (Some(sku), Some(price_cents), Some(stock)) = (row.sku, row.price_cents, row.stock)
         else {
             continue;
@@ -199,7 +183,7 @@ async fn items(
         let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, reserved };
         state.items.insert(sku, item);
     }
-    part.ok_or(sqlx::Error::RowNotFound)
+    header.ok_or(sqlx::Error::RowNotFound)
 }
 
 async fn account(
@@ -207,8 +191,8 @@ async fn account(
     user: UserId,
     keys: &[Uuid],
     request: &ReadRequest,
-    state: &mut State,
-) -> sqlx::Result<Part> {
+    state: &mut ShopState,
+) -> sqlx::Result<ReadHeader> {
     if request.lock_values {
         let lock =
             sqlx::query!("select from accounts where user_id = $1 for no key update", user.0,);
@@ -226,7 +210,7 @@ async fn account(
              from (select) as m left join accounts a on a.user_id = $1"#,
         user.0,
         keys,
-        request.reads.entry_in == Some(Ledger::Balance),
+        request.reads.entry_in == Some(LedgerKind::Balance),
     )
     .fetch_one(db)
     .await?;
@@ -236,7 +220,7 @@ async fn account(
         let account = BalanceSnapshot { balance_cents, version, fence, reserved: false };
         state.accounts.insert(user, account);
     }
-    Ok(Part { now: row.now, known: row.known, seq: row.seq })
+    Ok(ReadHeader { now: row.now, known: row.known, seq: row.seq })
 }
 
 /// Counts each buyer's units of each limited item. As a statement of its own, it sees everything

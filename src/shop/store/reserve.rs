@@ -4,28 +4,31 @@
 use sqlx::PgConnection;
 
 use crate::shop::command::Reservation;
-use crate::shop::command::state::{BalanceSnapshot, State, StockSnapshot};
+use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::{Sku, UserId};
 
 /// The changed rows, as they were before.
 #[derive(Debug, Default)]
-pub struct Reserved {
+pub struct ReservedRows {
     items: Vec<(Sku, StockSnapshot)>,
     account: Option<(UserId, BalanceSnapshot)>,
 }
 
-impl Reserved {
+impl ReservedRows {
     /// Replaces the rows in a state that was read afterwards.
-    pub fn put_into(self, state: &mut State) {
+    pub fn replace_in(self, state: &mut ShopState) {
         state.items.extend(self.items);
         state.accounts.extend(self.account);
     }
 }
 
 /// Changes each value if the sum is allowed, in sorted order. The trigger raises the version.
-pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Result<Reserved> {
-    let mut reserved = Reserved::default();
-    for (sku, delta) in &wanted.stock {
+pub async fn reserve(
+    tx: &mut PgConnection,
+    reservation: &Reservation,
+) -> sqlx::Result<ReservedRows> {
+    let mut reserved = ReservedRows::default();
+    for (sku, delta) in &reservation.stock {
         let row = sqlx::query!(
             r#"update items set stock = stock + $2
                 where sku = $1 and stock + $2 between 0 and 2000000000
@@ -45,7 +48,7 @@ pub async fn reserve(tx: &mut PgConnection, wanted: &Reservation) -> sqlx::Resul
             reserved.items.push((sku.clone(), snapshot));
         }
     }
-    if let Some((user, delta)) = wanted.balance {
+    if let Some((user, delta)) = reservation.balance {
         let row = sqlx::query!(
             r#"update accounts set balance_cents = balance_cents + $2
                 where user_id = $1 and balance_cents + $2 between 0 and 1000000000000000

@@ -9,24 +9,24 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, Rows};
-use super::key_records::{self, KeyColumns};
-use super::{Part, Write, Written};
+use super::guard::{ChangedRows, GuardedRows};
+use super::key_records::{self, KeyRecordColumns};
+use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::db;
-use crate::shop::command::changes::{BalanceChange, StockChange, Transition};
+use crate::shop::command::changes::{BalanceChange, StatusTransition, StockChange};
 use crate::shop::failure::{Failure, Rejection};
 
 /// Columns of transitions.
 #[derive(Default)]
-struct Transitions {
+struct TransitionColumns {
     orders: Vec<Uuid>,
     from: Vec<&'static str>,
     to: Vec<&'static str>,
     paid_at: Vec<Option<OffsetDateTime>>,
 }
 
-impl Transitions {
-    fn push(&mut self, transition: &Transition) {
+impl TransitionColumns {
+    fn push(&mut self, transition: &StatusTransition) {
         self.orders.push(transition.order.0);
         self.from.push(transition.from.name());
         self.to.push(transition.to.name());
@@ -36,7 +36,7 @@ impl Transitions {
 
 /// Columns of ledger entries.
 #[derive(Default)]
-struct Entries<K> {
+struct EntryColumns<K> {
     keys: Vec<K>,
     seqs: Vec<Option<i64>>,
     befores: Vec<i64>,
@@ -48,9 +48,9 @@ struct Entries<K> {
     requests: Vec<Uuid>,
 }
 
-impl<K: Clone + PartialEq> Entries<K> {
+impl<K: Clone + PartialEq> EntryColumns<K> {
     /// Adds an entry of a row in `rows`; `change` is before, delta and version.
-    fn push(&mut self, key: K, change: (i64, i64, i64), rows: &Rows<K>, request_id: Uuid) {
+    fn push(&mut self, key: K, change: (i64, i64, i64), rows: &GuardedRows<K>, request_id: Uuid) {
         self.fences.push(rows.fence(&key));
         self.keys.push(key);
         let (before, delta, version) = change;
@@ -69,29 +69,29 @@ impl<K: Clone + PartialEq> Entries<K> {
 
 /// All columns of the statement.
 #[derive(Default)]
-struct Columns<'a> {
-    transitions: Transitions,
-    items: Rows<String>,
-    accounts: Rows<Uuid>,
-    stock: Entries<String>,
-    balance: Entries<Uuid>,
+struct WriteColumns<'a> {
+    transitions: TransitionColumns,
+    items: GuardedRows<String>,
+    accounts: GuardedRows<Uuid>,
+    stock: EntryColumns<String>,
+    balance: EntryColumns<Uuid>,
     limit: Option<(&'a str, Option<i64>)>,
     top_up: Option<(Uuid, &'a str, i64)>,
-    keys: KeyColumns<'a>,
+    keys: KeyRecordColumns<'a>,
 }
 
-impl<'a> Columns<'a> {
-    fn of(parts: &[Part<'a>]) -> Self {
+impl<'a> WriteColumns<'a> {
+    fn from_batches(batches: &[BatchWrite<'a>]) -> Self {
         let mut columns = Self::default();
-        for part in parts {
-            columns.items.extend(&part.rows.items);
-            columns.accounts.extend(&part.rows.accounts);
-            part.writes.iter().for_each(|write| columns.push(write, part.rows));
+        for batch in batches {
+            columns.items.extend(&batch.rows.items);
+            columns.accounts.extend(&batch.rows.accounts);
+            batch.writes.iter().for_each(|write| columns.push(write, batch.rows));
         }
         columns
     }
 
-    fn push(&mut self, write: &Write<'a>, rows: &ChangedRows) {
+    fn push(&mut self, write: &CommandWrite<'a>, rows: &ChangedRows) {
         let (changes, request) = (write.changes, write.request_id);
         changes.transitions.iter().for_each(|transition| self.transitions.push(transition));
         for change in &changes.stock {
@@ -109,8 +109,8 @@ impl<'a> Columns<'a> {
             self.limit = Some((sku.as_str(), *limit));
         }
         if let Some(cents) = changes.top_up_cents {
-            let asked = write.idempotency;
-            self.top_up = Some((asked.user.0, asked.key.as_str(), cents));
+            let idempotency = write.idempotency;
+            self.top_up = Some((idempotency.user.0, idempotency.key.as_str(), cents));
         }
         self.keys.push(write);
     }
@@ -118,15 +118,15 @@ impl<'a> Columns<'a> {
 
 /// Writes changes in one statement, all or nothing. At most one command may have a top-up, a new
 /// limit, or an entry whose number is in its response.
-///
-/// # Errors
-/// [`Rejection::KeyUsed`] if a top-up has used the key, and its key record is purged. Otherwise as
-/// [`super::place::place`].
+/// Rejects a top-up whose key was used and whose key record is purged.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Written, Failure> {
-    let now = parts.first().map(|part| part.now);
-    let Columns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
-        Columns::of(parts);
+pub async fn transition(
+    db: &mut PgConnection,
+    batches: &[BatchWrite<'_>],
+) -> Result<WriteResult, Failure> {
+    let now = batches.first().map(|batch| batch.now);
+    let WriteColumns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
+        WriteColumns::from_batches(batches);
     let (limit_sku, limit) = limit.unzip();
     let (payer, token, cents) = match top_up {
         Some((payer, token, cents)) => (Some(payer), Some(token), Some(cents)),
@@ -225,14 +225,14 @@ pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Wri
         &items.versions as &[Option<i64>],
         &items.fences as &[Option<i64>],
         &items.values as &[Option<i64>],
-        &items.raises,
+        &items.increments,
         limit_sku,
         limit.flatten(),
         &accounts.keys,
         &accounts.versions as &[Option<i64>],
         &accounts.fences as &[Option<i64>],
         &accounts.values as &[Option<i64>],
-        &accounts.raises,
+        &accounts.increments,
         now,
         &stock.seqs as &[Option<i64>],
         &stock.keys,
@@ -264,7 +264,7 @@ pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Wri
         &keys.fingerprints as &[&[u8]],
         &keys.statuses,
         &keys.bodies as &[&[u8]],
-        super::row_patience(parts),
+        super::row_lock_timeout(batches),
     )
     .fetch_one(db)
     .await
@@ -272,8 +272,8 @@ pub async fn transition(db: &mut PgConnection, parts: &[Part<'_>]) -> Result<Wri
         if db::violates(&error, "top_ups_token_key") {
             Failure::Rejected(Rejection::KeyUsed { order_id: None })
         } else {
-            key_records::inserted_meanwhile(error).into()
+            key_records::duplicate_key_conflict(error).into()
         }
     })?;
-    Ok(Written::of(holds))
+    Ok(WriteResult::from_guard(holds))
 }

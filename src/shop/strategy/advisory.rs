@@ -16,15 +16,15 @@
 
 use sqlx::PgConnection;
 
-use super::{Guarantee, Read, Strategy, none};
+use super::{Guarantee, ReadMethod, Strategy, none};
 use crate::lock::LockKey;
 use crate::shop::failure::Error;
 
 /// `pg_advisory_xact_lock`, then a plain read.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "advisory",
-    read: Read::Advisory,
-    guarantee: Guarantee::Among,
+    read: ReadMethod::Advisory,
+    guarantee: Guarantee::AmongItself,
     about: "pg_advisory_xact_lock, in a statement of its own before the read",
     source: file!(),
     code: include_str!("advisory.rs"),

@@ -14,12 +14,12 @@
 //! # Seen in the wild
 //! `update … set stock = stock - 1 where stock > 0`: the usual suggestion of a review.
 
-use super::{Guarantee, Read, Strategy, none};
+use super::{Guarantee, ReadMethod, Strategy, none};
 
 /// `update … set stock = stock + delta where stock + delta >= 0`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "atomic",
-    read: Read::Reserve,
+    read: ReadMethod::Reserve,
     guarantee: Guarantee::Always,
     about: "one conditional update: there is nothing between read and write",
     source: file!(),

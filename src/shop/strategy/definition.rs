@@ -13,13 +13,13 @@ pub struct Strategy {
     /// Object of the lock.
     pub target: LockTarget,
     /// Time of its release.
-    pub release: Release,
+    pub release: ReleaseTime,
     /// Transaction around the read and the write.
     pub transaction: Isolation,
     /// Statement that reads the value.
-    pub read: Read,
+    pub read: ReadMethod,
     /// Condition of the write on the row.
-    pub guard: Guard,
+    pub guard: WriteGuard,
     /// Maximum number of attempts of a command that conflicts with another one.
     pub attempts: u32,
     /// True if commands for one value are executed in batches.
@@ -45,7 +45,7 @@ pub enum LockTarget {
 
 /// The time at which locks are released. (Under `expire-only` they expire.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Release {
+pub enum ReleaseTime {
     /// After the write is committed.
     AfterCommit,
     /// Between the write and the commit; see [`super::early_release`].
@@ -66,7 +66,7 @@ pub enum Isolation {
 
 /// The statement that reads a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadMethod {
     /// `select`, which locks no row.
     Plain,
     /// `select … for no key update`, which locks the row until the commit.
@@ -79,12 +79,12 @@ pub enum Read {
 
 /// The condition of a write on the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guard {
+pub enum WriteGuard {
     /// None: the write replaces the current value.
     None,
     /// The version is the one that was read.
     Version,
-    /// [`Guard::Version`], and no holder with a higher fence has written.
+    /// [`WriteGuard::Version`], and no holder with a higher fence has written.
     VersionAndFence,
 }
 
@@ -96,12 +96,12 @@ pub enum Guarantee {
     /// With one replica; a second one breaks it.
     OneReplica,
     /// Until a holder dies; from then on the item stays locked.
-    UntilAHolderDies,
+    UntilHolderDies,
     /// While no work outlives its lease.
     WhileLeased,
     /// Among its own changes, which Postgres isolates from each other but not from other
     /// strategies.
-    Among,
+    AmongItself,
     /// Always: Postgres isolates its changes from all others.
     Always,
 }
@@ -114,7 +114,7 @@ impl Strategy {
 
     /// Returns whether this strategy and `other` may change one value: they are the same, or
     /// Postgres isolates the changes of each from all others.
-    pub fn holds_beside(&self, other: &Strategy) -> bool {
+    pub fn is_compatible_with(&self, other: &Strategy) -> bool {
         let always = |strategy: &Strategy| strategy.guarantee == Guarantee::Always;
         self.name == other.name || always(self) && always(other)
     }
@@ -131,12 +131,12 @@ impl Strategy {
 
     /// Returns whether a customer's purchases that are read together with the row are exact: any
     /// other order in between raises the version that the write requires.
-    pub fn counts_with_read(&self) -> bool {
-        self.guard != Guard::None
+    pub fn read_counts_purchases(&self) -> bool {
+        self.guard != WriteGuard::None
     }
 
     /// Returns whether the read locks the row, or its key by an advisory lock, until the commit.
     pub fn locks_row_at_read(&self) -> bool {
-        matches!(self.read, Read::RowLock | Read::Advisory | Read::Reserve)
+        matches!(self.read, ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::Reserve)
     }
 }

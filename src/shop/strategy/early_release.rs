@@ -13,7 +13,7 @@
 //! `@Transactional` on a method with `synchronized` or `lock … unlock` inside: the transaction
 //! begins and commits outside the lock. The lock belongs around the transaction.
 
-use super::{Release, Strategy, none};
+use super::{ReleaseTime, Strategy, none};
 use crate::ladder::Mechanism;
 use crate::lock::LockKind;
 
@@ -21,7 +21,7 @@ use crate::lock::LockKind;
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
     lock: Some(Mechanism::Lock(LockKind::Owner)),
-    release: Release::BeforeCommit,
+    release: ReleaseTime::BeforeCommit,
     about: "owner, released before the commit: the next holder reads the old value",
     source: file!(),
     code: include_str!("early_release.rs"),

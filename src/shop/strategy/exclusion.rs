@@ -1,6 +1,6 @@
 //! Proof of a write's protection: a write that does not name its protection does not compile.
 
-use super::{Guard, Isolation, LockTarget, Read, Release, Strategy};
+use super::{Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard};
 use crate::lock::{Guards, LockKey};
 use crate::shop::failure::Error;
 
@@ -11,14 +11,14 @@ pub enum Exclusion<'g> {
     /// The acquired locks. A write checks that they cover its keys.
     Locked(&'g Guards),
     /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
-    InDatabase(Sealed),
+    InDatabase(Seal),
     /// None, with the reason.
-    Unprotected(&'static str, Sealed),
+    Unprotected(&'static str, Seal),
 }
 
 /// Can be constructed in this module only.
 #[derive(Debug)]
-pub struct Sealed(());
+pub struct Seal(());
 
 impl Exclusion<'_> {
     /// Returns the fence of the lock on `key`, if it has one.
@@ -29,10 +29,7 @@ impl Exclusion<'_> {
         }
     }
 
-    /// Rejects a write to a value whose lock was not acquired: a mistake in this program.
-    ///
-    /// # Errors
-    /// [`Error::Bug`].
+    /// Fails with [`Error::Bug`] if the lock of a value was not acquired.
     pub fn check(&self, key: &LockKey) -> Result<(), Error> {
         match self {
             Exclusion::Locked(locks) if !locks.cover(key) => {
@@ -44,20 +41,24 @@ impl Exclusion<'_> {
 }
 
 /// Returns the protection of a change under `strategy`, given the acquired locks.
-pub(super) fn of<'g>(strategy: &Strategy, locks: &'g Guards) -> Exclusion<'g> {
+pub(super) fn exclusion_under<'g>(strategy: &Strategy, locks: &'g Guards) -> Exclusion<'g> {
     match strategy {
         Strategy { target: LockTarget::Order, .. } => {
-            Exclusion::Unprotected("its lock is on the order, not on what is changed", Sealed(()))
+            Exclusion::Unprotected("its lock is on the order, not on what is changed", Seal(()))
         }
-        Strategy { release: Release::BeforeCommit, .. } => {
-            Exclusion::Unprotected("its lock is released before the commit", Sealed(()))
+        Strategy { release: ReleaseTime::BeforeCommit, .. } => {
+            Exclusion::Unprotected("its lock is released before the commit", Seal(()))
         }
         Strategy { lock: Some(_), .. } => Exclusion::Locked(locks),
         Strategy { transaction: Isolation::Serializable, .. }
-        | Strategy { read: Read::RowLock | Read::Advisory | Read::Reserve, .. }
-        | Strategy { guard: Guard::Version, .. } => Exclusion::InDatabase(Sealed(())),
-        Strategy { read: Read::Plain, guard: Guard::None | Guard::VersionAndFence, .. } => {
-            Exclusion::Unprotected(strategy.about, Sealed(()))
+        | Strategy {
+            read: ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::Reserve, ..
         }
+        | Strategy { guard: WriteGuard::Version, .. } => Exclusion::InDatabase(Seal(())),
+        Strategy {
+            read: ReadMethod::Plain,
+            guard: WriteGuard::None | WriteGuard::VersionAndFence,
+            ..
+        } => Exclusion::Unprotected(strategy.about, Seal(())),
     }
 }

@@ -13,7 +13,7 @@
 //! # Seen in the wild
 //! `where version = ?` of object mappers; fences, whose check lock libraries leave to the store.
 
-use super::{Guarantee, Guard, Isolation, Strategy, none};
+use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
 use crate::ladder::Mechanism;
 use crate::lock::LockKind;
 
@@ -22,7 +22,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "fenced",
     lock: Some(Mechanism::Lock(LockKind::Fenced)),
     transaction: Isolation::Autocommit,
-    guard: Guard::VersionAndFence,
+    guard: WriteGuard::VersionAndFence,
     guarantee: Guarantee::Always,
     about: "the lock of this project: every write shows its fence and the version it read",
     source: file!(),

@@ -23,7 +23,9 @@ pub mod wrong_key;
 
 use crate::lock::{Guards, LockKey};
 use crate::shop::OrderId;
-pub use definition::{Guarantee, Guard, Isolation, LockTarget, Read, Release, Strategy};
+pub use definition::{
+    Guarantee, Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard,
+};
 use exclusion::Exclusion;
 pub use table::STRATEGIES;
 
@@ -48,6 +50,6 @@ impl Strategy {
 
     /// Returns the protection of a change under this strategy, given the acquired locks.
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
-        exclusion::of(self, locks)
+        exclusion::exclusion_under(self, locks)
     }
 }

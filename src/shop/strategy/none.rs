@@ -13,7 +13,7 @@
 //! # Seen in the wild
 //! Any `order.stock = order.stock - 1; save()` of an object mapper.
 
-use super::{Guarantee, Guard, Isolation, LockTarget, Read, Release, Strategy};
+use super::{Guarantee, Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard};
 
 /// Maximum number of attempts at a command whose transaction Postgres aborted because of another
 /// one.
@@ -26,10 +26,10 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
     lock: None,
     target: LockTarget::Value,
-    release: Release::AfterCommit,
+    release: ReleaseTime::AfterCommit,
     transaction: Isolation::ReadCommitted,
-    read: Read::Plain,
-    guard: Guard::None,
+    read: ReadMethod::Plain,
+    guard: WriteGuard::None,
     attempts: ATTEMPTS,
     batches: false,
     guarantee: Guarantee::Never,

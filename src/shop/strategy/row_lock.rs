@@ -13,12 +13,12 @@
 //! The usual fix of a lost update, and a good one, until an item becomes hot: one transaction at a
 //! time, each with its round trips.
 
-use super::{Guarantee, Read, Strategy, none};
+use super::{Guarantee, ReadMethod, Strategy, none};
 
 /// `select … for no key update`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "row-lock",
-    read: Read::RowLock,
+    read: ReadMethod::RowLock,
     guarantee: Guarantee::Always,
     about: "select … for no key update: Postgres locks the row for one transaction at a time",
     source: file!(),

@@ -21,7 +21,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "serializable",
     transaction: Isolation::Serializable,
     attempts: none::MANY_ATTEMPTS,
-    guarantee: Guarantee::Among,
+    guarantee: Guarantee::AmongItself,
     about: "isolation level serializable: Postgres ends one of two, which begins again",
     source: file!(),
     code: include_str!("serializable.rs"),

@@ -35,7 +35,7 @@ pub static STRATEGIES: [Strategy; 20] = [
     locked!(
         "setnx",
         Mechanism::Rung(Rung::Setnx),
-        UntilAHolderDies,
+        UntilHolderDies,
         "src/ladder/setnx.rs",
         "SETNX, then DEL: a holder that dies locks the item for ever"
     ),
@@ -133,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn different_strategies_hold_beside_each_other_only_if_always_safe() {
+    fn different_strategies_are_compatible_only_if_always_safe() {
         let beside = |one: &str, other: &str| {
-            Strategy::named(one).unwrap().holds_beside(Strategy::named(other).unwrap())
+            Strategy::named(one).unwrap().is_compatible_with(Strategy::named(other).unwrap())
         };
         for one in ["fenced", "row-lock", "atomic", "version", "batched"] {
             assert!(beside(one, "batched") && beside("row-lock", one), "{one}");

@@ -14,13 +14,13 @@
 //! `@Version` of JPA, `lock_version` of Rails, `ETag` and `If-Match` of HTTP: the optimistic lock.
 //! Often without the retry, so that the second user loses their input.
 
-use super::{Guarantee, Guard, Isolation, Strategy, none};
+use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
 
 /// `update … where version = <what was read>`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "version",
     transaction: Isolation::Autocommit,
-    guard: Guard::Version,
+    guard: WriteGuard::Version,
     attempts: none::MANY_ATTEMPTS,
     guarantee: Guarantee::Always,
     about: "update … where version = what was read; a write that matches no row reads again",

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
-use crate::shop::audit::{self, Audit};
+use crate::shop::audit::{self, AuditReport};
 use crate::web::auth::Admin;
 use crate::web::openapi::Refusals;
 use crate::web::{HttpResult, Site};
@@ -42,9 +42,9 @@ impl From<HeldLock> for LockView {
 
 /// Checks ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = Audit), Refusals))]
+    responses((status = 200, body = AuditReport), Refusals))]
 pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
-    Ok(HttpResponse::Ok().json(audit::everything(&site.shop.pool, Some(&site.shop.locks)).await?))
+    Ok(HttpResponse::Ok().json(audit::check_all(&site.shop.pool, Some(&site.shop.locks)).await?))
 }
 
 /// Lists the locks that are held, with holder and start (admin).

@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use super::orders::traced;
 use crate::shop::audit::{self, ItemAudit};
-use crate::shop::command::restock::Restocking;
-use crate::shop::model::{Entry, Item};
+use crate::shop::command::restock::RestockRequest;
+use crate::shop::model::{Item, LedgerEntry};
 use crate::shop::query::{catalog, ledger};
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::{Sku, engine};
@@ -77,15 +77,15 @@ pub struct NewItem {
 #[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items",
     params(("sku" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)),
-    request_body = Restocking, security(("session" = [])),
-    responses((status = 200, body = Entry), Refusals))]
+    request_body = RestockRequest, security(("session" = [])),
+    responses((status = 200, body = LedgerEntry), Refusals))]
 pub async fn restock(
     site: web::Data<Site>,
     request: HttpRequest,
     admin: Admin,
     conditions: Wished,
     sku: web::Path<String>,
-    what: Json<Restocking>,
+    what: Json<RestockRequest>,
 ) -> HttpResult {
     let conditions = conditions.read()?;
     let what = what.read()?;
@@ -130,7 +130,7 @@ pub struct NewLimit {
     params(("sku" = String, Path),
            ("after" = Option<i64>, Query, description = "go on behind this seq"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [Entry]), Refusals))]
+    responses((status = 200, body = [LedgerEntry]), Refusals))]
 pub async fn ledger(
     site: web::Data<Site>,
     sku: web::Path<String>,
@@ -150,7 +150,7 @@ pub async fn ledger(
     responses((status = 200, body = ItemAudit), Refusals))]
 pub async fn audit(site: web::Data<Site>, sku: web::Path<String>) -> HttpResult {
     let sku = body::sku(sku.into_inner())?;
-    match audit::of_item(&site.shop.pool, &sku).await? {
+    match audit::check_item(&site.shop.pool, &sku).await? {
         Some(audit) => Ok(HttpResponse::Ok().json(audit)),
         None => Err(unknown(&sku)),
     }

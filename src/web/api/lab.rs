@@ -156,7 +156,7 @@ fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<Wish>, Problem> {
     let strategy = match wish.lock.as_deref() {
         None => None,
         Some(name) => {
-            let beside = Strategy::named(name).filter(|strategy| strategy.holds_beside(own));
+            let beside = Strategy::named(name).filter(|strategy| strategy.is_compatible_with(own));
             let why =
                 || Problem::field("lock", format!("a strategy that holds beside {}", own.name));
             Some(beside.ok_or_else(why)?)

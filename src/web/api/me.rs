@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::shop::engine;
-use crate::shop::model::Entry;
+use crate::shop::model::LedgerEntry;
 use crate::shop::query::ledger;
 use crate::web::auth::SignedIn;
 use crate::web::body::{Json, Page};
@@ -42,7 +42,7 @@ pub async fn read(site: web::Data<Site>, who: SignedIn) -> HttpResult {
 #[utoipa::path(get, path = "/api/me/ledger", tag = "account", security(("session" = [])),
     params(("after" = Option<i64>, Query, description = "go on behind this seq"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [Entry]), Refusals))]
+    responses((status = 200, body = [LedgerEntry]), Refusals))]
 pub async fn ledger(
     site: web::Data<Site>,
     who: SignedIn,
@@ -57,7 +57,7 @@ pub async fn ledger(
 /// Tops up the account, once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/me/top-ups", tag = "account", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header)), request_body = Amount,
-    responses((status = 201, body = Entry), Refusals))]
+    responses((status = 201, body = LedgerEntry), Refusals))]
 pub async fn top_up(
     site: web::Data<Site>,
     request: HttpRequest,

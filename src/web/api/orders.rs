@@ -6,11 +6,11 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::probe::Probe;
-use crate::shop::idempotency::KEPT_HOURS;
-use crate::shop::model::{Order, Paid, Returned, WantedLine};
+use crate::shop::idempotency::RETENTION_HOURS;
+use crate::shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
 use crate::shop::query::orders;
 use crate::shop::{
-    Executed, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, StoredResponse, UserId,
+    Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, StoredResponse, UserId,
     engine,
 };
 use crate::web::auth::SignedIn;
@@ -25,7 +25,7 @@ use crate::web::{HttpResult, Site, answer};
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
     /// 1 to 50 lines; quantities of the same item are added up.
-    pub lines: Vec<WantedLine>,
+    pub lines: Vec<RequestedLine>,
 }
 
 /// An idempotency key for one order.
@@ -43,8 +43,8 @@ pub struct OrderToken {
     responses((status = 201, body = OrderToken), Refusals))]
 pub async fn mint_token(_: SignedIn) -> HttpResult {
     Ok(HttpResponse::Created().json(OrderToken {
-        token: IdempotencyKey::mint().as_str().to_owned(),
-        expires_at: OffsetDateTime::now_utc() + time::Duration::hours(KEPT_HOURS),
+        token: IdempotencyKey::generate().as_str().to_owned(),
+        expires_at: OffsetDateTime::now_utc() + time::Duration::hours(RETENTION_HOURS),
     }))
 }
 
@@ -80,7 +80,8 @@ pub async fn list(
 ) -> HttpResult {
     let limit = page.limit()?;
     Ok(HttpResponse::Ok().json(
-        orders::orders(&site.shop, who.caller.id, page.after, orders::Lab::With, limit).await?,
+        orders::orders(&site.shop, who.caller.id, page.after, orders::LabOrders::With, limit)
+            .await?,
     ))
 }
 
@@ -98,7 +99,7 @@ pub async fn read(site: web::Data<Site>, who: SignedIn, id: web::Path<String>) -
 /// Pays a pending order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 200, body = Paid), Refusals))]
+    responses((status = 200, body = PaidOrder), Refusals))]
 pub async fn pay(
     site: web::Data<Site>,
     request: HttpRequest,
@@ -116,7 +117,7 @@ pub async fn pay(
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
+           ("token" = Option<String>, Query)), responses((status = 200, body = ReturnedOrder), Refusals))]
 pub async fn cancel(sent: Sent) -> HttpResult {
     returned(sent, engine::cancel_order).await
 }
@@ -125,7 +126,7 @@ pub async fn cancel(sent: Sent) -> HttpResult {
 /// idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
+           ("token" = Option<String>, Query)), responses((status = 200, body = ReturnedOrder), Refusals))]
 pub async fn refund(sent: Sent) -> HttpResult {
     returned(sent, engine::refund_order).await
 }
@@ -141,7 +142,7 @@ async fn returned(
         UserId,
         OrderId,
         Option<IdempotencyKey>,
-    ) -> Result<Executed, Failure>,
+    ) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let id = body::order_id(&id)?;
     let key = optional_idempotency_key(&request)?;
@@ -149,7 +150,7 @@ async fn returned(
 }
 
 /// Returns the response or the problem, with the trace if one was requested.
-pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpResult {
+pub(super) fn traced(result: Result<Execution, Failure>, probe: &Probe) -> HttpResult {
     let executed = result.map_err(Problem::from).and_then(|executed| with_trace(executed, probe));
     executed.map(answer).map_err(|problem| match probe.trace() {
         Some(trace) => problem.with("trace", serde_json::json!(trace)),
@@ -159,13 +160,13 @@ pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpRe
 
 /// Adds the trace to the response of a command that was executed now. The trace is not stored, so a
 /// replay has none.
-pub(super) fn with_trace(executed: Executed, probe: &Probe) -> Result<Executed, Problem> {
+pub(super) fn with_trace(executed: Execution, probe: &Probe) -> Result<Execution, Problem> {
     match probe.trace() {
         Some(trace) if !executed.replayed => {
             let mut body: serde_json::Value = executed.response.read()?;
             body["trace"] = serde_json::json!(trace);
             let response = StoredResponse::json(executed.response.status, &body)?;
-            Ok(Executed { response, ..executed })
+            Ok(Execution { response, ..executed })
         }
         _ => Ok(executed),
     }

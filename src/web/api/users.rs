@@ -2,7 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use crate::shop::users::{self, Created, Credentials, SessionToken};
+use crate::shop::users::{self, CreatedUser, Credentials, SessionToken};
 use crate::web::auth::SignedIn;
 use crate::web::body::Json;
 use crate::web::openapi::Refusals;
@@ -11,7 +11,7 @@ use crate::web::{HttpResult, Site, created};
 
 /// Creates a user with an empty account.
 #[utoipa::path(post, path = "/api/users", tag = "people", request_body = Credentials,
-    responses((status = 201, body = Created), Refusals))]
+    responses((status = 201, body = CreatedUser), Refusals))]
 pub async fn create(
     site: web::Data<Site>,
     request: HttpRequest,

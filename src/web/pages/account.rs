@@ -115,7 +115,7 @@ async fn page(
         balance: Cents(balance),
         older: entries::older(&entries),
         entries: entries::rows(&entries, Ledger::Money).collect(),
-        key: IdempotencyKey::mint(),
+        key: IdempotencyKey::generate(),
         amount: trouble.amount,
         wrong: trouble.wrong,
         frame: Frame::of(request).await?,

@@ -161,7 +161,8 @@ pub(super) async fn page(
 ) -> HttpResult {
     let shop = &site(request)?.shop;
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
-    let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };
+    let items =
+        if skus.is_empty() { Vec::new() } else { catalog::items_by_sku(shop, &skus).await? };
     let frame = Frame { here: "/basket".to_owned(), ..Frame::of(request).await? };
     let held = match &frame.caller {
         Some(caller) => catalog::purchased_by(shop, caller.id, &items).await?,

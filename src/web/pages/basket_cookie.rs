@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::words::grouped;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
-use crate::shop::model::WantedLine;
+use crate::shop::model::RequestedLine;
 use crate::shop::{IdempotencyKey, Sku};
 
 const BASKET_COOKIE: &str = "holdfast_basket";
@@ -66,9 +66,11 @@ impl Basket {
     }
 
     /// Returns the lines as an order request has them.
-    pub fn wanted(&self) -> Vec<WantedLine> {
+    pub fn wanted(&self) -> Vec<RequestedLine> {
         let lines = self.lines.iter();
-        lines.map(|(sku, quantity)| WantedLine { sku: sku.clone(), quantity: *quantity }).collect()
+        lines
+            .map(|(sku, quantity)| RequestedLine { sku: sku.clone(), quantity: *quantity })
+            .collect()
     }
 
     pub fn units(&self) -> i64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::shop::{Executed, Failure, Rejection};
+use crate::shop::{Execution, Failure, Rejection};
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
@@ -13,8 +13,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(60);
 
 /// Repeats the request until no other copy is in flight; the key ensures one execution.
 pub(super) async fn settled(
-    mut ask: impl AsyncFnMut() -> Result<Executed, Failure>,
-) -> Result<Executed, Failure> {
+    mut ask: impl AsyncFnMut() -> Result<Execution, Failure>,
+) -> Result<Execution, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
         let result = ask().await;

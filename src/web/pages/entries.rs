@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::words::{short, signed, signed_money};
-use crate::shop::model::Entry;
+use crate::shop::model::LedgerEntry;
 use crate::shop::{Cents, OrderId};
 
 /// Number of entries on a page of a ledger.
@@ -43,7 +43,7 @@ pub(super) struct Row {
 }
 
 /// Formats an entry, without checking the chain.
-pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
+pub(super) fn row(entry: &LedgerEntry, ledger: Ledger) -> Row {
     Row {
         seq: entry.seq,
         before: ledger.value(entry.before),
@@ -62,7 +62,7 @@ pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
 
 /// Formats a page of entries, newest first, and checks the chain. An entry behind the page is not
 /// shown; the page's last entry is checked against it.
-pub(super) fn rows(entries: &[Entry], ledger: Ledger) -> impl Iterator<Item = Row> {
+pub(super) fn rows(entries: &[LedgerEntry], ledger: Ledger) -> impl Iterator<Item = Row> {
     entries.iter().take(ON_ONE_PAGE).enumerate().map(move |(place, entry)| {
         let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
         let broken = (entry.before != previous).then(|| ledger.value(previous));
@@ -71,6 +71,6 @@ pub(super) fn rows(entries: &[Entry], ledger: Ledger) -> impl Iterator<Item = Ro
 }
 
 /// Returns the cursor of the next page, if there is one.
-pub(super) fn older(entries: &[Entry]) -> Option<i64> {
+pub(super) fn older(entries: &[LedgerEntry]) -> Option<i64> {
     entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq)
 }

@@ -11,7 +11,7 @@ use askama::Template;
 use super::assets;
 use super::basket_cookie::Basket;
 use super::html;
-use crate::shop::audit::{self, Conservation};
+use crate::shop::audit::{self, StockConservation};
 use crate::shop::strategy::Strategy;
 use crate::shop::users::Caller;
 use crate::web::HttpResult;
@@ -23,7 +23,7 @@ pub struct Frame {
     pub replica: String,
     pub strategy: &'static Strategy,
     /// The sums of the books, if they can be read now.
-    pub books: Option<Conservation>,
+    pub books: Option<StockConservation>,
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
     /// Number of units in the basket.

@@ -15,11 +15,13 @@ use super::notice::Notice;
 use super::words::{Moment as _, full_sentence, short};
 use super::{copies, door, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
-use crate::shop::command::restock::Restocking;
+use crate::shop::command::restock::RestockRequest;
 use crate::shop::command::set_limit::MAX_LIMIT;
-use crate::shop::model::{Entry, Item};
+use crate::shop::model::{Item, LedgerEntry};
 use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{Cents, Failure, Field, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
+use crate::shop::{
+    Cents, Failure, FieldName, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine,
+};
 use crate::web::auth::site;
 use crate::web::body;
 use crate::web::conditions::Usual;
@@ -66,7 +68,7 @@ struct Typed {
     reason: String,
     /// The input for the limit, if it was rejected.
     limit: Option<String>,
-    wrong: Option<(Field, String)>,
+    wrong: Option<(FieldName, String)>,
 }
 
 impl Typed {
@@ -124,7 +126,7 @@ pub async fn restock(
             Rejection::Invalid("delta".into(), "Type a whole number such as 20 or −3.".to_owned())
         }
         Ok(units) => {
-            let what = Restocking { delta: units, reason: reason.clone() };
+            let what = RestockRequest { delta: units, reason: reason.clone() };
             let restock = async || {
                 let (sku, key) = (sku.clone(), key.clone());
                 engine::restock(&site.shop, &conditions, admin, sku, &what, key).await
@@ -208,7 +210,7 @@ async fn page(
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;
-    let audit = audit::of_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
+    let audit = audit::check_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
     let frame = Frame::of(request).await?;
     let own = own_orders(shop, &frame, &entries).await?;
     let status = match (&refused, &form.wrong) {
@@ -225,7 +227,7 @@ async fn page(
             .zip(details(sku, &entries, &audit, &own))
             .collect(),
         is_newest: before.is_none(),
-        key: IdempotencyKey::mint(),
+        key: IdempotencyKey::generate(),
         limit_typed: form.limit.clone().unwrap_or_else(|| {
             item.limit_per_user.map_or_else(String::new, |limit| limit.to_string())
         }),
@@ -240,12 +242,12 @@ async fn page(
 async fn own_orders(
     shop: &Shop,
     frame: &Frame,
-    entries: &[Entry],
+    entries: &[LedgerEntry],
 ) -> Result<BTreeSet<OrderId>, Problem> {
     let ids: Vec<OrderId> = entries.iter().filter_map(|entry| entry.order_id).collect();
     match &frame.caller {
         Some(caller) if !ids.is_empty() => {
-            Ok(orders::own(shop, caller.id, &ids).await?.into_iter().collect())
+            Ok(orders::owned_among(shop, caller.id, &ids).await?.into_iter().collect())
         }
         _ => Ok(BTreeSet::new()),
     }
@@ -254,7 +256,7 @@ async fn own_orders(
 /// Returns the details of the entries that are shown.
 fn details<'e>(
     sku: &'e Sku,
-    entries: &'e [Entry],
+    entries: &'e [LedgerEntry],
     audit: &'e ItemAudit,
     own: &'e BTreeSet<OrderId>,
 ) -> impl Iterator<Item = Details> + 'e {

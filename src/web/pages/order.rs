@@ -12,10 +12,10 @@ use super::frame::Frame;
 use super::notice::Notice;
 use super::words::{Moment as _, short, time_left};
 use super::{copies, door, html, see_other};
-use crate::shop::model::{Line, Order};
+use crate::shop::model::{Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
-    Cents, Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
+    Cents, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
     UserId, engine,
 };
 use crate::web::body;
@@ -124,7 +124,7 @@ async fn change(
         UserId,
         OrderId,
         IdempotencyKey,
-    ) -> Result<Executed, Failure>,
+    ) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let user = door::posted(&request, &form.csrf).await?.caller.id;
     let id = body::order_id(&id)?;
@@ -173,7 +173,7 @@ async fn page(
         money: money.iter().map(|entry| row(entry, Ledger::Money)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
-        key: IdempotencyKey::mint(),
+        key: IdempotencyKey::generate(),
         order,
         frame: Frame::of(request).await?,
     };
@@ -194,12 +194,12 @@ pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
 
 async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> {
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
-    let items = catalog::items_of(shop, &skus).await?;
+    let items = catalog::items_by_sku(shop, &skus).await?;
     let name = |sku: &Sku| {
         let item = items.iter().find(|item| item.sku == *sku);
         item.map_or_else(|| sku.to_string(), |item| item.name.clone())
     };
-    let row = |line: &Line| LineRow {
+    let row = |line: &OrderLine| LineRow {
         sku: line.sku.clone(),
         name: name(&line.sku),
         quantity: line.quantity,

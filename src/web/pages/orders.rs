@@ -15,7 +15,7 @@ use super::order::status;
 use super::words::{Moment as _, grouped, short, time_left};
 use super::{door, html};
 use crate::shop::model::Order;
-use crate::shop::query::orders::{self, Lab};
+use crate::shop::query::orders::{self, LabOrders};
 use crate::shop::{Cents, OrderId};
 use crate::web::{HttpResult, Site};
 
@@ -67,14 +67,14 @@ pub async fn list(
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let shop = &site.shop;
     let with_lab = listing.lab.as_deref() == Some("on");
-    let which = if with_lab { Lab::With } else { Lab::Without };
+    let which = if with_lab { LabOrders::With } else { LabOrders::Without };
     let mut orders = orders::orders(shop, user, listing.after.map(OrderId), which, limit).await?;
     let is_more = orders.len() > ON_ONE_PAGE;
     orders.truncate(ON_ONE_PAGE);
     let more = orders.last().filter(|_| is_more).map(|order| order.id);
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
-    let marked = if with_lab { orders::lab_among(shop, &ids).await? } else { Vec::new() };
-    let lab = orders::count_lab(shop, user).await?;
+    let marked = if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
+    let lab = orders::count_lab_orders(shop, user).await?;
     let left = orders::time_left(shop, &ids).await?;
     let orders = orders.into_iter().map(|order| row(order, &marked, &left)).collect();
     let frame = Frame::of(&request).await?;

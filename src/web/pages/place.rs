@@ -22,10 +22,10 @@ use super::sign_in::set_cookie;
 use super::{basket, door, see_other};
 use crate::ladder::Mechanism;
 use crate::lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
-use crate::shop::model::{Order, WantedLine};
+use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
 use crate::shop::{
-    Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
+    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
 use crate::web::conditions::Usual;
 use crate::web::problems::Problem;
@@ -53,7 +53,7 @@ pub async fn place(
         place_once(&site.shop, &conditions, user, &key, &basket.wanted()).await?
     } else {
         // An old page: its basket was ordered, or has changed since.
-        match orders::placed_with(&site.shop, user, &key).await? {
+        match orders::order_placed_with(&site.shop, user, &key).await? {
             Some(order) => Placed::Is(order),
             None => {
                 let notice = Notice::basket_changed(basket.lines().is_empty());
@@ -101,7 +101,7 @@ async fn place_once(
     conditions: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[WantedLine],
+    wanted: &[RequestedLine],
 ) -> Result<Placed, Problem> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -115,7 +115,7 @@ async fn place_once(
             rejection,
             Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
         );
-        if another_copy && let Some(order) = orders::placed_with(shop, user, key).await? {
+        if another_copy && let Some(order) = orders::order_placed_with(shop, user, key).await? {
             return Ok(Placed::Is(order));
         }
         if !another_copy {
@@ -134,8 +134,8 @@ async fn attempt(
     conditions: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[WantedLine],
-) -> Result<Executed, Failure> {
+    wanted: &[RequestedLine],
+) -> Result<Execution, Failure> {
     let guards = take_turn(shop, conditions, user).await?;
     let placed = engine::place_order(shop, conditions, user, key.clone(), wanted).await;
     guards.release().await;

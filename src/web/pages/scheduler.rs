@@ -11,7 +11,7 @@ use super::{door, html, see_other};
 use crate::lab::scheduler::{self, PLAYED, Rules, Stand, View};
 use crate::probe::Point;
 use crate::shop::Strategy;
-use crate::shop::model::Entry;
+use crate::shop::model::LedgerEntry;
 use crate::web::api::lab::lab_is_on;
 use crate::web::problems::{Kind, Problem};
 use crate::web::{HttpResult, Site};
@@ -223,7 +223,7 @@ fn player(stand: &Stand, rules: Rules) -> Player {
 }
 
 impl GamePage {
-    fn is_forked(&self, entry: &Entry) -> bool {
+    fn is_forked(&self, entry: &LedgerEntry) -> bool {
         self.forked.contains(&entry.seq)
     }
 }

@@ -9,7 +9,7 @@ use super::sign_in::{Entrance, Next, admit};
 use super::words::full_sentence;
 use super::{door, html, see_other};
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Failure, Field, Rejection};
+use crate::shop::{Failure, FieldName, Rejection};
 use crate::web::auth::look;
 use crate::web::{HttpResult, Site};
 
@@ -19,7 +19,7 @@ struct SignUpPage {
     frame: Frame,
     next: String,
     user: String,
-    wrong: Option<(Field, String)>,
+    wrong: Option<(FieldName, String)>,
 }
 
 impl SignUpPage {
@@ -70,7 +70,7 @@ async fn page(
     status: StatusCode,
     next: &str,
     user: String,
-    wrong: Option<(Field, String)>,
+    wrong: Option<(FieldName, String)>,
 ) -> HttpResult {
     let next = door::local_place(next).to_owned();
     let frame = Frame::of(request).await?;

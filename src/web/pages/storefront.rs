@@ -64,7 +64,7 @@ pub(super) async fn page(
     let is_more = items.len() > ON_ONE_PAGE;
     items.truncate(ON_ONE_PAGE);
     let skus: Vec<Sku> = items.iter().map(|item| item.sku.clone()).collect();
-    let came = ledger::put_on_shelf(shop, &skus).await?;
+    let came = ledger::units_added(shop, &skus).await?;
     let more = items.last().filter(|_| is_more).map(|item| item.sku.clone());
     let cards = items
         .into_iter()

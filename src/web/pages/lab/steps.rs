@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::lab::drawing::{ms, words_of};
 use crate::lab::run::{Lane, LaneEvent};
-use crate::shop::strategy::{Guard, Isolation, Read};
+use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 use crate::shop::{Cents, Strategy};
 
 #[derive(Debug)]
@@ -158,12 +158,12 @@ fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
         "held" if leased => Some("SET key owner NX PX ttl".to_owned()),
         "release" if leased => Some("if GET key = owner then DEL key".to_owned()),
         "read" => Some(match strategy.read {
-            Read::Plain => select,
-            Read::RowLock => format!("{select} for no key update"),
-            Read::Advisory => {
+            ReadMethod::Plain => select,
+            ReadMethod::RowLock => format!("{select} for no key update"),
+            ReadMethod::Advisory => {
                 format!("select pg_advisory_xact_lock(hashtextextended($1, 0)); {select}")
             }
-            Read::Reserve => format!(
+            ReadMethod::Reserve => format!(
                 "update {table} set {column} = {column} + $2 \
                  where {name} = $1 and {column} + $2 >= 0 returning {column} - $2, version"
             ),
@@ -184,14 +184,14 @@ fn write_statement(strategy: &Strategy, event: &LaneEvent) -> String {
         ("items", "stock", "sku", "stock_ledger", "insert into orders …")
     };
     let (set, guard) = match strategy.guard {
-        Guard::None => (String::new(), String::new()),
-        Guard::Version => (String::new(), " and version = $3".to_owned()),
-        Guard::VersionAndFence => {
+        WriteGuard::None => (String::new(), String::new()),
+        WriteGuard::Version => (String::new(), " and version = $3".to_owned()),
+        WriteGuard::VersionAndFence => {
             (format!(", fence = {fence}"), format!(" and version = $3 and fence <= {fence}"))
         }
     };
     // A conditional update has changed the row at the read already.
-    let changed = if strategy.read == Read::Reserve {
+    let changed = if strategy.read == ReadMethod::Reserve {
         String::new()
     } else {
         format!(

@@ -6,26 +6,26 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Asked, Change, Order};
+use super::{ObservedChange, ObservedOperation, RecordedOrder};
 use crate::shop::command::pay_order::PayOrder;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY, PlaceOrder};
 use crate::shop::command::refund_order::RefundOrder;
-use crate::shop::command::state::{BalanceSnapshot, OrderSnapshot, State, StockSnapshot};
+use crate::shop::command::state::{BalanceSnapshot, OrderSnapshot, ShopState, StockSnapshot};
 use crate::shop::command::{Command, MAX_BALANCE};
 use crate::shop::failure::Rejection;
-use crate::shop::model::{self, OrderStatus, WantedLine};
-use crate::shop::{IdempotencyKey, OrderId, Sku, USUAL_HOLD, UserId};
+use crate::shop::model::{Order, OrderStatus, RequestedLine};
+use crate::shop::{DEFAULT_HOLD, IdempotencyKey, OrderId, Sku, UserId};
 
 /// An operation on an order that is executed at most once.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Deed<'a> {
-    Place(&'a Order),
-    Pay(&'a Order),
-    Refund(&'a Order),
+pub(super) enum OrderOperation<'a> {
+    Place(&'a RecordedOrder),
+    Pay(&'a RecordedOrder),
+    Refund(&'a RecordedOrder),
 }
 
-impl<'a> Deed<'a> {
-    pub fn order(self) -> &'a Order {
+impl<'a> OrderOperation<'a> {
+    pub fn order(self) -> &'a RecordedOrder {
         let (Self::Place(order) | Self::Pay(order) | Self::Refund(order)) = self;
         order
     }
@@ -41,7 +41,7 @@ impl<'a> Deed<'a> {
 
     /// Returns the keys with an entry of it, given the status of the order, with the deltas.
     pub fn deltas(self) -> Vec<(String, i64)> {
-        let of_user = |order: &Order, delta| vec![(order.user.0.to_string(), delta)];
+        let of_user = |order: &RecordedOrder, delta| vec![(order.user.0.to_string(), delta)];
         match (self, self.order().status.as_str()) {
             (Self::Place(order), _) => {
                 order.lines.iter().map(|(sku, units)| (sku.clone(), -units)).collect()
@@ -53,19 +53,25 @@ impl<'a> Deed<'a> {
     }
 
     /// Computes the change of one of its keys by the rules.
-    pub fn execute(self, key: &str, before: i64) -> Result<Option<Change>, Rejection> {
+    pub fn apply_rules(self, key: &str, before: i64) -> Result<Option<ObservedChange>, Rejection> {
         let order = self.order();
-        let (user, token) = (order.user, IdempotencyKey::mint());
+        let (user, idempotency_key) = (order.user, IdempotencyKey::generate());
         match self {
             Self::Place(_) => {
                 let units = order.lines.iter().find(|(sku, _)| sku == key).map_or(0, |line| line.1);
                 place(user, key, units, before)
             }
-            Self::Pay(_) => {
-                decide(&PayOrder::new(user, priced(order), token), OrderStatus::Pending, before)
-            }
+            Self::Pay(_) => decide(
+                &PayOrder::new(user, priced_order(order.id, order.total_cents), idempotency_key),
+                OrderStatus::Pending,
+                before,
+            ),
             Self::Refund(_) => {
-                let command = RefundOrder::new(user, priced(order), Some(token));
+                let command = RefundOrder::new(
+                    user,
+                    priced_order(order.id, order.total_cents),
+                    Some(idempotency_key),
+                );
                 decide(&command, OrderStatus::Paid, before)
             }
         }
@@ -73,47 +79,51 @@ impl<'a> Deed<'a> {
 }
 
 /// Returns whether `available` is below `requested`, and the rules do not accept it either.
-pub(super) fn is_short(asked: &Asked, key: &str, requested: i64, available: i64) -> bool {
+pub(super) fn is_insufficient(
+    operation: &ObservedOperation,
+    key: &str,
+    requested: i64,
+    available: i64,
+) -> bool {
     let user = UserId(Uuid::nil());
-    let done = match asked {
-        Asked::Place(_) => place(user, key, requested, available),
-        Asked::Pay(_) if !(0..=MAX_BALANCE).contains(&requested) => Err(not_judged()),
-        Asked::Pay(order) => {
-            let order = model_order(*order, requested);
-            let command = PayOrder::new(user, order, IdempotencyKey::mint());
+    let result = match operation {
+        ObservedOperation::Place(_) => place(user, key, requested, available),
+        ObservedOperation::Pay(_) if !(0..=MAX_BALANCE).contains(&requested) => Err(out_of_range()),
+        ObservedOperation::Pay(order) => {
+            let order = priced_order(*order, requested);
+            let command = PayOrder::new(user, order, IdempotencyKey::generate());
             decide(&command, OrderStatus::Pending, available)
         }
     };
-    available < requested && done.is_err()
+    available < requested && result.is_err()
 }
 
-fn place(user: UserId, key: &str, units: i64, before: i64) -> Result<Option<Change>, Rejection> {
+fn place(
+    user: UserId,
+    key: &str,
+    units: i64,
+    before: i64,
+) -> Result<Option<ObservedChange>, Rejection> {
     if !(1..=MAX_LINES as i64 * MAX_QUANTITY).contains(&units) {
-        return Err(not_judged());
+        return Err(out_of_range());
     }
-    let no_sku = |_| not_judged();
-    let sku = Sku::try_from(key.to_owned()).map_err(no_sku)?;
+    let sku = Sku::try_from(key.to_owned()).map_err(|_| out_of_range())?;
     // The same item may be in several lines.
-    let most = (0..units).step_by(MAX_QUANTITY as usize);
-    let line = |from| WantedLine { sku: sku.clone(), quantity: MAX_QUANTITY.min(units - from) };
-    let lines: Vec<WantedLine> = most.map(line).collect();
-    let command = PlaceOrder::new(user, IdempotencyKey::mint(), &lines, USUAL_HOLD)?;
+    let line = |from| RequestedLine { sku: sku.clone(), quantity: MAX_QUANTITY.min(units - from) };
+    let lines: Vec<RequestedLine> = (0..units).step_by(MAX_QUANTITY as usize).map(line).collect();
+    let command = PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_HOLD)?;
     decide(&command, OrderStatus::Pending, before)
 }
 
 /// Returns the rejection of values that no order and no row can have.
-fn not_judged() -> Rejection {
+fn out_of_range() -> Rejection {
     Rejection::Invalid("history".into(), "out of range".to_owned())
 }
 
-fn priced(order: &Order) -> model::Order {
-    model_order(order.id, order.total_cents)
-}
-
 /// Creates an order of which the rules use only the price.
-fn model_order(id: OrderId, total_cents: i64) -> model::Order {
+fn priced_order(id: OrderId, total_cents: i64) -> Order {
     let created_at = OffsetDateTime::UNIX_EPOCH;
-    model::Order {
+    Order {
         id,
         status: OrderStatus::Pending.name().to_owned(),
         total_cents,
@@ -130,9 +140,9 @@ fn decide(
     command: &dyn Command,
     status: OrderStatus,
     before: i64,
-) -> Result<Option<Change>, Rejection> {
+) -> Result<Option<ObservedChange>, Rejection> {
     if !(0..=MAX_BALANCE).contains(&before) {
-        return Err(not_judged());
+        return Err(out_of_range());
     }
     let now = OffsetDateTime::UNIX_EPOCH;
     let (version, fence, reserved) = (0, 0, false);
@@ -143,7 +153,7 @@ fn decide(
     let expires_at = now + Duration::from_secs(1);
     let order = OrderSnapshot { status, expires_at, paid_at: None, expired: false };
     let reads = command.reads();
-    let mut state = State::at(now);
+    let mut state = ShopState::at(now);
     state.items.extend(reads.items.into_iter().map(|sku| (sku, item)));
     state.accounts.extend(reads.account.map(|user| (user, account)));
     state.orders.extend(reads.orders.into_iter().map(|id| (id, order)));
@@ -153,6 +163,6 @@ fn decide(
     let mut changes = stock.chain(balance);
     Ok(changes.next().map(|(key, before, delta)| {
         let after = before + delta;
-        Change { key, before, delta, after }
+        ObservedChange { key, before, delta, after }
     }))
 }

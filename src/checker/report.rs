@@ -1,12 +1,13 @@
-//! Violations that the checker finds, in words.
+//! The invariants, and the violations that the checker finds.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::Observation;
+use super::ObservedRequest;
 
+/// A property of every sound history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum Invariant {
     /// I1: a value below zero, or more taken than ever existed.
     Negative,
     /// I2: opening and deltas do not add up to the value.
@@ -15,12 +16,12 @@ pub enum Rule {
     Break,
     /// I3: two entries were computed from the same version.
     Fork,
-    /// I4: acknowledged, but not in the books.
+    /// I4: acknowledged, but not in the ledger.
     Lost,
-    /// I4: in the books with values other than acknowledged, requested or ordered.
+    /// I4: in the ledger with values other than acknowledged, requested or ordered.
     Differs,
-    /// I5: rejected, but in the books.
-    Refused,
+    /// I5: rejected, but in the ledger.
+    Rejected,
     /// I6: executed more than once.
     Twice,
     /// I7: the order of the ledger contradicts real time.
@@ -35,30 +36,30 @@ pub enum Rule {
     Money,
 }
 
-impl Rule {
-    /// Returns the number of the invariant, and the name of the rule.
-    fn told(self) -> (u8, &'static str) {
+impl Invariant {
+    /// Returns the number and the name.
+    fn number_and_name(self) -> (u8, &'static str) {
         match self {
-            Rule::Negative => (1, "negative"),
-            Rule::Sum => (2, "sum"),
-            Rule::Break => (3, "break"),
-            Rule::Fork => (3, "fork"),
-            Rule::Lost => (4, "lost"),
-            Rule::Differs => (4, "differs"),
-            Rule::Refused => (5, "refused"),
-            Rule::Twice => (6, "twice"),
-            Rule::RealTime => (7, "real-time"),
-            Rule::Fence => (8, "fence"),
-            Rule::SoldOut => (9, "sold-out"),
-            Rule::Unmatched => (10, "unmatched"),
-            Rule::Money => (10, "money"),
+            Invariant::Negative => (1, "negative"),
+            Invariant::Sum => (2, "sum"),
+            Invariant::Break => (3, "break"),
+            Invariant::Fork => (3, "fork"),
+            Invariant::Lost => (4, "lost"),
+            Invariant::Differs => (4, "differs"),
+            Invariant::Rejected => (5, "refused"),
+            Invariant::Twice => (6, "twice"),
+            Invariant::RealTime => (7, "real-time"),
+            Invariant::Fence => (8, "fence"),
+            Invariant::SoldOut => (9, "sold-out"),
+            Invariant::Unmatched => (10, "unmatched"),
+            Invariant::Money => (10, "money"),
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    pub rule: Rule,
+    pub invariant: Invariant,
     /// The entries concerned, by `seq`.
     pub entries: Vec<i64>,
     /// The requests concerned, by their index in the observations.
@@ -69,7 +70,7 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, name) = self.rule.told();
+        let (number, name) = self.invariant.number_and_name();
         write!(f, "I{number} {name}: {}", self.text)
     }
 }
@@ -82,8 +83,14 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub fn add(&mut self, rule: Rule, entries: Vec<i64>, requests: Vec<usize>, text: String) {
-        self.violations.push(Violation { rule, entries, requests, text });
+    pub fn add(
+        &mut self,
+        invariant: Invariant,
+        entries: Vec<i64>,
+        requests: Vec<usize>,
+        text: String,
+    ) {
+        self.violations.push(Violation { invariant, entries, requests, text });
     }
 
     pub fn step(&mut self) {
@@ -110,7 +117,8 @@ impl Findings {
     }
 }
 
-pub(super) fn named(observations: &[Observation], place: usize) -> String {
-    let request = observations[place].request.map(|id| format!(", id {id}")).unwrap_or_default();
-    format!("request #{place} (key {}{request})", observations[place].key)
+/// Returns the index, key and id of a request, for messages.
+pub(super) fn request_name(observations: &[ObservedRequest], index: usize) -> String {
+    let request = observations[index].request.map(|id| format!(", id {id}")).unwrap_or_default();
+    format!("request #{index} (key {}{request})", observations[index].key)
 }

@@ -8,42 +8,46 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::chain::Chain;
-use super::deeds::Side;
-use super::report::{Findings, Rule, named};
-use super::spec;
-use super::{Ledger, Observation, Outcome};
+use super::chain::EntryChain;
+use super::report::{Findings, Invariant, request_name};
+use super::request_rules::LedgerRequests;
+use super::{ObservedOutcome, ObservedRequest, RecordedLedger, spec};
 
 /// Checks every *sold out* of a value in this ledger.
 pub(super) fn check(
-    ledger: &Ledger,
-    chains: &[Chain<'_>],
-    observations: &[Observation],
-    side: &Side,
+    ledger: &RecordedLedger,
+    chains: &[EntryChain<'_>],
+    observations: &[ObservedRequest],
+    requests: &LedgerRequests,
     findings: &mut Findings,
 ) {
     let mut by_key: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for place in &side.short {
+    for place in &requests.insufficient {
         findings.step();
-        if let Outcome::Short { key, .. } = &observations[*place].outcome {
+        if let ObservedOutcome::Insufficient { key, .. } = &observations[*place].outcome {
             by_key.entry(key).or_default().push(*place);
         }
     }
     for chain in chains {
         if let Some(places) = by_key.remove(chain.key) {
-            Moments::of(ledger, chain, findings).check(&places, observations, &side.own, findings);
+            SoldOutCheck::new(ledger, chain, findings).check(
+                &places,
+                observations,
+                &requests.later_entry,
+                findings,
+            );
         }
     }
     for (key, places) in by_key {
-        let name = named(observations, places[0]);
-        let text = format!("{name} was told that there is not enough of {key}, which is not there");
-        findings.add(Rule::SoldOut, vec![], places, text);
+        let name = request_name(observations, places[0]);
+        let text = format!("{name} was rejected for {key}, which does not exist");
+        findings.add(Invariant::SoldOut, vec![], places, text);
     }
 }
 
 /// The value at each position.
-struct Moments<'a> {
-    chain: &'a Chain<'a>,
+struct SoldOutCheck<'a> {
+    chain: &'a EntryChain<'a>,
     /// By position; there is one more than entries.
     values: Vec<i64>,
     seqs: Vec<i64>,
@@ -58,16 +62,16 @@ struct Moments<'a> {
 }
 
 /// The content of a *sold out*.
-struct Claim {
+struct SoldOutClaim {
     place: usize,
     requested: i64,
     available: i64,
     /// True if the rules reject the request with `available`.
-    is_short: bool,
+    is_insufficient: bool,
 }
 
-impl<'a> Moments<'a> {
-    fn of(ledger: &Ledger, chain: &'a Chain<'a>, findings: &mut Findings) -> Self {
+impl<'a> SoldOutCheck<'a> {
+    fn new(ledger: &RecordedLedger, chain: &'a EntryChain<'a>, findings: &mut Findings) -> Self {
         let entries = chain.entries.iter().map(|place| &ledger.entries[*place]);
         let values: Vec<i64> =
             [chain.value.opening].into_iter().chain(entries.clone().map(|e| e.after)).collect();
@@ -91,40 +95,44 @@ impl<'a> Moments<'a> {
     fn check(
         &self,
         places: &[usize],
-        observations: &[Observation],
-        own: &HashMap<usize, usize>,
+        observations: &[ObservedRequest],
+        later_entry: &HashMap<usize, usize>,
         findings: &mut Findings,
     ) {
-        let mut asked = places.to_vec();
-        findings
-            .sort(&mut asked, |a, b| observations[*a].invoked_us.cmp(&observations[*b].invoked_us));
-        let mut answered = places.to_vec();
-        findings.sort(&mut answered, |a, b| {
+        let mut by_start = places.to_vec();
+        findings.sort(&mut by_start, |a, b| {
+            observations[*a].invoked_us.cmp(&observations[*b].invoked_us)
+        });
+        let mut by_end = places.to_vec();
+        findings.sort(&mut by_end, |a, b| {
             observations[*a].completed_us.cmp(&observations[*b].completed_us)
         });
-        let mut answered = answered.into_iter().peekable();
-        let mut taken: HashMap<usize, usize> = HashMap::new();
+        let mut by_end = by_end.into_iter().peekable();
+        let mut positions: HashMap<usize, usize> = HashMap::new();
         // The highest position seen by a request that was answered by now, and that request.
         let mut floor: Option<(usize, usize)> = None;
-        for place in asked {
+        for place in by_start {
             let seen = &observations[place];
-            let Outcome::Short { requested, available, .. } = seen.outcome else { continue };
+            let ObservedOutcome::Insufficient { requested, available, .. } = seen.outcome else {
+                continue;
+            };
             while let Some(before) =
-                answered.next_if(|p| observations[*p].completed_us < seen.invoked_us)
+                by_end.next_if(|p| observations[*p].completed_us < seen.invoked_us)
             {
                 findings.step();
-                if let Some(position) = taken.get(&before) {
+                if let Some(position) = positions.get(&before) {
                     floor = floor.max(Some((*position, before)));
                 }
             }
-            let is_short = spec::is_short(&seen.asked, self.chain.key, requested, available);
-            let claim = Claim { place, requested, available, is_short };
-            let (low, high) = self.bounds(seen, own.get(&place), findings);
-            match self.earliest(&claim, low, high, floor, findings) {
+            let is_insufficient =
+                spec::is_insufficient(&seen.operation, self.chain.key, requested, available);
+            let claim = SoldOutClaim { place, requested, available, is_insufficient };
+            let (low, high) = self.bounds(seen, later_entry.get(&place), findings);
+            match self.first_position(&claim, low, high, floor, findings) {
                 Some(position) => {
-                    taken.insert(place, position);
+                    positions.insert(place, position);
                 }
-                None => self.impossible(&claim, low, high, floor, observations, findings),
+                None => self.report_impossible(&claim, low, high, floor, observations, findings),
             }
         }
     }
@@ -132,27 +140,28 @@ impl<'a> Moments<'a> {
     /// Returns the first and the last position that a request can have seen.
     fn bounds(
         &self,
-        seen: &Observation,
-        own: Option<&usize>,
+        seen: &ObservedRequest,
+        later_entry: Option<&usize>,
         findings: &mut Findings,
     ) -> (usize, usize) {
         let (earliest, latest) = (&self.chain.earliest, &self.chain.latest);
         let low = findings.first(latest.len(), |at| latest[at] >= seen.invoked_us);
         let high = findings.first(earliest.len(), |at| earliest[at] > seen.completed_us);
-        let own = own.and_then(|place| self.ranks.get(place)).copied().unwrap_or(usize::MAX);
-        (low.max(self.first), high.min(own))
+        let before =
+            later_entry.and_then(|place| self.ranks.get(place)).copied().unwrap_or(usize::MAX);
+        (low.max(self.first), high.min(before))
     }
 
     /// Returns the first position from `low` (and from `floor`) to `high` that confirms the claim.
-    fn earliest(
+    fn first_position(
         &self,
-        claim: &Claim,
+        claim: &SoldOutClaim,
         low: usize,
         high: usize,
         floor: Option<(usize, usize)>,
         findings: &mut Findings,
     ) -> Option<usize> {
-        if !claim.is_short {
+        if !claim.is_insufficient {
             return None;
         }
         let low = low.max(floor.map_or(0, |(position, _)| position));
@@ -161,51 +170,51 @@ impl<'a> Moments<'a> {
         same.get(next).copied().filter(|position| *position <= high)
     }
 
-    fn impossible(
+    fn report_impossible(
         &self,
-        claim: &Claim,
+        claim: &SoldOutClaim,
         low: usize,
         high: usize,
         floor: Option<(usize, usize)>,
-        observations: &[Observation],
+        observations: &[ObservedRequest],
         findings: &mut Findings,
     ) {
-        let Claim { place, requested, available, is_short } = *claim;
+        let SoldOutClaim { place, requested, available, is_insufficient } = *claim;
         let key = self.chain.key;
-        let said = format!(
-            "{} was told that {key} has {available} where it asked for {requested}",
-            named(observations, place)
+        let claim_text = format!(
+            "{} requested {requested} of {key} and was rejected with {available} available",
+            request_name(observations, place)
         );
         let after = |position: usize| match position.checked_sub(1) {
             None => "its opening".to_owned(),
             Some(rank) => format!("entry {}", self.seqs[rank]),
         };
         let mut requests = vec![place];
-        let text = if !is_short {
-            format!("{said}: that is enough, and it should not have been refused")
+        let text = if !is_insufficient {
+            format!("{claim_text}: that is enough, and it should not have been rejected")
         } else if low > high {
             format!(
-                "{said}: it should have seen {} and all before it, and must not have seen what \
-                 comes after {}",
+                "{claim_text}: it should have seen {} and all before it, and nothing after {}",
                 after(low),
                 after(high)
             )
         } else {
-            let least = self.least(low, high, findings);
+            let minimum = self.minimum(low, high, findings);
             let span = format!("from {} to {}", after(low), after(high));
-            match floor.filter(|_| self.earliest(claim, low, high, None, findings).is_some()) {
+            match floor.filter(|_| self.first_position(claim, low, high, None, findings).is_some())
+            {
                 Some((position, before)) => {
                     requests.push(before);
                     format!(
-                        "{said}: so it was once {span}, but not since {}, which {} had seen and \
-                         been answered before this one was sent",
+                        "{claim_text}: that was so {span}, but not since {}, which {} had seen before this \
+                         request was sent",
                         after(position),
-                        named(observations, before)
+                        request_name(observations, before)
                     )
                 }
                 None => format!(
-                    "{said}: at no moment of the request was that so; {span} it was {least} at \
-                     least"
+                    "{claim_text}: at no moment of the request was that so; {span} the minimum was \
+                     {minimum}"
                 ),
             }
         };
@@ -214,26 +223,26 @@ impl<'a> Moments<'a> {
         let mut seqs: Vec<i64> =
             seqs.iter().filter_map(|p| self.seqs.get(p.checked_sub(1)?).copied()).collect();
         seqs.dedup();
-        findings.add(Rule::SoldOut, seqs, requests, text);
+        findings.add(Invariant::SoldOut, seqs, requests, text);
     }
 
     /// Returns the minimum value from position `low` to `high`.
-    fn least(&self, low: usize, high: usize, findings: &mut Findings) -> i64 {
+    fn minimum(&self, low: usize, high: usize, findings: &mut Findings) -> i64 {
         let (mut from, mut to) = (low + self.values.len(), high + 1 + self.values.len());
-        let mut least = i64::MAX;
+        let mut minimum = i64::MAX;
         while from < to {
             findings.step();
             if from % 2 == 1 {
-                least = least.min(self.minima[from]);
+                minimum = minimum.min(self.minima[from]);
                 from += 1;
             }
             if to % 2 == 1 {
                 to -= 1;
-                least = least.min(self.minima[to]);
+                minimum = minimum.min(self.minima[to]);
             }
             from /= 2;
             to /= 2;
         }
-        least
+        minimum
     }
 }

@@ -1,0 +1,68 @@
+//! The history checker: compares responses that clients received with the ledgers.
+//!
+//! Takes requests as clients saw them ([`ObservedRequest`]) and the ledgers and orders afterwards
+//! ([`RecordedState`]), and reports violations of ten invariants ([`Invariant`]), in O(n log n).
+//!
+//! Guarantees per value: without violations, the responses are linearizable in the ledger's order,
+//! with each *sold out* placed in between. (Responses that only another order explains are
+//! violations.) Across values: all writes have one order that agrees with every chain and with real
+//! time. Time is the machine's monotonic clock; an unknown outcome may take effect at any time
+//! after its request.
+//!
+//! Not proven: that the *sold out*s of several values fit together; the time of an unobserved
+//! change, beyond the bounds of its neighbours; an unobserved change that is missing from ledger
+//! and value alike; that a rejection for other reasons was necessary. Test:
+//! `tests/checker/agreement.rs`.
+
+mod chain;
+mod input;
+mod report;
+mod request_checks;
+mod request_rules;
+mod response;
+mod sold_out_rules;
+mod spec;
+mod transactions;
+
+pub use input::{
+    ObservedChange, ObservedOperation, ObservedOutcome, ObservedRequest, RecordedEntry,
+    RecordedLedger, RecordedOrder, RecordedState, RecordedValue,
+};
+pub use report::{Invariant, Violation};
+
+use report::Findings;
+
+/// Returns the violations, in the order of the rules' modules; empty if the history is sound.
+#[must_use]
+pub fn check(state: &RecordedState, observations: &[ObservedRequest]) -> Vec<Violation> {
+    check_counting_steps(state, observations).0
+}
+
+/// Runs [`check`] and counts its steps: visited entries, orders and observations, lookups, and
+/// comparisons of sorts and searches.
+#[doc(hidden)]
+pub fn check_counting_steps(
+    state: &RecordedState,
+    observations: &[ObservedRequest],
+) -> (Vec<Violation>, u64) {
+    let mut findings = Findings::default();
+    let checked = request_rules::check(state, observations, &mut findings);
+    let money = state.money.as_ref().map(|ledger| (ledger, &checked.money));
+    let ledgers: Vec<_> = [(&state.stock, &checked.stock)].into_iter().chain(money).collect();
+    let mut chains: Vec<_> = ledgers
+        .iter()
+        .map(|(ledger, requests)| {
+            chain::check(ledger, &requests.bounds, observations, &mut findings)
+        })
+        .collect();
+    let mut ledger_chains: Vec<transactions::LedgerChains<'_, '_>> = ledgers
+        .iter()
+        .zip(&mut chains)
+        .map(|((ledger, requests), chains)| (*ledger, &requests.bounds[..], &mut chains[..]))
+        .collect();
+    transactions::check(&mut ledger_chains, observations, &mut findings);
+    for ((ledger, requests), chains) in ledgers.iter().zip(&chains) {
+        sold_out_rules::check(ledger, chains, observations, requests, &mut findings);
+    }
+    (findings.violations, findings.steps)
+}
