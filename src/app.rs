@@ -17,11 +17,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{LimitSettings, Serve, Switch};
 use crate::db;
-use crate::jobs::{self, unpaid::Unpaid};
+use crate::jobs::{self, order_expiry::Unpaid};
 use crate::lab::scheduler::Games;
-use crate::limits::{Limiter, Rate};
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
+use crate::rate_limit::{Limiter, Rate};
 use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};

@@ -13,7 +13,9 @@ pub mod lock;
 pub mod db;
 pub mod shop;
 
-pub mod limits;
+pub mod rate_limit;
+
+pub mod keys;
 
 pub mod jobs;
 

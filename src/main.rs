@@ -13,7 +13,7 @@ use holdfast::config::{
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp, UpOptions};
-use holdfast::jobs::keys;
+use holdfast::keys;
 use holdfast::lab;
 use holdfast::output;
 use holdfast::shop::users::Credentials;

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast::jobs::unpaid::Unpaid;
+use holdfast::jobs::order_expiry::Unpaid;
 use holdfast::load::script::Posts;
 use holdfast::load::{self, Client, Plan};
 use holdfast::shop::audit::history::Outcome;

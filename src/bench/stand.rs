@@ -14,7 +14,7 @@ use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Used, Verdict};
 use super::{MEASURE, log_files};
 use crate::db::{self, Pool};
 use crate::embedded::OwnShop;
-use crate::jobs::unpaid::{queue::DelayQueue, queue_of};
+use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::script::{Posts, Visits};
 use crate::load::{self, Client, Plan, Report, Script};
 use crate::lock;

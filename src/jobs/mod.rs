@@ -1,4 +1,4 @@
-//! Scheduled jobs (this module and its siblings), order expiry ([`unpaid`]), big keys ([`keys`]).
+//! Scheduled jobs (this module and its siblings), order expiry ([`order_expiry`]).
 //!
 //! Every replica has a scheduler ([`schedule`]) and sees every tick. A single replica runs it:
 //! - **the row** (`job_runs`, unique by job and due time) records that the tick was started;
@@ -14,14 +14,13 @@
 //! `jobs_replicas.rs`.
 
 pub mod history;
-pub mod keys;
 pub mod lab_tick;
+pub mod order_expiry;
 pub mod purge;
 pub mod reconcile;
 pub mod schedule;
 pub mod store;
 pub mod timetable;
-pub mod unpaid;
 pub mod view;
 
 mod turn;
@@ -57,7 +56,8 @@ pub struct Job {
     pub run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
 }
 
-pub static JOBS: [&Job; 4] = [&reconcile::JOB, &purge::JOB, &unpaid::sweep::JOB, &lab_tick::JOB];
+pub static JOBS: [&Job; 4] =
+    [&reconcile::JOB, &purge::JOB, &order_expiry::sweep::JOB, &lab_tick::JOB];
 
 /// The context of one attempt, passed to the job.
 #[derive(Debug, Clone)]

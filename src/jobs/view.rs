@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use super::Scheduler;
 use super::history::{self, Run};
+use super::order_expiry::{Unpaid, UnpaidStanding};
 use super::store::State;
-use super::unpaid::{Unpaid, UnpaidStanding};
 use crate::shop::{Error, Shop};
 
 const LATEST: i64 = 50;

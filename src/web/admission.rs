@@ -27,7 +27,7 @@ use actix_web::{Error, HttpRequest};
 use super::address::{Proxies, counted_as};
 use super::auth::{Credential, caller, site};
 use super::problems::{Kind, Problem};
-use crate::limits::{Limiter, Policy, Rate, Standing, Verdict};
+use crate::rate_limit::{Limiter, Policy, Rate, Standing, Verdict};
 use crate::shop::users::could_be_a_name;
 
 /// Paths without rate limits.

@@ -21,7 +21,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource, Route};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::jobs::{self, unpaid::Unpaid};
+use crate::jobs::{self, order_expiry::Unpaid};
 use crate::lab::scheduler::Games;
 use crate::probe::Board;
 use crate::shop::{Executed, Shop, StoredResponse};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast::jobs::unpaid::queue::DelayQueue;
+use holdfast::jobs::order_expiry::queue::DelayQueue;
 use holdfast::lock::Redis;
 use uuid::Uuid;
 

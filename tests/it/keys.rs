@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast::jobs::keys::{BATCH, Big, Error, Found, Kind, Search, With, find, look_at, remove};
+use holdfast::keys::{BATCH, Big, Error, Found, Kind, Search, With, find, look_at, remove};
 use holdfast::lock::Redis;
 use redis::{Cmd, FromRedisValue, RedisResult, cmd};
 

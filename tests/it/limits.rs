@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::limits::Rate;
-use holdfast::limits::bucket::{Bucket, Grant, script_arguments};
+use holdfast::rate_limit::Rate;
+use holdfast::rate_limit::bucket::{Bucket, Grant, script_arguments};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use redis::Script;
@@ -18,7 +18,7 @@ use crate::figures::{figures, value};
 use crate::queue::{fresh_key, keyed};
 use crate::topology::ask;
 
-const SCRIPT: &str = include_str!("../../src/limits/bucket.lua");
+const SCRIPT: &str = include_str!("../../src/rate_limit/bucket.lua");
 
 /// Limits that are not the one that is looked at.
 pub const NO_OTHER: [(&str, &str); 4] = [

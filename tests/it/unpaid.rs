@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::unpaid::{Unpaid, failures, sweep};
+use holdfast::jobs::order_expiry::{Unpaid, failures, sweep};
 use holdfast::shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

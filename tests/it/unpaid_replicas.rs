@@ -1,7 +1,7 @@
 //! Unpaid orders where one replica can do nothing: what it has in hand is for the other one.
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::unpaid::Unpaid;
+use holdfast::jobs::order_expiry::Unpaid;
 use serde_json::json;
 
 use crate::common::{Shop, until};

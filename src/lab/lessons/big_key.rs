@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Lesson, Shown};
 use crate::embedded::Spare;
-use crate::jobs::keys::{self, BATCH, With};
+use crate::keys::{self, BATCH, With};
 use crate::lab::stage::Stage;
 use crate::lock::Redis;
 

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::lab::lab_is_on;
 use crate::jobs::lab_tick;
-use crate::jobs::unpaid::failures;
+use crate::jobs::order_expiry::failures;
 use crate::jobs::view::{self, Standing};
 use crate::jobs::{Came, Once, store};
 use crate::web::auth::Admin;

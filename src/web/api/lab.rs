@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orders::{Wanted, with_trace};
-use crate::jobs::unpaid::{LONGEST_WISH, Wish};
+use crate::jobs::order_expiry::{LONGEST_WISH, Wish};
 use crate::lab::wishes::TTL_RANGE_MS;
 use crate::probe::Point;
 use crate::shop::model::{Item, Order};

@@ -6,7 +6,7 @@
 -- Returns per bucket the permits taken, leased and left, the wait for the next permit, and the time
 -- until the bucket is full (times in µs).
 --
--- A bucket is the time at which it is full again; a full bucket has no key. `src/limits/bucket.rs`
+-- A bucket is the time at which it is full again; a full bucket has no key. `bucket.rs`
 -- explains the algorithm and is tested to compute the same. The clock is this server's, so replicas
 -- need no common clock. Nothing is written where nothing changes.
 local time = redis.call('time')
