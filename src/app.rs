@@ -65,7 +65,7 @@ impl Replica {
         let (expiry, placed) = ExpiryNotifier::new();
         let (rates, proxies) = checked(options)?;
         let shop = shop(options, &replica, expiry)?;
-        db::reach(&options.database_url).await?;
+        db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let board = Board::default();

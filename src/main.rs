@@ -153,7 +153,7 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
     let credentials = Credentials { user: options.name.clone(), password };
     let (database_url, _) = where_it_is(options.database_url, None, &options.data)?;
     let pool = db::pool(&database_url, 2)?;
-    db::reach(&database_url).await?;
+    db::check_reachable(&database_url).await?;
     db::check_server(&pool).await?;
     match users::create(&pool, credentials, options.admin).await {
         Ok(_) => Ok(output::print(&format!("user {} added\n", options.name))?),
@@ -166,7 +166,7 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
 async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
     let (database_url, redis_url) =
         where_it_is(options.database_url, options.redis_url, &options.data)?;
-    db::reach(&database_url).await?;
+    db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
     let audit = audit::everything(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {

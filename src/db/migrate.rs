@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Error, Trouble, options, trouble};
+use super::{Error, ErrorClass, classify, options};
 
 /// The schema, compiled into the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -52,7 +52,7 @@ async fn apply(connection: &mut PgConnection) -> Result<(), Error> {
                 tracing::warn!("migration attempt {attempt} of {MAX_ATTEMPTS}: {error}");
                 tokio::time::sleep(RETRY_DELAY).await;
             }
-            result => return result.map_err(classify),
+            result => return result.map_err(convert_error),
         }
     }
     Err(Error::MigrationBlocked { attempts: MAX_ATTEMPTS })
@@ -61,13 +61,13 @@ async fn apply(connection: &mut PgConnection) -> Result<(), Error> {
 fn is_lock_timeout(error: &MigrateError) -> bool {
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            trouble(error) == Trouble::LockTimeout
+            classify(error) == ErrorClass::LockTimeout
         }
         _ => false,
     }
 }
 
-fn classify(error: MigrateError) -> Error {
+fn convert_error(error: MigrateError) -> Error {
     match error {
         MigrateError::VersionMissing(version) if is_superseded(version) => Error::Superseded,
         MigrateError::VersionMissing(version) => Error::Newer(version),

@@ -60,7 +60,7 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
             }
         };
         let pool = db::pool(&running.database_url, 2)?;
-        db::reach(&running.database_url).await?;
+        db::check_reachable(&running.database_url).await?;
         let id = begin(&pool, &running, lesson).await?;
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
             let _ = page.set(address_of(replica, id));

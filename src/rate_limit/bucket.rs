@@ -15,17 +15,17 @@ use super::Rate;
 
 /// A bucket; a new one is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Bucket {
+pub struct TokenBucket {
     /// Time at which it is full again, in µs.
     pub full_at_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Grant {
+pub struct BucketGrant {
     /// Permits for waiting requests.
-    pub at_once: u64,
+    pub granted: u64,
     /// Leased permits, for later requests.
-    pub ahead: u64,
+    pub leased: u64,
     pub left: u64,
     /// Wait for the next permit, in µs; 0 if all waiting requests got one.
     pub wait_us: u64,
@@ -39,26 +39,28 @@ pub fn script_arguments(rate: Rate) -> [u64; 5] {
     [rate.permits(), rate.period_us(), rate.burst(), rate.refill_us(), rate.lease_us()]
 }
 
-impl Bucket {
-    /// Takes up to `at_once` permits for waiting requests and, if all of them get one, up to
-    /// `ahead` as a lease.
-    pub fn take(&mut self, rate: Rate, now_us: u64, at_once: u64, ahead: u64) -> Grant {
-        let brim = now_us + rate.refill_us();
-        let room = |from: u64| rate.in_us(brim.saturating_sub(from)).min(rate.burst());
+impl TokenBucket {
+    /// Takes up to `requested` permits for waiting requests and, if all of them get one, up to
+    /// `lease` as a lease.
+    pub fn take(&mut self, rate: Rate, now_us: u64, requested: u64, lease: u64) -> BucketGrant {
+        let max_full_at = now_us + rate.refill_us();
+        let available =
+            |from: u64| rate.permits_in_us(max_full_at.saturating_sub(from)).min(rate.burst());
         // After a clock is set back, a client is blocked for at most the refill time of a burst.
-        let mut full_at = self.full_at_us.clamp(now_us, brim);
-        let mut grant = Grant { at_once: at_once.min(room(full_at)), ..Grant::default() };
-        full_at += rate.cost_us(grant.at_once);
-        if grant.at_once == at_once {
+        let mut full_at = self.full_at_us.clamp(now_us, max_full_at);
+        let mut grant =
+            BucketGrant { granted: requested.min(available(full_at)), ..BucketGrant::default() };
+        full_at += rate.cost_us(grant.granted);
+        if grant.granted == requested {
             let from = full_at.max(now_us + rate.lease_us());
-            grant.ahead = ahead.min(room(from));
-            if grant.ahead > 0 {
-                full_at = from + rate.cost_us(grant.ahead);
+            grant.leased = lease.min(available(from));
+            if grant.leased > 0 {
+                full_at = from + rate.cost_us(grant.leased);
             }
         } else {
-            grant.wait_us = full_at + rate.cost_us(1) - brim;
+            grant.wait_us = full_at + rate.cost_us(1) - max_full_at;
         }
-        grant.left = room(full_at);
+        grant.left = available(full_at);
         grant.full_us = full_at - now_us;
         self.full_at_us = full_at;
         grant
@@ -79,22 +81,22 @@ mod tests {
     #[test]
     fn a_burst_is_had_at_once_and_the_rate_afterwards() {
         let rate = rate("50/s:200");
-        let mut bucket = Bucket::default();
+        let mut bucket = TokenBucket::default();
         let now = 1_000_000_000;
         let grant = bucket.take(rate, now, 500, 9);
-        assert_eq!((grant.at_once, grant.ahead, grant.left), (200, 0, 0));
+        assert_eq!((grant.granted, grant.leased, grant.left), (200, 0, 0));
         assert_eq!((grant.wait_us, grant.full_us), (20_000, 4_000_000));
-        assert_eq!(bucket.take(rate, now + 19_999, 1, 0).at_once, 0);
-        assert_eq!(bucket.take(rate, now + 20_000, 2, 0).at_once, 1);
-        assert_eq!(bucket.take(rate, now + 1_000_000, 99, 0).at_once, 49);
+        assert_eq!(bucket.take(rate, now + 19_999, 1, 0).granted, 0);
+        assert_eq!(bucket.take(rate, now + 20_000, 2, 0).granted, 1);
+        assert_eq!(bucket.take(rate, now + 1_000_000, 99, 0).granted, 49);
     }
 
     #[test]
     fn a_clock_that_is_set_back_shuts_nobody_out() {
         let rate = rate("10/s");
-        let mut bucket = Bucket { full_at_us: 9_000_000_000 };
+        let mut bucket = TokenBucket { full_at_us: 9_000_000_000 };
         assert_eq!(bucket.take(rate, 1_000_000, 1, 0).wait_us, 100_000);
-        assert_eq!(bucket.take(rate, 1_100_000, 1, 0).at_once, 1);
+        assert_eq!(bucket.take(rate, 1_100_000, 1, 0).granted, 1);
     }
 
     /// Replicas ask at random, lease at random and spend their leases as late as allowed; no time
@@ -104,17 +106,17 @@ mod tests {
         let mut dice = StdRng::seed_from_u64(42);
         for text in ["50/s:200", "1000/s:10", "7/s:3", "10/m:5", "333/s:1", "1000000/s:900"] {
             let rate = rate(text);
-            let mut bucket = Bucket::default();
+            let mut bucket = TokenBucket::default();
             let mut now = 1_000_000_000;
             // Time at which each permit was spent.
             let mut spent: Vec<u64> = Vec::new();
             for _ in 0..2_000 {
                 now += dice.random_range(0..=rate.cost_us(3));
                 let most = rate.burst() + 2;
-                let (at_once, ahead) = (dice.random_range(0..=most), dice.random_range(0..=most));
-                let grant = bucket.take(rate, now, at_once, ahead);
-                spent.extend((0..grant.at_once).map(|_| now));
-                for _ in 0..grant.ahead {
+                let (granted, leased) = (dice.random_range(0..=most), dice.random_range(0..=most));
+                let grant = bucket.take(rate, now, granted, leased);
+                spent.extend((0..grant.granted).map(|_| now));
+                for _ in 0..grant.leased {
                     spent.push(now + dice.random_range(0..=rate.lease_us()));
                 }
             }
@@ -123,7 +125,7 @@ mod tests {
             for (at, first) in spent.iter().enumerate().step_by(7) {
                 for (n, last) in spent.iter().enumerate().skip(at).step_by(5) {
                     let seen = (n - at + 1) as u64;
-                    let most = rate.burst() + rate.in_us(last - first) + 1;
+                    let most = rate.burst() + rate.permits_in_us(last - first) + 1;
                     assert!(seen <= most, "{text}: {seen} in {} µs", last - first);
                 }
             }

@@ -9,14 +9,14 @@
 //! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
 //! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
 //! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
-//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MOST_NAMES`]
+//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
 //! names per process; in Redis a bucket expires as soon as it is full.
 //!
 //! Tests: `tests/it/limits.rs`.
 
 pub mod bucket;
-mod desk;
-mod page;
+mod local_bucket;
+mod permit_client;
 mod rate;
 
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use parking_lot::Mutex;
 
 use crate::clock::monotonic_us;
 use crate::lock::Redis;
-use desk::{Desk, Told};
-use page::{Entry, Page};
+use local_bucket::{LocalBucket, LocalDecision};
+use permit_client::{PermitClient, PermitResult};
 pub use rate::Rate;
 
 /// Upper bound of names in memory; a request of an evicted name costs a call.
-const MOST_NAMES: u64 = 50_000;
+const MAX_CLIENTS: u64 = 50_000;
 /// Idle time after which a name is evicted.
-const FORGOTTEN_AFTER: Duration = Duration::from_mins(2);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A rate limit: its name in headers, and the rate per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct Policy {
 
 /// A client's status under one limit, as far as this replica knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct LimitStatus {
     pub policy: Policy,
     pub left: u64,
     /// Time until a whole burst is available, in seconds, rounded up.
@@ -54,40 +54,40 @@ pub struct Standing {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    Pass(Vec<Standing>),
-    Refused {
+pub enum LimitDecision {
+    Admitted(Vec<LimitStatus>),
+    Rejected {
         by: Policy,
         wait: Duration,
         /// The status under all limits of the request.
-        standings: Vec<Standing>,
+        statuses: Vec<LimitStatus>,
     },
 }
 
 /// The rate limits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    desk: Arc<Desk>,
-    pages: Cache<String, SharedPage>,
+    client: Arc<PermitClient>,
+    locals: Cache<String, SharedLocalBucket>,
 }
 
 /// The local state of a bucket, shared by all requests for it.
-type SharedPage = Arc<Mutex<Page>>;
+type SharedLocalBucket = Arc<Mutex<LocalBucket>>;
 
 /// One limit for one name, with its local state.
 #[derive(Debug, Clone)]
-struct Ticket {
+struct LimitCheck {
     policy: Policy,
     /// Identifies the bucket in Redis, after the prefix.
     name: String,
-    page: SharedPage,
+    local: SharedLocalBucket,
 }
 
 impl Limiter {
     /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
-        let pages = Cache::builder().max_capacity(MOST_NAMES).time_to_idle(FORGOTTEN_AFTER).build();
-        Self { desk: Arc::new(Desk::new(redis, prefix)), pages }
+        let locals = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();
+        Self { client: Arc::new(PermitClient::new(redis, prefix)), locals }
     }
 
     /// Takes one permit of each limit for its name, or rejects the request. A rejection costs no
@@ -98,77 +98,79 @@ impl Limiter {
     ///
     /// # Cancel safety
     /// Safe: permits on their way to a dropped future are lost, and nothing else.
-    pub async fn pass(&self, wanted: &[(Policy, &str)]) -> Verdict {
-        let tickets: Vec<Ticket> =
-            wanted.iter().map(|(policy, who)| self.ticket(*policy, who)).collect();
+    pub async fn admit(&self, limits: &[(Policy, &str)]) -> LimitDecision {
+        let checks: Vec<LimitCheck> =
+            limits.iter().map(|(policy, client)| self.check(*policy, client)).collect();
         let now_us = monotonic_us();
         // Checks all limits before it spends a permit.
-        for ticket in &tickets {
-            let entry = ticket.page.lock().look(now_us);
-            if let Entry::Refused { wait_us } = entry {
-                return refused(&tickets, ticket.policy, wait_us);
+        for check in &checks {
+            let decision = check.local.lock().peek(now_us);
+            if let LocalDecision::Reject { wait_us } = decision {
+                return reject(&checks, check.policy, wait_us);
             }
         }
-        let mut open = Vec::new();
-        for ticket in &tickets {
-            let entry = ticket.page.lock().spend(now_us);
-            match entry {
-                Entry::Pass => {}
-                Entry::Refused { wait_us } => return refused(&tickets, ticket.policy, wait_us),
-                Entry::Ask => open.push(ticket.clone()),
+        let mut unknown = Vec::new();
+        for check in &checks {
+            let decision = check.local.lock().spend(now_us);
+            match decision {
+                LocalDecision::Admit => {}
+                LocalDecision::Reject { wait_us } => return reject(&checks, check.policy, wait_us),
+                LocalDecision::Unknown => unknown.push(check.clone()),
             }
         }
-        if !open.is_empty() {
-            let told = self.desk.ask(&open).await;
-            for (ticket, told) in open.iter().zip(told) {
-                let entry = match told {
-                    Told::Pass => Entry::Pass,
-                    Told::Refused { wait_us } => Entry::Refused { wait_us },
-                    Told::Alone => ticket.page.lock().alone(ticket.policy.rate, monotonic_us()),
+        if !unknown.is_empty() {
+            let results = self.client.request_permits(&unknown).await;
+            for (check, result) in unknown.iter().zip(results) {
+                let decision = match result {
+                    PermitResult::Granted => LocalDecision::Admit,
+                    PermitResult::Rejected { wait_us } => LocalDecision::Reject { wait_us },
+                    PermitResult::Unavailable => {
+                        check.local.lock().take_degraded(check.policy.rate, monotonic_us())
+                    }
                 };
-                if let Entry::Refused { wait_us } = entry {
-                    return refused(&tickets, ticket.policy, wait_us);
+                if let LocalDecision::Reject { wait_us } = decision {
+                    return reject(&checks, check.policy, wait_us);
                 }
             }
         }
-        Verdict::Pass(standings(&tickets))
+        LimitDecision::Admitted(statuses(&checks))
     }
 
-    /// Remembers `what` for `long`; see [`Limiter::knows`]. Does nothing while Redis is
+    /// Remembers `name` for `ttl`; see [`Limiter::is_remembered`]. Does nothing while Redis is
     /// unavailable.
-    pub async fn remember(&self, what: &str, long: Duration) {
-        self.desk.remember(what, long).await;
+    pub async fn remember(&self, name: &str, ttl: Duration) {
+        self.client.remember(name, ttl).await;
     }
 
-    /// Returns whether `what` is remembered, by one call; `false` while Redis is unavailable.
-    pub async fn knows(&self, what: &str) -> bool {
-        self.desk.knows(what).await
+    /// Returns whether `name` is remembered, by one call; `false` while Redis is unavailable.
+    pub async fn is_remembered(&self, name: &str) -> bool {
+        self.client.is_remembered(name).await
     }
 
-    fn ticket(&self, policy: Policy, who: &str) -> Ticket {
-        let name = format!("{}:{who}", policy.name);
-        let page = match self.pages.get(&name) {
-            Some(page) => page,
-            None => self.pages.get_with_by_ref(&name, SharedPage::default),
+    fn check(&self, policy: Policy, client: &str) -> LimitCheck {
+        let name = format!("{}:{client}", policy.name);
+        let local = match self.locals.get(&name) {
+            Some(local) => local,
+            None => self.locals.get_with_by_ref(&name, SharedLocalBucket::default),
         };
-        Ticket { policy, name, page }
+        LimitCheck { policy, name, local }
     }
 }
 
-fn refused(tickets: &[Ticket], by: Policy, wait_us: u64) -> Verdict {
+fn reject(checks: &[LimitCheck], by: Policy, wait_us: u64) -> LimitDecision {
     metrics::counter!("holdfast_limit_refusals_total", "limit" => by.name).increment(1);
-    let standings = standings(tickets);
-    Verdict::Refused { by, wait: Duration::from_micros(wait_us), standings }
+    let statuses = statuses(checks);
+    LimitDecision::Rejected { by, wait: Duration::from_micros(wait_us), statuses }
 }
 
-fn standings(tickets: &[Ticket]) -> Vec<Standing> {
+fn statuses(checks: &[LimitCheck]) -> Vec<LimitStatus> {
     let now_us = monotonic_us();
-    let standing = |ticket: &Ticket| {
-        let page = ticket.page.lock();
-        let full_s = page.full_us(now_us).div_ceil(1_000_000);
-        Standing { policy: ticket.policy, left: page.left(now_us), full_s }
+    let status = |check: &LimitCheck| {
+        let local = check.local.lock();
+        let full_s = local.full_us(now_us).div_ceil(1_000_000);
+        LimitStatus { policy: check.policy, left: local.left(now_us), full_s }
     };
-    tickets.iter().map(standing).collect()
+    checks.iter().map(status).collect()
 }
 
 #[cfg(test)]
@@ -191,13 +193,15 @@ mod tests {
         let policy = policy("1/h:20");
         let mut passed = 0;
         for _ in 0..100 {
-            passed +=
-                usize::from(matches!(limiter.pass(&[(policy, "1.2.3.4")]).await, Verdict::Pass(_)));
+            passed += usize::from(matches!(
+                limiter.admit(&[(policy, "1.2.3.4")]).await,
+                LimitDecision::Admitted(_)
+            ));
         }
         assert_eq!(passed, 20);
-        let other = limiter.pass(&[(policy, "1.2.3.5")]).await;
-        assert!(matches!(other, Verdict::Pass(_)), "{other:?}");
-        assert!(!limiter.knows("anybody").await);
+        let other = limiter.admit(&[(policy, "1.2.3.5")]).await;
+        assert!(matches!(other, LimitDecision::Admitted(_)), "{other:?}");
+        assert!(!limiter.is_remembered("anybody").await);
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -205,10 +209,10 @@ mod tests {
         let limiter = away();
         let policy = policy("50/s");
         for n in 0..200_000_u32 {
-            let ticket = limiter.ticket(policy, &std::net::Ipv4Addr::from(n).to_string());
-            ticket.page.lock().spend(0);
+            let check = limiter.check(policy, &std::net::Ipv4Addr::from(n).to_string());
+            check.local.lock().spend(0);
         }
-        limiter.pages.run_pending_tasks();
-        assert!(limiter.pages.entry_count() <= MOST_NAMES, "{}", limiter.pages.entry_count());
+        limiter.locals.run_pending_tasks();
+        assert!(limiter.locals.entry_count() <= MAX_CLIENTS, "{}", limiter.locals.entry_count());
     }
 }

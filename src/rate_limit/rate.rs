@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 /// Upper bound of permits, per period and of a burst. It keeps the script's products below 2^53, up
 /// to which Lua's numbers are exact.
-const MOST: u64 = 1_000_000;
+const MAX_PERMITS: u64 = 1_000_000;
 /// Lifetime of a lease. Long enough that a busy client costs five calls per second, short enough
 /// that permits leased by another replica are not missed.
-const LEASE_US: u64 = 200_000;
+const MAX_LEASE_US: u64 = 200_000;
 /// Divisor of a burst's refill time: a lease lasts at most this part of it.
 const LEASES_PER_BURST: u64 = 4;
 
@@ -61,14 +61,14 @@ impl Rate {
     }
 
     /// Returns the number of permits that accrue in a time span.
-    pub(super) fn in_us(self, span_us: u64) -> u64 {
-        let many = u128::from(span_us) * u128::from(self.permits) / u128::from(self.period_us);
-        u64::try_from(many).unwrap_or(u64::MAX)
+    pub(super) fn permits_in_us(self, span_us: u64) -> u64 {
+        let permits = u128::from(span_us) * u128::from(self.permits) / u128::from(self.period_us);
+        u64::try_from(permits).unwrap_or(u64::MAX)
     }
 
     /// Returns the lifetime of a lease, in µs.
     pub(super) fn lease_us(self) -> u64 {
-        LEASE_US.min(self.refill_us() / LEASES_PER_BURST)
+        MAX_LEASE_US.min(self.refill_us() / LEASES_PER_BURST)
     }
 }
 
@@ -81,7 +81,7 @@ impl FromStr for Rate {
         let wrong =
             || format!("“{text}” is no rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off");
         let number = |text: &str| {
-            text.parse().ok().filter(|number| (1..=MOST).contains(number)).ok_or_else(wrong)
+            text.parse().ok().filter(|number| (1..=MAX_PERMITS).contains(number)).ok_or_else(wrong)
         };
         let (rate, burst) =
             text.split_once(':').map_or((text, None), |(rate, burst)| (rate, Some(burst)));

@@ -1,6 +1,7 @@
 //! Expiry of unpaid orders: notifications of placed orders, and the look-up of due ones.
 //!
-//! [`super::command::expire_orders`] is the command that expires them; `jobs::order_expiry` schedules it.
+//! [`super::command::expire_orders`] is the command that expires them; `jobs::order_expiry`
+//! schedules it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

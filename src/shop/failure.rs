@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{OrderId, Sku};
-use crate::db::{self, Trouble};
+use crate::db::{self, ErrorClass};
 use crate::lock::{self, Holder, LockKey};
 
 /// An HTTP status and body, sent, stored and replayed byte for byte.
@@ -75,8 +75,8 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
-impl From<(Trouble, sqlx::Error)> for Failure {
-    fn from(error: (Trouble, sqlx::Error)) -> Self {
+impl From<(ErrorClass, sqlx::Error)> for Failure {
+    fn from(error: (ErrorClass, sqlx::Error)) -> Self {
         Failure::Error(error.into())
     }
 }
@@ -187,15 +187,15 @@ impl Error {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
 
-    fn of(trouble: Trouble, cause: String) -> Self {
+    fn of(trouble: ErrorClass, cause: String) -> Self {
         match trouble {
-            Trouble::Conflict => Error::Conflict(cause),
-            Trouble::LockTimeout => Error::RowLocked(cause),
-            Trouble::Overloaded => Error::Overloaded(cause),
-            Trouble::Unavailable => {
+            ErrorClass::Conflict => Error::Conflict(cause),
+            ErrorClass::LockTimeout => Error::RowLocked(cause),
+            ErrorClass::Overloaded => Error::Overloaded(cause),
+            ErrorClass::Unavailable => {
                 Error::Unavailable { what: "Postgres", cause, outcome_unknown: false }
             }
-            Trouble::Bug => Error::Bug(cause),
+            ErrorClass::Bug => Error::Bug(cause),
         }
     }
 }
@@ -209,12 +209,12 @@ impl Sku {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        Error::of(db::trouble(&error), error.to_string())
+        Error::of(db::classify(&error), error.to_string())
     }
 }
 
-impl From<(Trouble, sqlx::Error)> for Error {
-    fn from((trouble, error): (Trouble, sqlx::Error)) -> Self {
+impl From<(ErrorClass, sqlx::Error)> for Error {
+    fn from((trouble, error): (ErrorClass, sqlx::Error)) -> Self {
         Error::of(trouble, error.to_string())
     }
 }

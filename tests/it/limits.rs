@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
 use holdfast::rate_limit::Rate;
-use holdfast::rate_limit::bucket::{Bucket, Grant, script_arguments};
+use holdfast::rate_limit::bucket::{BucketGrant, TokenBucket, script_arguments};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use redis::Script;
@@ -291,7 +291,7 @@ async fn the_script_does_the_sums_of_the_model() {
         ["50/s:200", "1000000/s", "7/s:3", "10/m:5", "1/h:1000000", "999983/h:77", "333/s:1"];
     let rates = rates.map(|rate| rate.parse::<Rate>().unwrap());
     let run = fresh_key();
-    let mut buckets = rates.map(|_| Bucket::default());
+    let mut buckets = rates.map(|_| TokenBucket::default());
     let mut now_us = 1_800_000_000_000_000_u64;
     for step in 0..600 {
         // Sometimes the clock is set back.
@@ -305,12 +305,12 @@ async fn the_script_does_the_sums_of_the_model() {
                 let most = if dice.random_bool(0.2) { rate.burst() } else { 6 };
                 dice.random_range(0..=most)
             };
-            let (at_once, ahead) = (many(), many());
+            let (requested, lease) = (many(), many());
             call.key(format!("{run}:{at}"));
-            call.arg(&script_arguments(*rate)).arg(at_once).arg(ahead);
-            let Grant { at_once, ahead, left, wait_us, full_us } =
-                buckets[at].take(*rate, now_us, at_once, ahead);
-            expected.push((at_once, ahead, left, wait_us, full_us));
+            call.arg(&script_arguments(*rate)).arg(requested).arg(lease);
+            let BucketGrant { granted, leased, left, wait_us, full_us } =
+                buckets[at].take(*rate, now_us, requested, lease);
+            expected.push((granted, leased, left, wait_us, full_us));
         }
         call.arg(now_us / 1_000_000).arg(now_us % 1_000_000);
         let told: Vec<(u64, u64, u64, u64, u64)> = call.invoke_async(&mut redis).await.unwrap();

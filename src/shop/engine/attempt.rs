@@ -163,7 +163,7 @@ async fn open_and_read(shop: &Shop, strategy: &'static Strategy, entries: &[Entr
     if strategy.transaction == Isolation::Autocommit {
         let (snapshot, connection) = shop
             .pool
-            .ask(move |db| {
+            .read(move |db| {
                 let request = request.clone();
                 async move { read::read(db, &request).await }.boxed()
             })

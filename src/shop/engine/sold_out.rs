@@ -92,7 +92,7 @@ impl SoldOutCache {
         requests: Vec<IdempotencyRequest>,
     ) -> Result<Vec<Answer>, Error> {
         let item = sku.clone();
-        let asking = shop.pool.ask(move |db| {
+        let asking = shop.pool.read(move |db| {
             let (item, requests) = (item.clone(), requests.clone());
             async move {
                 // The stock first: the orders that emptied it have committed by then, so the lookup

@@ -2,23 +2,23 @@
 //! empty.
 
 use super::Rate;
-use super::bucket::{Bucket, Grant};
+use super::bucket::{BucketGrant, TokenBucket};
 
 /// Divisor of the lease: an empty bucket is not asked again for at least this part of it. At a high
 /// rate the next permit accrues so soon that each would cost a call.
-const REST: u64 = 4;
+const REJECTION_DIVISOR: u64 = 4;
 /// Leased permits, in quarters of the expected number. The margin avoids calls for a shortfall.
-const QUARTERS: u128 = 5;
+const LEASE_QUARTERS: u128 = 5;
 /// Divisor of the lease: the shortest time span to estimate a rate from, so that a short burst is
 /// not extrapolated.
-const SHORTEST: u64 = 8;
+const MIN_SPAN_DIVISOR: u64 = 8;
 
 /// The local state of a bucket; times are in µs of the machine's monotonic clock.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct LocalBucket {
     lease: u64,
     lease_until_us: u64,
-    refused_until_us: u64,
+    rejected_until_us: u64,
     /// Permits left at the last response of Redis, without the lease.
     left: u64,
     full_at_us: u64,
@@ -26,72 +26,73 @@ pub(super) struct Page {
     since_us: u64,
     passed: u64,
     /// Bucket of this replica alone, for use while Redis is unavailable.
-    alone: Bucket,
+    degraded: TokenBucket,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
-    Pass,
-    Refused {
+pub(super) enum LocalDecision {
+    Admit,
+    Reject {
         wait_us: u64,
     },
     /// Not known; Redis has to be asked.
-    Ask,
+    Unknown,
 }
 
-impl Page {
-    /// Returns the verdict that is known without a call; spends nothing.
-    pub fn look(&self, now_us: u64) -> Entry {
-        if now_us < self.refused_until_us {
-            Entry::Refused { wait_us: self.refused_until_us - now_us }
+impl LocalBucket {
+    /// Returns the decision that is known without a call; spends nothing.
+    pub fn peek(&self, now_us: u64) -> LocalDecision {
+        if now_us < self.rejected_until_us {
+            LocalDecision::Reject { wait_us: self.rejected_until_us - now_us }
         } else if self.lease > 0 && now_us < self.lease_until_us {
-            Entry::Pass
+            LocalDecision::Admit
         } else {
-            Entry::Ask
+            LocalDecision::Unknown
         }
     }
 
-    /// Returns the same verdict, and spends a permit if there is one.
-    pub fn spend(&mut self, now_us: u64) -> Entry {
-        let entry = self.look(now_us);
-        if entry == Entry::Pass {
+    /// Returns the same decision, and spends a permit if there is one.
+    pub fn spend(&mut self, now_us: u64) -> LocalDecision {
+        let decision = self.peek(now_us);
+        if decision == LocalDecision::Admit {
             self.lease -= 1;
             self.passed += 1;
         }
-        entry
+        decision
     }
 
     /// Returns the number of permits to lease: as many as pass during a lease at the recent rate,
     /// none for an occasional client, and no more than the limit's rate adds in that time.
-    pub fn ahead(&self, rate: Rate, now_us: u64) -> u64 {
+    pub fn lease_size(&self, rate: Rate, now_us: u64) -> u64 {
         let lease_us = rate.lease_us();
-        let span_us = (now_us.saturating_sub(self.since_us)).max(lease_us / SHORTEST).max(1);
-        let expected =
-            u128::from(self.passed) * u128::from(lease_us) * QUARTERS / (4 * u128::from(span_us));
-        u64::try_from(expected).unwrap_or(u64::MAX).min(rate.in_us(lease_us))
+        let span_us =
+            (now_us.saturating_sub(self.since_us)).max(lease_us / MIN_SPAN_DIVISOR).max(1);
+        let expected = u128::from(self.passed) * u128::from(lease_us) * LEASE_QUARTERS
+            / (4 * u128::from(span_us));
+        u64::try_from(expected).unwrap_or(u64::MAX).min(rate.permits_in_us(lease_us))
     }
 
-    /// Records a grant that was requested at `asked_us` and received at `now_us`.
-    pub fn granted(&mut self, rate: Rate, grant: Grant, asked_us: u64, now_us: u64) {
-        self.lease = grant.ahead;
+    /// Records a grant that was requested at `called_us` and received at `now_us`.
+    pub fn record_grant(&mut self, rate: Rate, grant: BucketGrant, called_us: u64, now_us: u64) {
+        self.lease = grant.leased;
         // The time of the grant is unknown, but it is not before the request.
-        self.lease_until_us = asked_us + rate.lease_us();
-        self.note(rate, grant, now_us);
-        self.since_us = asked_us;
-        self.passed = grant.at_once;
+        self.lease_until_us = called_us + rate.lease_us();
+        self.update(rate, grant, now_us);
+        self.since_us = called_us;
+        self.passed = grant.granted;
     }
 
     /// Applies the whole limit in this replica alone, without Redis.
-    pub fn alone(&mut self, rate: Rate, now_us: u64) -> Entry {
-        let grant = self.alone.take(rate, now_us, 1, 0);
-        self.note(rate, grant, now_us);
-        match grant.at_once {
-            0 => Entry::Refused { wait_us: grant.wait_us },
-            _ => Entry::Pass,
+    pub fn take_degraded(&mut self, rate: Rate, now_us: u64) -> LocalDecision {
+        let grant = self.degraded.take(rate, now_us, 1, 0);
+        self.update(rate, grant, now_us);
+        match grant.granted {
+            0 => LocalDecision::Reject { wait_us: grant.wait_us },
+            _ => LocalDecision::Admit,
         }
     }
 
-    fn note(&mut self, rate: Rate, grant: Grant, now_us: u64) {
+    fn update(&mut self, rate: Rate, grant: BucketGrant, now_us: u64) {
         self.left = grant.left;
         self.full_at_us = now_us + grant.full_us;
         // With nothing left, the next request is rejected without a call.
@@ -99,13 +100,13 @@ impl Page {
         let empty = grant.left == 0 && self.lease == 0;
         let wait_us = if empty { next_us } else { grant.wait_us };
         if wait_us > 0 {
-            self.refused_until_us = now_us + wait_us.max(rate.lease_us() / REST);
+            self.rejected_until_us = now_us + wait_us.max(rate.lease_us() / REJECTION_DIVISOR);
         }
     }
 
     /// Returns the number of permits left, as far as this replica knows.
     pub fn left(&self, now_us: u64) -> u64 {
-        if now_us < self.refused_until_us { 0 } else { self.left + self.lease }
+        if now_us < self.rejected_until_us { 0 } else { self.left + self.lease }
     }
 
     /// Returns the time until the bucket is full, in µs, as far as this replica knows.
@@ -125,18 +126,18 @@ mod tests {
     /// Simulates one replica with a constant request rate for a second. Returns the number of calls
     /// to Redis and of requests that passed.
     fn a_second_at(rate: Rate, every_us: u64) -> (u64, u64) {
-        let (mut page, mut bucket) = (Page::default(), Bucket::default());
+        let (mut local, mut bucket) = (LocalBucket::default(), TokenBucket::default());
         let (mut calls, mut passed) = (0, 0);
         let begin = 5_000_000;
         for now in (begin..begin + 1_000_000).step_by(usize::try_from(every_us).unwrap_or(1)) {
-            match page.spend(now) {
-                Entry::Pass => passed += 1,
-                Entry::Refused { .. } => {}
-                Entry::Ask => {
+            match local.spend(now) {
+                LocalDecision::Admit => passed += 1,
+                LocalDecision::Reject { .. } => {}
+                LocalDecision::Unknown => {
                     calls += 1;
-                    let grant = bucket.take(rate, now, 1, page.ahead(rate, now));
-                    page.granted(rate, grant, now, now);
-                    passed += grant.at_once;
+                    let grant = bucket.take(rate, now, 1, local.lease_size(rate, now));
+                    local.record_grant(rate, grant, now, now);
+                    passed += grant.granted;
                 }
             }
         }
@@ -160,9 +161,9 @@ mod tests {
         for (text, most_calls) in [("50/s:200", 70), ("1000/s:1000", 70), ("10/m:10", 12)] {
             let rate = rate(text);
             let (calls, passed) = a_second_at(rate, 20);
-            let most = rate.burst() + rate.in_us(1_000_000);
+            let most = rate.burst() + rate.permits_in_us(1_000_000);
             assert!(passed <= most, "{text}: {passed}");
-            let usable = most - rate.in_us(rate.lease_us());
+            let usable = most - rate.permits_in_us(rate.lease_us());
             assert!(passed * 10 >= usable * 9, "{text}: only {passed} of {most}");
             assert!(calls <= most_calls, "{text}: {calls} calls");
         }
@@ -171,16 +172,16 @@ mod tests {
     #[test]
     fn a_lease_ends_and_a_refusal_too() {
         let rate = rate("100/s");
-        let mut page = Page::default();
-        let grant = Grant { at_once: 1, ahead: 5, left: 90, ..Grant::default() };
-        page.granted(rate, grant, 1_000, 1_500);
-        assert_eq!(page.spend(1_600), Entry::Pass);
-        assert_eq!(page.left(1_600), 94);
-        assert_eq!(page.look(1_000 + rate.lease_us()), Entry::Ask);
-        let empty = Grant { wait_us: 60_000, full_us: 1_050_000, ..Grant::default() };
-        page.granted(rate, empty, 200_000, 200_500);
-        assert_eq!(page.look(200_500), Entry::Refused { wait_us: 60_000 });
-        assert_eq!(page.left(200_500), 0);
-        assert_eq!(page.look(260_500), Entry::Ask);
+        let mut local = LocalBucket::default();
+        let grant = BucketGrant { granted: 1, leased: 5, left: 90, ..BucketGrant::default() };
+        local.record_grant(rate, grant, 1_000, 1_500);
+        assert_eq!(local.spend(1_600), LocalDecision::Admit);
+        assert_eq!(local.left(1_600), 94);
+        assert_eq!(local.peek(1_000 + rate.lease_us()), LocalDecision::Unknown);
+        let empty = BucketGrant { wait_us: 60_000, full_us: 1_050_000, ..BucketGrant::default() };
+        local.record_grant(rate, empty, 200_000, 200_500);
+        assert_eq!(local.peek(200_500), LocalDecision::Reject { wait_us: 60_000 });
+        assert_eq!(local.left(200_500), 0);
+        assert_eq!(local.peek(260_500), LocalDecision::Unknown);
     }
 }
