@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{LimitSettings, Serve, Switch};
 use crate::db;
-use crate::jobs::{self, order_expiry::Unpaid};
+use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
 use crate::lock::{Locks, Redis, Settings};
 use crate::probe::Board;
@@ -71,11 +71,11 @@ impl Replica {
         let board = Board::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
-        let unpaid = Unpaid::of(&shop);
-        unpaid.listen(&shop, placed, &stop);
+        let unpaid = OrderExpiry::new(&shop);
+        unpaid.start_enqueuing(&shop, placed, &stop);
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
-            unpaid.work(&shop, &replica, &board, &stop);
+            unpaid.start_worker(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);

@@ -12,15 +12,15 @@ use uuid::Uuid;
 use crate::shop::{Error, OrderId, Shop};
 
 /// Attempts (about nine minutes) after which an order is parked until an admin acts.
-pub const MOST_ATTEMPTS: i32 = 10;
+pub const MAX_ATTEMPTS: i32 = 10;
 /// Pause after the first failure, in seconds; it doubles with each failure.
-const FIRST_PAUSE_S: f64 = 1.0;
+const MIN_BACKOFF_S: f64 = 1.0;
 /// Upper bound of the pause, in seconds.
-const LONGEST_PAUSE_S: f64 = 300.0;
+const MAX_BACKOFF_S: f64 = 300.0;
 
 /// A failed expiry of an order.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Failure {
+pub struct ExpiryFailure {
     /// The order.
     pub order: OrderId,
     /// Number of attempts.
@@ -55,9 +55,9 @@ pub(super) async fn record(
            returning extract(epoch from next_at - failed_at)::float8"#,
         order.0,
         cause,
-        FIRST_PAUSE_S,
-        LONGEST_PAUSE_S,
-        MOST_ATTEMPTS,
+        MIN_BACKOFF_S,
+        MAX_BACKOFF_S,
+        MAX_ATTEMPTS,
         jitter,
     )
     .fetch_one(&mut *shop.connection().await?)
@@ -67,7 +67,7 @@ pub(super) async fn record(
 
 /// An unpaid order that is past its due time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Overdue {
+pub(super) struct OverdueOrder {
     pub(super) order: OrderId,
     since: OffsetDateTime,
 }
@@ -77,9 +77,9 @@ pub(super) struct Overdue {
 pub(super) async fn overdue(
     shop: &Shop,
     for_at_least: Duration,
-    after: Option<Overdue>,
-    most: i64,
-) -> Result<Vec<Overdue>, Error> {
+    after: Option<OverdueOrder>,
+    max: i64,
+) -> Result<Vec<OverdueOrder>, Error> {
     let (since, order) =
         after.map_or((OffsetDateTime::UNIX_EPOCH, Uuid::nil()), |it| (it.since, it.order.0));
     // Outside a transaction `now()` is the start of the statement, and an index can be searched for
@@ -93,25 +93,25 @@ pub(super) async fn overdue(
         for_at_least.as_secs_f64(),
         since,
         order,
-        most,
+        max,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    let overdue = |(id, since)| Overdue { order: OrderId(id), since };
+    let overdue = |(id, since)| OverdueOrder { order: OrderId(id), since };
     Ok(rows.into_iter().map(|row| overdue((row.id, row.expires_at))).collect())
 }
 
 /// Returns the failures of unpaid orders; parked ones first, then the latest.
-pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
+pub async fn list(shop: &Shop, max: i64) -> Result<Vec<ExpiryFailure>, Error> {
     let rows = sqlx::query!(
         "select f.order_id, f.attempts, f.cause, f.failed_at, f.next_at
            from unpaid_failures f join orders o on o.id = f.order_id and o.status = 'pending'
           order by f.next_at is null desc, f.failed_at desc limit $1",
-        most,
+        max,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    let failures = rows.into_iter().map(|row| Failure {
+    let failures = rows.into_iter().map(|row| ExpiryFailure {
         order: OrderId(row.order_id),
         attempts: row.attempts,
         cause: row.cause,
@@ -123,7 +123,7 @@ pub async fn list(shop: &Shop, most: i64) -> Result<Vec<Failure>, Error> {
 
 /// Retries a failed expiry now and resets its attempts. Returns `false` if there is none to retry.
 pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
-    let again = sqlx::query!(
+    let updated = sqlx::query!(
         "update unpaid_failures set attempts = 1, next_at = clock_timestamp()
           where order_id = $1
             and exists (select from orders where id = $1 and status = 'pending')",
@@ -131,20 +131,20 @@ pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
     )
     .execute(&mut *shop.connection().await?)
     .await?;
-    Ok(again.rows_affected() == 1)
+    Ok(updated.rows_affected() == 1)
 }
 
-/// Deletes failures of orders that are no longer pending, at most `most`; returns their number.
-pub(super) async fn forget_settled(shop: &Shop, most: i64) -> Result<u64, Error> {
-    let settled: Vec<Uuid> = sqlx::query_scalar!(
+/// Deletes failures of orders that are no longer pending, at most `max`; returns their number.
+pub(super) async fn delete_obsolete(shop: &Shop, max: i64) -> Result<u64, Error> {
+    let obsolete: Vec<Uuid> = sqlx::query_scalar!(
         "select f.order_id from unpaid_failures f join orders o on o.id = f.order_id
           where o.status <> 'pending' limit $1",
-        most,
+        max,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    let gone = sqlx::query!("delete from unpaid_failures where order_id = any($1)", &settled)
+    let deleted = sqlx::query!("delete from unpaid_failures where order_id = any($1)", &obsolete)
         .execute(&mut *shop.connection().await?)
         .await?;
-    Ok(gone.rows_affected())
+    Ok(deleted.rows_affected())
 }

@@ -14,25 +14,25 @@ use crate::shop::command::place_order::MAX_LINES;
 use crate::shop::{OrderId, RequestOptions, Sku};
 
 /// Upper bound of the orders of one transaction, which locks their items for some 20 ms.
-const MOST_TOGETHER: usize = 32;
+const MAX_GROUP_SIZE: usize = 32;
 /// Number of orders from which a group is not merged with others; fewer are not worth a
 /// transaction.
-const MANY: usize = 8;
+const MIN_OWN_TRANSACTION: usize = 8;
 /// Upper bound of the waiting orders of the same items: a quarter of a second of work, which keeps
 /// an item busy until postponed orders return. While an item is locked for longer, orders of other
 /// items overtake.
-const MOST_BEHIND: usize = 256;
+const MAX_ORDERS_PER_GROUP: usize = 256;
 /// Upper bound of the waiting groups.
-const MOST_WAITING: usize = 64;
+const MAX_GROUPS: usize = 64;
 /// Upper bound of the waiting groups that share an item with a new group.
-const MOST_IN_COMMON: usize = 8;
+const MAX_OVERLAPPING_GROUPS: usize = 8;
 
 /// A due order and its units, sorted by item.
-pub(super) type Due = (OrderId, Vec<(Sku, i64)>);
+pub(super) type DueOrder = (OrderId, Vec<(Sku, i64)>);
 
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) orders: VecDeque<Due>,
+pub(super) struct ExpiryGroup {
+    pub(super) orders: VecDeque<DueOrder>,
     pub(super) skus: BTreeSet<Sku>,
     /// The lab's options for this group, which no other order may join.
     pub(super) watched: Option<RequestOptions>,
@@ -40,53 +40,57 @@ pub(super) struct Group {
 
 /// The groups that wait for execution; the remainder of a group that is too large goes to the end.
 #[derive(Debug, Default)]
-pub(super) struct Pending(VecDeque<Group>);
+pub(super) struct PendingGroups(VecDeque<ExpiryGroup>);
 
-impl Pending {
+impl PendingGroups {
     /// Adds an order to the group of its items; returns `false` if there is no room.
-    pub(super) fn join(&mut self, due: Due) -> bool {
+    pub(super) fn join(&mut self, due: DueOrder) -> bool {
         let skus = skus(&due);
         if let Some(group) = self.unwatched(&skus) {
-            let room = group.orders.len() < MOST_BEHIND;
+            let room = group.orders.len() < MAX_ORDERS_PER_GROUP;
             if room {
                 group.orders.push_back(due);
             }
             return room;
         }
         let in_common = self.0.iter().filter(|group| !group.skus.is_disjoint(&skus)).count();
-        let room = self.0.len() < MOST_WAITING && in_common < MOST_IN_COMMON;
+        let room = self.0.len() < MAX_GROUPS && in_common < MAX_OVERLAPPING_GROUPS;
         if room {
-            self.0.push_back(Group { orders: [due].into(), skus, watched: None });
+            self.0.push_back(ExpiryGroup { orders: [due].into(), skus, watched: None });
         }
         room
     }
 
     /// Adds the first order, and those of the same items, as a group with the lab's options;
     /// returns the other orders.
-    pub(super) fn join_watched(&mut self, due: Vec<Due>, conditions: RequestOptions) -> Vec<Due> {
+    pub(super) fn join_watched(
+        &mut self,
+        due: Vec<DueOrder>,
+        options: RequestOptions,
+    ) -> Vec<DueOrder> {
         let Some(skus) = due.first().map(skus) else { return due };
-        let (same, others): (Vec<Due>, Vec<Due>) =
+        let (same, others): (Vec<DueOrder>, Vec<DueOrder>) =
             due.into_iter().partition(|due| self::skus(due) == skus);
-        self.0.push_back(Group { orders: same.into(), skus, watched: Some(conditions) });
+        self.0.push_back(ExpiryGroup { orders: same.into(), skus, watched: Some(options) });
         others
     }
 
     /// Removes and returns the next group whose items are not busy.
-    pub(super) fn next(&mut self, busy: &BTreeSet<Sku>) -> Option<Group> {
+    pub(super) fn next(&mut self, busy: &BTreeSet<Sku>) -> Option<ExpiryGroup> {
         let mut at = self.0.iter().position(|group| group.skus.is_disjoint(busy))?;
         let mut group = self.0.remove(at)?;
-        if group.orders.len() > MOST_TOGETHER {
-            let orders = group.orders.split_off(MOST_TOGETHER);
+        if group.orders.len() > MAX_GROUP_SIZE {
+            let orders = group.orders.split_off(MAX_GROUP_SIZE);
             self.put_back(orders, &group.skus);
         }
-        if group.watched.is_some() || group.orders.len() >= MANY {
+        if group.watched.is_some() || group.orders.len() >= MIN_OWN_TRANSACTION {
             return Some(group);
         }
         while let Some(other) = self.0.get(at) {
             let fits = other.watched.is_none()
-                && other.orders.len() < MANY
+                && other.orders.len() < MIN_OWN_TRANSACTION
                 && other.skus.is_disjoint(busy)
-                && group.orders.len() + other.orders.len() <= MOST_TOGETHER
+                && group.orders.len() + other.orders.len() <= MAX_GROUP_SIZE
                 && group.skus.union(&other.skus).count() <= MAX_LINES;
             if !fits {
                 at += 1;
@@ -99,25 +103,25 @@ impl Pending {
     }
 
     /// Removes all orders and returns their ids.
-    pub(super) fn let_go(&mut self) -> Vec<OrderId> {
+    pub(super) fn drain(&mut self) -> Vec<OrderId> {
         self.0.drain(..).flat_map(|group| group.orders).map(|(order, _)| order).collect()
     }
 
     /// Adds the remainder of a group to the group of the same items, or as a group of its own.
-    fn put_back(&mut self, orders: VecDeque<Due>, skus: &BTreeSet<Sku>) {
+    fn put_back(&mut self, orders: VecDeque<DueOrder>, skus: &BTreeSet<Sku>) {
         match self.unwatched(skus) {
             Some(group) => group.orders.extend(orders),
-            None => self.0.push_back(Group { orders, skus: skus.clone(), watched: None }),
+            None => self.0.push_back(ExpiryGroup { orders, skus: skus.clone(), watched: None }),
         }
     }
 
     /// Returns the group of exactly these items that other orders may join.
-    fn unwatched(&mut self, skus: &BTreeSet<Sku>) -> Option<&mut Group> {
+    fn unwatched(&mut self, skus: &BTreeSet<Sku>) -> Option<&mut ExpiryGroup> {
         self.0.iter_mut().find(|group| group.watched.is_none() && group.skus == *skus)
     }
 }
 
-fn skus((_, units): &Due) -> BTreeSet<Sku> {
+fn skus((_, units): &DueOrder) -> BTreeSet<Sku> {
     units.iter().map(|(sku, _)| sku.clone()).collect()
 }
 
@@ -131,8 +135,8 @@ mod tests {
         Sku::try_from(name.to_owned()).unwrap_or_else(|_| unreachable!())
     }
 
-    fn pending(orders: &[&[&str]]) -> Pending {
-        let mut pending = Pending::default();
+    fn pending(orders: &[&[&str]]) -> PendingGroups {
+        let mut pending = PendingGroups::default();
         for skus in orders {
             let units = skus.iter().map(|name| (sku(name), 1)).collect();
             assert!(pending.join((OrderId(Uuid::now_v7()), units)));
@@ -141,7 +145,7 @@ mod tests {
     }
 
     /// Returns the items and the number of orders of each group, if no item is busy.
-    fn all(mut pending: Pending) -> Vec<(String, usize)> {
+    fn all(mut pending: PendingGroups) -> Vec<(String, usize)> {
         let groups = std::iter::from_fn(|| pending.next(&BTreeSet::new()));
         groups
             .map(|group| {
@@ -163,11 +167,17 @@ mod tests {
 
     #[test]
     fn an_item_of_many_keeps_no_others_with_it() {
-        let mut orders = vec![&["tea"][..]; MANY];
+        let mut orders = vec![&["tea"][..]; MIN_OWN_TRANSACTION];
         orders.extend([&["salt"][..], &["pepper"], &["tea", "salt"], &["pepper"]]);
-        assert_eq!(all(pending(&orders)), said(&[("tea", MANY), ("pepper salt tea", 4)]));
-        orders.rotate_left(MANY);
-        assert_eq!(all(pending(&orders)), said(&[("pepper salt tea", 4), ("tea", MANY)]));
+        assert_eq!(
+            all(pending(&orders)),
+            said(&[("tea", MIN_OWN_TRANSACTION), ("pepper salt tea", 4)])
+        );
+        orders.rotate_left(MIN_OWN_TRANSACTION);
+        assert_eq!(
+            all(pending(&orders)),
+            said(&[("pepper salt tea", 4), ("tea", MIN_OWN_TRANSACTION)])
+        );
     }
 
     #[test]
@@ -185,24 +195,24 @@ mod tests {
         let mut pending = pending(&[&["salt"][..]]);
         let left = |many: usize| (0..many).map(|_| (OrderId(Uuid::now_v7()), Vec::new())).collect();
         pending.put_back(left(3), &BTreeSet::from([sku("tea")]));
-        pending.put_back(left(MANY), &BTreeSet::from([sku("salt")]));
-        assert_eq!(all(pending), said(&[("salt", MANY + 1), ("tea", 3)]));
+        pending.put_back(left(MIN_OWN_TRANSACTION), &BTreeSet::from([sku("salt")]));
+        assert_eq!(all(pending), said(&[("salt", MIN_OWN_TRANSACTION + 1), ("tea", 3)]));
     }
 
     #[test]
     fn what_is_let_go_of_waits_no_longer() {
         let mut pending = pending(&[&["tea"], &["tea"], &["salt"]]);
-        let orders: BTreeSet<OrderId> = pending.let_go().into_iter().collect();
+        let orders: BTreeSet<OrderId> = pending.drain().into_iter().collect();
         assert_eq!(orders.len(), 3);
         assert!(pending.next(&BTreeSet::new()).is_none());
     }
 
     #[test]
     fn there_is_room_for_so_many_and_no_more() {
-        let mut full = pending(&[&["tea"][..]; MOST_BEHIND]);
+        let mut full = pending(&[&["tea"][..]; MAX_ORDERS_PER_GROUP]);
         assert!(!full.join((OrderId(Uuid::now_v7()), vec![(sku("tea"), 1)])));
         assert!(full.join((OrderId(Uuid::now_v7()), vec![(sku("salt"), 1)])));
-        for n in 0..MOST_IN_COMMON - 1 {
+        for n in 0..MAX_OVERLAPPING_GROUPS - 1 {
             let units = vec![(sku(&format!("item-{n}")), 1), (sku("tea"), 1)];
             assert!(full.join((OrderId(Uuid::now_v7()), units)));
         }

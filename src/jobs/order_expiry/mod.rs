@@ -12,16 +12,16 @@
 //! then queues the orders that are due next.
 //!
 //! Does not guarantee order. Without Redis, a strategy that locks in Redis delays expiry. Tests:
-//! `tests/it/unpaid*.rs`.
+//! `tests/it/expiry*.rs`.
 
+mod claim_renewer;
+mod enqueue;
+mod expire;
 pub mod failures;
-mod feed;
-mod give;
 mod group;
-mod hand;
 pub mod queue;
-mod standing;
-pub mod sweep;
+mod queue_status;
+pub mod reconcile_queue;
 mod worker;
 
 use std::sync::Arc;
@@ -38,25 +38,26 @@ use crate::shop::expiry::Placed;
 use crate::shop::{Shop, Strategy};
 use queue::DelayQueue;
 
-pub use standing::UnpaidStanding;
+pub use queue_status::ExpiryStatus;
 
 /// Upper bound of the time for which a request of the lab applies: its sender may be gone.
-pub const LONGEST_WISH: Duration = Duration::from_secs(30);
+pub const LAB_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause before a worker that panicked is replaced: it may panic again.
-const AFTER_A_PANIC: Duration = Duration::from_secs(5);
+const RESTART_DELAY: Duration = Duration::from_secs(5);
 
 /// The queue of unpaid orders of one shop, and this replica's worker. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Unpaid {
+pub struct OrderExpiry {
     queue: DelayQueue,
     /// The lab's request to the worker, and when it ends.
-    lab: Arc<Mutex<Option<(Wish, Instant)>>>,
+    lab: Arc<Mutex<Option<(LabRequest, Instant)>>>,
 }
 
+/// A request of the lab to a worker.
 #[derive(Debug, Clone, Copy)]
-pub enum Wish {
-    /// Do nothing for this time; [`LONGEST_WISH`] at most.
+pub enum LabRequest {
+    /// Do nothing for this time; [`LAB_REQUEST_TIMEOUT`] at most.
     Rest(Duration),
     /// Pause once, at the next orders to process.
     Pause {
@@ -73,8 +74,8 @@ pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
     DelayQueue::new(redis, format!("{prefix}expiry:"))
 }
 
-impl Unpaid {
-    pub fn of(shop: &Shop) -> Self {
+impl OrderExpiry {
+    pub fn new(shop: &Shop) -> Self {
         let queue = queue_of(shop.locks.redis().clone(), &shop.locks.settings().prefix);
         Self { queue, lab: Arc::default() }
     }
@@ -84,47 +85,58 @@ impl Unpaid {
     }
 
     /// Adds orders placed by this process to the queue, until `stop` is cancelled.
-    pub fn listen(&self, shop: &Shop, heard: mpsc::Receiver<Placed>, stop: &CancellationToken) {
-        let feed = feed::feed(self.queue.clone(), heard);
-        shop.runtime.spawn(stop.clone().run_until_cancelled_owned(feed));
+    pub fn start_enqueuing(
+        &self,
+        shop: &Shop,
+        placed: mpsc::Receiver<Placed>,
+        stop: &CancellationToken,
+    ) {
+        let enqueuing = enqueue::enqueue(self.queue.clone(), placed);
+        shop.runtime.spawn(stop.clone().run_until_cancelled_owned(enqueuing));
     }
 
     /// Expires due orders until `stop` is cancelled. A worker that panics is replaced.
-    pub fn work(&self, shop: &Shop, replica: &str, board: &Board, stop: &CancellationToken) {
-        let (unpaid, shop, board) = (self.clone(), shop.clone(), board.clone());
+    pub fn start_worker(
+        &self,
+        shop: &Shop,
+        replica: &str,
+        board: &Board,
+        stop: &CancellationToken,
+    ) {
+        let (expiry, shop, board) = (self.clone(), shop.clone(), board.clone());
         let (replica, stop, runtime) = (replica.to_owned(), stop.clone(), shop.runtime.clone());
         runtime.spawn(async move {
             while !stop.is_cancelled() {
-                let worker = worker::Worker::new(&shop, &unpaid, &replica, &board);
-                let work = stop.clone().run_until_cancelled_owned(worker.work());
+                let worker = worker::ExpiryWorker::new(&shop, &expiry, &replica, &board);
+                let work = stop.clone().run_until_cancelled_owned(worker.run());
                 if let Err(error) = shop.runtime.spawn(work).await {
                     tracing::error!(%error, "the worker for unpaid orders ended");
-                    tokio::time::sleep(AFTER_A_PANIC).await;
+                    tokio::time::sleep(RESTART_DELAY).await;
                 }
             }
         });
     }
 
     /// Replaces the lab's request to this replica's worker; `None` withdraws it.
-    pub fn wish(&self, wish: Option<Wish>) {
-        let length = match wish {
-            Some(Wish::Rest(length)) => length.min(LONGEST_WISH),
-            _ => LONGEST_WISH,
+    pub fn set_lab_request(&self, request: Option<LabRequest>) {
+        let length = match request {
+            Some(LabRequest::Rest(length)) => length.min(LAB_REQUEST_TIMEOUT),
+            _ => LAB_REQUEST_TIMEOUT,
         };
-        *self.lab.lock() = wish.map(|wish| (wish, Instant::now() + length));
+        *self.lab.lock() = request.map(|request| (request, Instant::now() + length));
     }
 
-    fn rests(&self) -> bool {
-        matches!(*self.lab.lock(), Some((Wish::Rest(_), until)) if Instant::now() < until)
+    fn is_resting(&self) -> bool {
+        matches!(*self.lab.lock(), Some((LabRequest::Rest(_), until)) if Instant::now() < until)
     }
 
-    /// Takes the lab's pause, if `among` accepts its point and it has not ended.
-    fn take_pause(&self, among: impl Fn(Point) -> bool) -> Option<Wish> {
-        let mut wished = self.lab.lock();
-        match *wished {
-            Some((wish @ Wish::Pause { at, .. }, until)) if among(at) => {
-                *wished = None;
-                (Instant::now() < until).then_some(wish)
+    /// Takes the lab's pause, if `accepts` returns true for its point and it has not ended.
+    fn take_pause(&self, accepts: impl Fn(Point) -> bool) -> Option<LabRequest> {
+        let mut lab = self.lab.lock();
+        match *lab {
+            Some((request @ LabRequest::Pause { at, .. }, until)) if accepts(at) => {
+                *lab = None;
+                (Instant::now() < until).then_some(request)
             }
             _ => None,
         }

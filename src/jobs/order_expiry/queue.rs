@@ -1,8 +1,8 @@
 //! A delay queue on Redis: delivers an entry when it is due, to one worker at a time.
 //!
-//! Guarantees: at least once. A claim is exclusive for [`CLAIM`]; an entry that is not removed by
-//! then is due again. A claim is one script, so two workers never get the same entry at the same
-//! time. No shard has more than [`MOST_PER_SHARD`] members, so none becomes a big key.
+//! Guarantees: at least once. A claim is exclusive for [`CLAIM_TIMEOUT`]; an entry that is not
+//! removed by then is due again. A claim is one script, so two workers never get the same entry at
+//! the same time. No shard has more than [`MAX_PER_SHARD`] members, so none becomes a big key.
 //!
 //! Does not guarantee that an entry is present: a Redis that was flushed or restarted has lost it,
 //! and a full shard accepts no more, so producers need another record of their entries. Nor the
@@ -23,14 +23,15 @@ use crate::lock::Redis;
 /// Number of keys over which the queue is spread.
 const SHARDS: u8 = 32;
 /// Upper bound of a shard: a key with more elements is big (`holdfast keys`).
-pub const MOST_PER_SHARD: usize = 5_000;
+pub const MAX_PER_SHARD: usize = 5_000;
 
 /// Time for which a claim is exclusive unless renewed. Entries of a killed worker are delayed by
 /// it; those of a worker that stops for longer are looked up by two workers, which costs a query.
-pub const CLAIM: Duration = Duration::from_secs(1);
+pub const CLAIM_TIMEOUT: Duration = Duration::from_secs(1);
 
-static SCHEDULE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("schedule.lua")));
-static CLAIM_DUE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
+static SCHEDULE_SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("schedule.lua")));
+static CLAIM_SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
 
 /// The queue. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -38,41 +39,41 @@ pub struct DelayQueue {
     redis: Redis,
     /// Prefix of its keys.
     name: String,
-    most_per_shard: usize,
-    claim: Duration,
+    max_per_shard: usize,
+    claim_timeout: Duration,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedEntries {
     pub ids: Vec<Uuid>,
     /// Time until the next entry is due, as far as known.
     pub next_in: Option<Duration>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Brought {
+pub struct ScheduleResult {
     /// Number of entries that were absent and are now in the queue.
-    pub unknown: usize,
+    pub added: usize,
     pub no_room: Vec<Uuid>,
 }
 
 /// The change to an entry, by whether it is in the queue.
 #[derive(Debug, Clone, Copy)]
-enum How {
+enum ScheduleMode {
     /// Adds it if absent.
-    In,
+    AddIfAbsent,
     /// Sets its due time if present.
-    Off,
+    Postpone,
     /// Adds it if absent; brings it forward if present and due later than a claim ends.
-    Now,
+    BringForward,
 }
 
-impl How {
-    fn word(self) -> &'static str {
+impl ScheduleMode {
+    fn label(self) -> &'static str {
         match self {
-            How::In => "in",
-            How::Off => "off",
-            How::Now => "now",
+            ScheduleMode::AddIfAbsent => "in",
+            ScheduleMode::Postpone => "off",
+            ScheduleMode::BringForward => "now",
         }
     }
 }
@@ -80,19 +81,19 @@ impl How {
 impl DelayQueue {
     /// Creates a queue whose keys are `<name>{<shard>}`.
     pub fn new(redis: Redis, name: String) -> Self {
-        Self { redis, name, most_per_shard: MOST_PER_SHARD, claim: CLAIM }
+        Self { redis, name, max_per_shard: MAX_PER_SHARD, claim_timeout: CLAIM_TIMEOUT }
     }
 
     /// Returns the queue with another bound, for tests.
     #[must_use]
-    pub fn with_most_per_shard(self, most_per_shard: usize) -> Self {
-        Self { most_per_shard, ..self }
+    pub fn with_max_per_shard(self, max_per_shard: usize) -> Self {
+        Self { max_per_shard, ..self }
     }
 
     /// Returns the queue with another claim time, for tests.
     #[must_use]
-    pub fn with_claim(self, claim: Duration) -> Self {
-        Self { claim, ..self }
+    pub fn with_claim_timeout(self, claim_timeout: Duration) -> Self {
+        Self { claim_timeout, ..self }
     }
 
     /// Adds entries that are not in the queue yet, each due after its duration. Returns the entries
@@ -106,7 +107,7 @@ impl DelayQueue {
     /// If Redis does not respond; then all, some or none of the entries are in the queue.
     pub async fn add(&self, entries: &[(Uuid, Duration)]) -> Result<Vec<Uuid>, RedisError> {
         if entries.is_empty() || self.redis.is_cluster() {
-            return Ok(self.schedule(How::In, entries).await?.no_room);
+            return Ok(self.schedule(ScheduleMode::AddIfAbsent, entries).await?.no_room);
         }
         let shards = by_shard(entries.iter().copied(), |entry| entry.0);
         let mut look = redis::pipe();
@@ -121,10 +122,10 @@ impl DelayQueue {
         let lengths: Vec<usize> = answers.map(from_redis_value).collect::<Result<_, _>>()?;
 
         // Room for entries that other replicas add between the two round trips.
-        let margin = self.most_per_shard.div_ceil(10);
+        let margin = self.max_per_shard.div_ceil(10);
         let (mut add, mut nearly_full) = (redis::pipe(), Vec::new());
         for ((shard, entries), length) in shards.into_iter().zip(lengths) {
-            if length + entries.len() + margin > self.most_per_shard {
+            if length + entries.len() + margin > self.max_per_shard {
                 nearly_full.extend(entries);
                 continue;
             }
@@ -136,56 +137,56 @@ impl DelayQueue {
         if !add.is_empty() {
             self.redis.pipe::<()>(add).await?;
         }
-        Ok(self.schedule(How::In, &nearly_full).await?.no_room)
+        Ok(self.schedule(ScheduleMode::AddIfAbsent, &nearly_full).await?.no_room)
     }
 
     /// Makes entries due now, and adds absent entries; claimed entries stay claimed.
-    pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<Brought, RedisError> {
+    pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<ScheduleResult, RedisError> {
         let now: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
-        self.schedule(How::Now, &now).await
+        self.schedule(ScheduleMode::BringForward, &now).await
     }
 
     /// Sets the due times of entries that are in the queue, from now.
-    pub async fn put_off(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
-        self.schedule(How::Off, entries).await.map(drop)
+    pub async fn postpone(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
+        self.schedule(ScheduleMode::Postpone, entries).await.map(drop)
     }
 
-    /// Renews the claims of entries that were not removed since, for [`CLAIM`] from now.
+    /// Renews the claims of entries that were not removed since, for [`CLAIM_TIMEOUT`] from now.
     pub async fn renew(&self, ids: &[Uuid]) -> Result<(), RedisError> {
-        let kept: Vec<_> = ids.iter().map(|id| (*id, self.claim)).collect();
-        self.put_off(&kept).await
+        let kept: Vec<_> = ids.iter().map(|id| (*id, self.claim_timeout)).collect();
+        self.postpone(&kept).await
     }
 
-    /// Claims up to `most` due entries for [`CLAIM`]; in a Cluster, where each shard is a call of
-    /// its own, about four times as many. After an error, entries that were claimed all the same
-    /// are due again after that time.
-    pub async fn claim(&self, most: usize) -> Result<Claimed, RedisError> {
+    /// Claims up to `max` due entries for [`CLAIM_TIMEOUT`]; in a Cluster, where each shard is a
+    /// call of its own, about four times as many. After an error, entries that were claimed all the
+    /// same are due again after that time.
+    pub async fn claim(&self, max: usize) -> Result<ClaimedEntries, RedisError> {
         // Starts at a random shard: with a permanent backlog, each shard gets its turn.
         let first = rand::rng().random_range(0..SHARDS);
         let shards: Vec<String> =
             (0..SHARDS).map(|shard| self.key((first + shard) % SHARDS)).collect();
         // A script sees one server, and in a Cluster one slot.
         let (calls, each) = if self.redis.is_cluster() {
-            (shards.chunks(1).collect(), most.div_ceil(usize::from(SHARDS / 4)))
+            (shards.chunks(1).collect(), max.div_ceil(usize::from(SHARDS / 4)))
         } else {
-            (vec![shards.as_slice()], most)
+            (vec![shards.as_slice()], max)
         };
         let answers = calls.into_iter().map(|keys| {
-            let mut call = CLAIM_DUE.prepare_invoke();
+            let mut call = CLAIM_SCRIPT.prepare_invoke();
             for key in keys {
                 call.key(key);
             }
-            call.arg(milliseconds(self.claim)).arg(each);
+            call.arg(milliseconds(self.claim_timeout)).arg(each);
             self.redis.invoke::<(i64, Vec<String>)>(call)
         });
         // In a Cluster a primary may be unavailable: entries of the others are claimed now.
-        let (told, failed): (Vec<_>, Vec<_>) =
+        let (responses, failed): (Vec<_>, Vec<_>) =
             join_all(answers).await.into_iter().partition(Result::is_ok);
-        if let (true, Some(Err(error))) = (told.is_empty(), failed.into_iter().next()) {
+        if let (true, Some(Err(error))) = (responses.is_empty(), failed.into_iter().next()) {
             return Err(error);
         }
-        let mut claimed = Claimed::default();
-        for (next, ids) in told.into_iter().flatten() {
+        let mut claimed = ClaimedEntries::default();
+        for (next, ids) in responses.into_iter().flatten() {
             claimed.ids.extend(ids.iter().filter_map(|id| Uuid::parse_str(id).ok()));
             let next = u64::try_from(next).ok().map(Duration::from_millis);
             claimed.next_in = claimed.next_in.into_iter().chain(next).min();
@@ -215,7 +216,7 @@ impl DelayQueue {
         try_join_all(commands).await.map(drop)
     }
 
-    pub async fn has(&self, id: Uuid) -> Result<bool, RedisError> {
+    pub async fn contains(&self, id: Uuid) -> Result<bool, RedisError> {
         let shard = id.as_bytes()[15] % SHARDS;
         let command = redis::cmd("ZSCORE").arg(self.key(shard)).arg(id.to_string()).to_owned();
         Ok(self.redis.query::<Option<f64>>(command).await?.is_some())
@@ -237,18 +238,18 @@ impl DelayQueue {
 
     async fn schedule(
         &self,
-        how: How,
+        mode: ScheduleMode,
         entries: &[(Uuid, Duration)],
-    ) -> Result<Brought, RedisError> {
+    ) -> Result<ScheduleResult, RedisError> {
         let shards = by_shard(entries.iter().copied(), |entry| entry.0);
         let shards: Vec<_> = shards.into_iter().collect();
         let calls = if self.redis.is_cluster() { shards.chunks(1) } else { shards.chunks(256) };
         let answers = calls.map(|shards| {
-            let mut call = SCHEDULE.prepare_invoke();
+            let mut call = SCHEDULE_SCRIPT.prepare_invoke();
             for (shard, _) in shards {
                 call.key(self.key(*shard));
             }
-            call.arg(how.word()).arg(self.most_per_shard).arg(milliseconds(self.claim));
+            call.arg(mode.label()).arg(self.max_per_shard).arg(milliseconds(self.claim_timeout));
             for (at, (_, entries)) in shards.iter().enumerate() {
                 for (id, due_in) in entries {
                     call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());
@@ -256,12 +257,12 @@ impl DelayQueue {
             }
             self.redis.invoke::<(usize, Vec<String>)>(call)
         });
-        let mut brought = Brought::default();
-        for (added, refused) in try_join_all(answers).await? {
-            brought.unknown += added;
-            brought.no_room.extend(refused.iter().filter_map(|id| Uuid::parse_str(id).ok()));
+        let mut result = ScheduleResult::default();
+        for (added, rejected) in try_join_all(answers).await? {
+            result.added += added;
+            result.no_room.extend(rejected.iter().filter_map(|id| Uuid::parse_str(id).ok()));
         }
-        Ok(brought)
+        Ok(result)
     }
 }
 

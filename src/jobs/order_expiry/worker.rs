@@ -1,19 +1,20 @@
 //! The worker of one replica: claims due orders, expires them, looks for orders not in the queue.
 //!
 //! It may be killed between any two of its steps. Before the commit nothing has changed, and its
-//! orders are due again when their claims ([`super::queue::CLAIM`]) expire; afterwards the order is
-//! no longer pending, and its next claimer only removes it from the queue.
+//! orders are due again when their claims expire ([`super::queue::CLAIM_TIMEOUT`]); afterwards the
+//! order is no longer pending, and its next claimer only removes it from the queue.
 //!
 //! An order in the queue waits for the orders before it; if a worker was killed, also for the end
 //! of its claim and of the leases on its items. An order that is not in the queue is found
-//! [`OVERDUE`] and [`LOOK_BACK_EVERY`] after its due time; the orders due next are then queued,
-//! too.
+//! [`OVERDUE_DELAY`] and [`OVERDUE_POLL_INTERVAL`] after its due time; the orders due next are then
+//! queued, too.
 //!
 //! An item whose lock is not acquired holds up one group of its orders and a few behind it; orders
 //! of other items overtake. Orders that wait briefly stay in the worker, which renews their claims;
 //! orders that wait longer are postponed in Redis.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,186 +27,188 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::time::DelayQueue;
 use uuid::Uuid;
 
-use super::failures::Overdue;
-use super::give::{Came, Giver, by_chance};
-use super::group::{Group, Pending};
-use super::hand::Hand;
-use super::{Unpaid, Wish, failures, sweep};
+use super::claim_renewer::ClaimRenewer;
+use super::expire::{ExpiryExecutor, ExpiryResult, random_up_to};
+use super::failures::OverdueOrder;
+use super::group::{ExpiryGroup, PendingGroups};
+use super::{LabRequest, OrderExpiry, failures, reconcile_queue};
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
 use crate::shop::expiry::{self, Found};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 
 /// Orders claimed at once: their work takes a fraction of a claim's time.
-const MOST_CLAIMED: usize = 64;
+const MAX_CLAIMED: usize = 64;
 /// Upper bound of the concurrent transactions, which use the replica's connections.
-const AT_ONCE: usize = 4;
+const MAX_IN_FLIGHT: usize = 4;
 /// Pause between two claims, unless the queue reports an entry that is due earlier.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval at which a resting worker checks for the end of its rest.
-const REST_LOOK_EVERY: Duration = Duration::from_millis(50);
+const REST_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of the query for overdue orders in Postgres.
-const LOOK_BACK_EVERY: Duration = Duration::from_millis(500);
+const OVERDUE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay after which a due order counts as absent from the queue.
-const OVERDUE: Duration = Duration::from_millis(250);
-/// Orders found by one look back; after as many as this, the next look continues behind them.
-const MOST_OVERDUE: i64 = 256;
-/// Pause before a look that continues: an item that cannot be locked may have thousands of overdue
+const OVERDUE_DELAY: Duration = Duration::from_millis(250);
+/// Overdue orders per query; after as many as this, the next query continues behind them.
+const OVERDUE_PAGE_SIZE: i64 = 256;
+/// Pause before a query that continues: an item that cannot be locked may have thousands of overdue
 /// orders, which must not hide the others.
-const LOOK_ON_AFTER: Duration = Duration::from_millis(50);
+const NEXT_PAGE_DELAY: Duration = Duration::from_millis(50);
 /// After an absent order, the orders due within this time are queued again; by its end a sweep has
 /// queued the rest.
-const LOOK_AHEAD: Duration = Duration::from_secs(60);
-/// Pages of one look ahead; a later look back shows whether they were enough.
-const MOST_PAGES_AHEAD: usize = 8;
-/// Minimum interval between looks ahead: a backlog is looked back at page by page, and orders that
-/// are expired between a query and the call that follows look absent as well.
-const LOOK_AHEAD_EVERY: Duration = Duration::from_secs(2);
+const REFILL_HORIZON: Duration = Duration::from_secs(60);
+/// Pages of one refill; a later query for overdue orders shows whether they were enough.
+const MAX_REFILL_PAGES: usize = 8;
+/// Minimum interval between refills: a backlog is queried page by page, and orders that expire
+/// between a query and the call that follows look absent as well.
+const REFILL_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause before an order whose row is locked is retried: it is being paid, or expired by another
 /// worker.
-const ROW_TAKEN: Duration = Duration::from_millis(200);
+const ROW_LOCK_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Timeout of a query: no query of the worker takes longer, unless the network drops it.
-const ANSWER_LIMIT: Duration = Duration::from_secs(6);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A group whose execution has ended.
-struct Over {
+struct ExpiryGroupResult {
     skus: BTreeSet<Sku>,
     orders: Vec<OrderId>,
-    came: Came,
+    result: ExpiryResult,
 }
 
 /// The worker of one replica.
-pub(super) struct Worker {
-    giver: Giver,
-    unpaid: Unpaid,
+pub(super) struct ExpiryWorker {
+    executor: ExpiryExecutor,
+    expiry: OrderExpiry,
     replica: String,
     board: Board,
-    in_flight: JoinSet<Over>,
+    in_flight: JoinSet<ExpiryGroupResult>,
     /// The items of the groups in flight.
     busy: BTreeSet<Sku>,
-    pending: Pending,
-    in_hand: Hand,
+    pending: PendingGroups,
+    claims: ClaimRenewer,
     /// Orders whose rows were locked, until they are retried.
-    soon: DelayQueue<OrderId>,
-    /// The orders in `soon`, as a set against duplicates.
-    soon_too: BTreeSet<OrderId>,
-    look_back_at: Instant,
-    /// The order behind which the next look back continues.
-    looked_at: Option<Overdue>,
-    /// The look ahead, if it is running; it ends with the worker.
-    ahead: JoinSet<()>,
-    ahead_at: Instant,
-    /// Two flags: the last look back failed, the last claim failed.
-    away: (bool, bool),
+    retries: DelayQueue<OrderId>,
+    /// The orders in `retries`, as a set against duplicates.
+    retrying: BTreeSet<OrderId>,
+    overdue_poll_at: Instant,
+    /// The order behind which the next query for overdue orders continues.
+    last_overdue: Option<OverdueOrder>,
+    /// The refill, if it is running; it ends with the worker.
+    refill_task: JoinSet<()>,
+    refill_at: Instant,
+    overdue_poll_failed: bool,
+    claim_failed: bool,
 }
 
-impl Worker {
-    pub(super) fn new(shop: &Shop, unpaid: &Unpaid, replica: &str, board: &Board) -> Self {
+impl ExpiryWorker {
+    pub(super) fn new(shop: &Shop, expiry: &OrderExpiry, replica: &str, board: &Board) -> Self {
         Self {
-            giver: Giver { shop: shop.clone(), queue: unpaid.queue().clone() },
-            unpaid: unpaid.clone(),
+            executor: ExpiryExecutor { shop: shop.clone(), queue: expiry.queue().clone() },
+            expiry: expiry.clone(),
             replica: replica.to_owned(),
             board: board.clone(),
             in_flight: JoinSet::new(),
             busy: BTreeSet::new(),
-            pending: Pending::default(),
-            in_hand: Hand::default(),
-            soon: DelayQueue::new(),
-            soon_too: BTreeSet::new(),
-            look_back_at: Instant::now() + by_chance(LOOK_BACK_EVERY),
-            looked_at: None,
-            ahead: JoinSet::new(),
-            ahead_at: Instant::now(),
-            away: (false, false),
+            pending: PendingGroups::default(),
+            claims: ClaimRenewer::default(),
+            retries: DelayQueue::new(),
+            retrying: BTreeSet::new(),
+            overdue_poll_at: Instant::now() + random_up_to(OVERDUE_POLL_INTERVAL),
+            last_overdue: None,
+            refill_task: JoinSet::new(),
+            refill_at: Instant::now(),
+            overdue_poll_failed: false,
+            claim_failed: false,
         }
     }
 
     /// Runs forever. When dropped, claims expire; a transaction that has begun runs to its end.
-    pub(super) async fn work(self) {
-        let (in_hand, queue) = (self.in_hand.clone(), self.giver.queue.clone());
+    pub(super) async fn run(self) {
+        let (claims, queue) = (self.claims.clone(), self.executor.queue.clone());
         // Concurrently, so that no response the worker waits for costs it its claims.
-        tokio::join!(in_hand.keep(&queue), self.give_back());
+        tokio::join!(claims.renew_forever(&queue), self.process_forever());
     }
 
-    async fn give_back(mut self) {
+    async fn process_forever(mut self) {
         let mut claim_at = Instant::now();
         loop {
-            let mut again = Vec::new();
+            let mut retry_now = Vec::new();
             tokio::select! {
                 () = sleep_until(claim_at) => {
-                    if self.unpaid.rests() {
-                        claim_at = Instant::now() + REST_LOOK_EVERY;
+                    if self.expiry.is_resting() {
+                        claim_at = Instant::now() + REST_POLL_INTERVAL;
                         continue;
                     }
                     let pause = self.claim().await;
                     claim_at = Instant::now() + pause;
                 }
-                () = sleep_until(self.look_back_at) => {
-                    if self.unpaid.rests() {
-                        self.look_back_at = Instant::now() + REST_LOOK_EVERY;
+                () = sleep_until(self.overdue_poll_at) => {
+                    if self.expiry.is_resting() {
+                        self.overdue_poll_at = Instant::now() + REST_POLL_INTERVAL;
                         continue;
                     }
-                    if self.look_back_in_time().await {
+                    if self.poll_overdue().await {
                         claim_at = Instant::now();
                     }
                 }
-                Some(over) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
+                Some(group) = self.in_flight.join_next(), if !self.in_flight.is_empty() => {
                     // The task catches its panics itself.
-                    if let Ok(over) = over {
-                        self.note_over(over);
+                    if let Ok(group) = group {
+                        self.finish_group(group);
                     }
                 }
-                Some(first) = self.soon.next(), if !self.soon.is_empty() => {
-                    again.push(first.into_inner());
-                    while let Some(Some(next)) = self.soon.next().now_or_never() {
-                        again.push(next.into_inner());
+                Some(first) = self.retries.next(), if !self.retries.is_empty() => {
+                    retry_now.push(first.into_inner());
+                    while let Some(Some(next)) = self.retries.next().now_or_never() {
+                        retry_now.push(next.into_inner());
                     }
                 }
             }
-            for order in &again {
-                self.soon_too.remove(order);
+            for order in &retry_now {
+                self.retrying.remove(order);
             }
-            if !again.is_empty() {
+            if !retry_now.is_empty() {
                 // Orders that are not looked up now are due again when their claims expire.
-                let _ = self.settle(again).await;
+                let _ = self.process(retry_now).await;
             }
         }
     }
 
     /// Claims due orders and has them expired. Returns the pause before the next claim.
     async fn claim(&mut self) -> Duration {
-        let claimed = match self.giver.queue.claim(MOST_CLAIMED).await {
+        let claimed = match self.executor.queue.claim(MAX_CLAIMED).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                self.note_away(self.away.0, true, &error);
-                return LOOK_EVERY + by_chance(LOOK_EVERY);
+                self.record_claim(Some(&error));
+                return POLL_INTERVAL + random_up_to(POLL_INTERVAL);
             }
         };
-        let all = claimed.ids.len() >= MOST_CLAIMED;
+        let is_full = claimed.ids.len() >= MAX_CLAIMED;
         let orders: Vec<OrderId> = claimed.ids.into_iter().map(OrderId).collect();
         if !orders.is_empty()
-            && let Err(error) = self.settle(orders).await
+            && let Err(error) = self.process(orders).await
         {
-            self.note_away(self.away.0, true, &error);
-            return LOOK_EVERY + by_chance(LOOK_EVERY);
+            self.record_claim(Some(&error));
+            return POLL_INTERVAL + random_up_to(POLL_INTERVAL);
         }
-        self.note_away(self.away.0, false, &"");
-        if all {
+        self.record_claim(None);
+        if is_full {
             Duration::ZERO
         } else {
-            claimed.next_in.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY))
+            claimed.next_in.map_or(POLL_INTERVAL, |next| next.min(POLL_INTERVAL))
         }
     }
 
-    /// Looks back and sets the time of the next look. Returns whether the queue has due orders now.
-    async fn look_back_in_time(&mut self) -> bool {
-        self.look_back_at = Instant::now() + LOOK_BACK_EVERY;
-        match self.look_back().await {
-            Ok(brought) => {
-                self.note_away(false, self.away.1, &"");
-                brought
+    /// Requeues overdue orders and sets the time of the next poll. Returns whether the queue has
+    /// due orders now.
+    async fn poll_overdue(&mut self) -> bool {
+        self.overdue_poll_at = Instant::now() + OVERDUE_POLL_INTERVAL;
+        match self.requeue_overdue().await {
+            Ok(requeued) => {
+                self.record_overdue_poll(None);
+                requeued
             }
             Err(error) => {
-                self.note_away(true, self.away.1, &error);
+                self.record_overdue_poll(Some(&error));
                 false
             }
         }
@@ -214,50 +217,56 @@ impl Worker {
     /// Finds overdue orders in Postgres and makes them due in the queue, which delivers each to one
     /// worker. Orders for which it has no room, or all of them while Redis is unavailable, are
     /// processed directly. Returns whether the queue was updated.
-    async fn look_back(&mut self) -> Result<bool, Error> {
-        let look = failures::overdue(&self.giver.shop, OVERDUE, self.looked_at, MOST_OVERDUE);
-        let overdue = in_time(look).await?;
-        self.looked_at = overdue.last().copied().filter(|_| overdue.len() as i64 == MOST_OVERDUE);
-        if self.looked_at.is_some() {
-            self.look_back_at = Instant::now() + LOOK_ON_AFTER;
+    async fn requeue_overdue(&mut self) -> Result<bool, Error> {
+        let query = failures::overdue(
+            &self.executor.shop,
+            OVERDUE_DELAY,
+            self.last_overdue,
+            OVERDUE_PAGE_SIZE,
+        );
+        let overdue = with_timeout(query).await?;
+        self.last_overdue =
+            overdue.last().copied().filter(|_| overdue.len() as i64 == OVERDUE_PAGE_SIZE);
+        if self.last_overdue.is_some() {
+            self.overdue_poll_at = Instant::now() + NEXT_PAGE_DELAY;
         }
         if overdue.is_empty() {
             return Ok(false);
         }
         let ids: Vec<Uuid> = overdue.iter().map(|overdue| overdue.order.0).collect();
-        let (told, left) = match self.giver.queue.bring_forward(&ids).await {
-            Ok(brought) => {
-                if brought.unknown > 0 {
-                    self.look_ahead();
+        let (is_requeued, left) = match self.executor.queue.bring_forward(&ids).await {
+            Ok(requeued) => {
+                if requeued.added > 0 {
+                    self.refill();
                 }
-                (true, brought.no_room)
+                (true, requeued.no_room)
             }
             Err(_) => (false, ids),
         };
         let left: Vec<OrderId> = left.into_iter().map(OrderId).collect();
-        for some in left.chunks(MOST_CLAIMED) {
-            self.settle(some.to_vec()).await?;
+        for some in left.chunks(MAX_CLAIMED) {
+            self.process(some.to_vec()).await?;
         }
-        Ok(told)
+        Ok(is_requeued)
     }
 
-    /// Queues the orders that are due next, which the queue has probably lost, unless a look ahead
-    /// is running or just ran.
-    fn look_ahead(&mut self) {
-        while self.ahead.try_join_next().is_some() {}
-        if !self.ahead.is_empty() || Instant::now() < self.ahead_at {
+    /// Queues the orders that are due next, which the queue has probably lost, unless a refill is
+    /// running or just ran.
+    fn refill(&mut self) {
+        while self.refill_task.try_join_next().is_some() {}
+        if !self.refill_task.is_empty() || Instant::now() < self.refill_at {
             return;
         }
-        self.ahead_at = Instant::now() + LOOK_AHEAD_EVERY;
-        self.ahead.spawn_on(look_ahead(self.giver.clone()), &self.giver.shop.runtime);
+        self.refill_at = Instant::now() + REFILL_INTERVAL;
+        self.refill_task.spawn_on(refill(self.executor.clone()), &self.executor.shop.runtime);
     }
 
     /// Looks up each order and removes, postpones or expires it.
-    async fn settle(&mut self, orders: Vec<OrderId>) -> Result<(), Error> {
-        let mut watched = self.conditions(|point| point == Point::Claimed);
+    async fn process(&mut self, orders: Vec<OrderId>) -> Result<(), Error> {
+        let mut options = self.options(|point| point == Point::Claimed);
         let seen = orders.iter().map(|order| Seen::key(order.to_string()));
-        watched.probe.at(Point::Claimed, seen).await;
-        let found = in_time(expiry::look(&self.giver.shop.pool, &orders)).await?;
+        options.probe.at(Point::Claimed, seen).await;
+        let found = with_timeout(expiry::look(&self.executor.shop.pool, &orders)).await?;
         let gone = orders.iter().filter(|order| !found.contains_key(order));
         let mut gone: Vec<Uuid> = gone.map(|order| order.0).collect();
         let (mut early, mut due) = (Vec::new(), Vec::new());
@@ -271,14 +280,14 @@ impl Worker {
                 }
             }
         }
-        self.giver.forget(&gone).await;
-        self.giver.put_off(&early).await;
-        self.in_hand.take(&mut due, |(order, _)| *order);
-        if matches!(watched.probe, Probe::Off) && !due.is_empty() {
-            watched = self.conditions(|point| point != Point::Claimed);
+        self.executor.remove(&gone).await;
+        self.executor.postpone(&early).await;
+        self.claims.add(&mut due, |(order, _)| *order);
+        if matches!(options.probe, Probe::Off) && !due.is_empty() {
+            options = self.options(|point| point != Point::Claimed);
         }
-        if !matches!(watched.probe, Probe::Off) {
-            due = self.pending.join_watched(due, watched);
+        if !matches!(options.probe, Probe::Off) {
+            due = self.pending.join_watched(due, options);
         }
         let mut no_room = Vec::new();
         for due in due {
@@ -287,61 +296,61 @@ impl Worker {
                 no_room.push(order);
             }
         }
-        self.in_hand.let_go(&no_room);
-        self.begin_pending();
+        self.claims.remove(&no_room);
+        self.start_groups();
         if !no_room.is_empty() {
-            self.giver.leave_for_later(no_room).await;
+            self.executor.postpone_briefly(no_room).await;
         }
         Ok(())
     }
 
-    /// Starts groups whose items are not busy, up to [`AT_ONCE`] in flight.
-    fn begin_pending(&mut self) {
-        while self.in_flight.len() < AT_ONCE
-            && let Some(Group { orders, skus, watched }) = self.pending.next(&self.busy)
+    /// Starts groups whose items are not busy, up to [`MAX_IN_FLIGHT`] in flight.
+    fn start_groups(&mut self) {
+        while self.in_flight.len() < MAX_IN_FLIGHT
+            && let Some(ExpiryGroup { orders, skus, watched }) = self.pending.next(&self.busy)
         {
             self.busy.extend(skus.iter().cloned());
             let ids: Vec<OrderId> = orders.iter().map(|(order, _)| *order).collect();
-            let giver = self.giver.clone();
+            let executor = self.executor.clone();
             // Also after a panic, its items must be free again, and its claims must end.
-            let give_back = async move {
-                let conditions = watched.unwrap_or_else(|| giver.usual());
-                let came = giver.give_back(orders.into(), conditions);
-                let came = AssertUnwindSafe(came).catch_unwind().await;
-                Over { skus, orders: ids, came: came.unwrap_or_default() }
+            let expire = async move {
+                let options = watched.unwrap_or_else(|| executor.default_options());
+                let result = executor.expire(orders.into(), options);
+                let result = AssertUnwindSafe(result).catch_unwind().await;
+                ExpiryGroupResult { skus, orders: ids, result: result.unwrap_or_default() }
             };
-            self.in_flight.spawn_on(give_back, &self.giver.shop.runtime);
+            self.in_flight.spawn_on(expire, &self.executor.shop.runtime);
         }
     }
 
-    fn note_over(&mut self, Over { skus, orders, came }: Over) {
+    fn finish_group(&mut self, ExpiryGroupResult { skus, orders, result }: ExpiryGroupResult) {
         self.busy.retain(|sku| !skus.contains(sku));
-        self.in_hand.let_go(&orders);
-        if came.away {
+        self.claims.remove(&orders);
+        if result.is_unavailable {
             // Perhaps only this replica is cut off: pending orders are free for others when their
             // claims expire.
-            self.in_hand.let_go(&self.pending.let_go());
+            self.claims.remove(&self.pending.drain());
         }
-        for order in came.taken {
-            if self.soon_too.insert(order) {
-                self.soon.insert(order, ROW_TAKEN);
+        for order in result.locked {
+            if self.retrying.insert(order) {
+                self.retries.insert(order, ROW_LOCK_RETRY_DELAY);
             }
         }
-        self.begin_pending();
+        self.start_groups();
     }
 
-    /// Returns the usual options, with the lab's pause if `among` accepts its point.
-    fn conditions(&self, among: impl Fn(Point) -> bool) -> RequestOptions {
-        let mut conditions = self.giver.usual();
-        let Some(Wish::Pause { at, ttl, strategy }) = self.unpaid.take_pause(among) else {
-            return conditions;
+    /// Returns the usual options, with the lab's pause if `accepts` returns true for its point.
+    fn options(&self, accepts: impl Fn(Point) -> bool) -> RequestOptions {
+        let mut options = self.executor.default_options();
+        let Some(LabRequest::Pause { at, ttl, strategy }) = self.expiry.take_pause(accepts) else {
+            return options;
         };
-        let RequestOptions { request_id, deadline: until, .. } = conditions;
+        let RequestOptions { request_id, deadline: until, .. } = options;
         if let Some(strategy) = strategy {
-            (conditions.strategy, conditions.ttl) = (strategy, None);
+            (options.strategy, options.ttl) = (strategy, None);
         }
-        conditions.ttl = ttl.or(conditions.ttl);
-        conditions.probe = Probe::Lab(Arc::new(Watch {
+        options.ttl = ttl.or(options.ttl);
+        options.probe = Probe::Lab(Arc::new(Watch {
             replica: self.replica.clone(),
             work: Duration::ZERO,
             record: false,
@@ -351,32 +360,45 @@ impl Worker {
             released: AtomicBool::new(false),
             events: Mutex::default(),
         }));
-        conditions
+        options
+    }
+
+    fn record_claim(&mut self, error: Option<&dyn Display>) {
+        let failed_before = self.overdue_poll_failed || self.claim_failed;
+        self.claim_failed = error.is_some();
+        self.log_change(failed_before, error);
+    }
+
+    fn record_overdue_poll(&mut self, error: Option<&dyn Display>) {
+        let failed_before = self.overdue_poll_failed || self.claim_failed;
+        self.overdue_poll_failed = error.is_some();
+        self.log_change(failed_before, error);
     }
 
     /// Logs once that a server is unavailable, and once that all are available again.
-    fn note_away(&mut self, looking: bool, claiming: bool, cause: &dyn std::fmt::Display) {
-        let was = self.away.0 || self.away.1;
-        self.away = (looking, claiming);
-        match (was, looking || claiming) {
-            (false, true) => tracing::warn!(%cause, "unpaid orders have to wait"),
-            (true, false) => tracing::info!("unpaid orders: at work again"),
+    fn log_change(&self, failed_before: bool, error: Option<&dyn Display>) {
+        match error {
+            Some(cause) if !failed_before => tracing::warn!(%cause, "order expiry has to wait"),
+            None if failed_before && !self.overdue_poll_failed && !self.claim_failed => {
+                tracing::info!("order expiry continues");
+            }
             _ => {}
         }
     }
 }
 
-async fn look_ahead(giver: Giver) {
-    let told = sweep::tell(&giver.shop, &giver.queue, LOOK_AHEAD, MOST_PAGES_AHEAD);
-    match timeout(ANSWER_LIMIT, told).await {
-        Ok(Ok((told, _))) => tracing::debug!(told, "the queue is told of unpaid orders again"),
-        Ok(Err(error)) => tracing::debug!(%error, "the queue is not told again"),
-        Err(_) => tracing::debug!("the queue is not told again in time"),
+async fn refill(executor: ExpiryExecutor) {
+    let (shop, queue) = (&executor.shop, &executor.queue);
+    let refill = reconcile_queue::enqueue_due_within(shop, queue, REFILL_HORIZON, MAX_REFILL_PAGES);
+    match timeout(QUERY_TIMEOUT, refill).await {
+        Ok(Ok((orders, _))) => tracing::debug!(orders, "the delay queue was refilled"),
+        Ok(Err(error)) => tracing::debug!(%error, "the delay queue was not refilled"),
+        Err(_) => tracing::debug!("the delay queue was not refilled in time"),
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| {
+async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| {
         let cause = "it did not answer in time".to_owned();
         Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
     })

@@ -21,86 +21,94 @@ use croner::errors::CronError;
 use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
-use super::store::{Known, Open, State};
+use super::store::{JobRuns, OpenRun, RunState};
 use crate::clock::Backoff;
 
 /// Backoff before a failed run is retried.
-pub const PAUSES: Backoff =
+pub const RETRY_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
 #[derive(Clone)]
-pub struct Timetable(Cron);
+pub struct CronSchedule(Cron);
 
-impl fmt::Debug for Timetable {
+impl fmt::Debug for CronSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Timetable({})", self.0.as_str())
+        write!(f, "CronSchedule({})", self.0.as_str())
     }
 }
 
-impl Timetable {
-    pub fn read(expression: &str) -> anyhow::Result<Self> {
+impl CronSchedule {
+    pub fn parse(expression: &str) -> anyhow::Result<Self> {
         let cron = Cron::from_str(expression);
         Ok(Self(cron.map_err(|error| anyhow::anyhow!("{expression:?} is no timetable: {error}"))?))
     }
 
     /// Returns the latest tick at or before `now`.
-    pub fn latest(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    pub fn latest_tick(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.0.find_previous_occurrence(&Utc::of(now), true).ok().map(|found| found.0)
     }
 
-    pub fn next(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    pub fn next_tick(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.0.find_next_occurrence(&Utc::of(now), false).ok().map(|found| found.0)
     }
 
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         self.0.describe().trim_end_matches('.').to_owned()
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum TickDecision {
     /// The tick is due, and no replica has started it.
-    Begin(OffsetDateTime),
+    Start(OffsetDateTime),
     /// The run of the tick failed or was parked, and its pause is over.
-    Again(OffsetDateTime),
+    Retry(OffsetDateTime),
     /// A replica runs the tick. If its lock is free, that replica is gone and the run can be taken
     /// over.
-    Follow(OffsetDateTime),
+    TakeOver(OffsetDateTime),
     /// Nothing to do before this time; `None` if no time is known.
     Wait(Option<OffsetDateTime>),
 }
 
 /// Returns what to do about a job with these rows.
-pub fn step(timetable: Option<&Timetable>, now: OffsetDateTime, known: &Known) -> Step {
+pub fn decide(
+    schedule: Option<&CronSchedule>,
+    now: OffsetDateTime,
+    known: &JobRuns,
+) -> TickDecision {
     if let Some(open) = &known.open {
-        return of_open(timetable, now, open);
+        return decide_open(schedule, now, open);
     }
-    let Some(timetable) = timetable else { return Step::Wait(None) };
-    match timetable.latest(now) {
-        Some(tick) if !is_served(tick, now, known) => Step::Begin(tick),
-        _ => Step::Wait(timetable.next(now)),
+    let Some(schedule) = schedule else { return TickDecision::Wait(None) };
+    match schedule.latest_tick(now) {
+        Some(tick) if !is_covered(tick, now, known) => TickDecision::Start(tick),
+        _ => TickDecision::Wait(schedule.next_tick(now)),
     }
 }
 
-fn of_open(timetable: Option<&Timetable>, now: OffsetDateTime, open: &Open) -> Step {
+fn decide_open(
+    schedule: Option<&CronSchedule>,
+    now: OffsetDateTime,
+    open: &OpenRun,
+) -> TickDecision {
     // A clock that was put back must not prolong a pause.
     let longest = match open.state {
-        State::Running => return Step::Follow(open.due_at),
-        State::Done => return Step::Wait(None),
-        State::Failed => Some(now + PAUSES.longest),
-        State::Parked => timetable.and_then(|timetable| timetable.next(now)),
+        RunState::Running => return TickDecision::TakeOver(open.due_at),
+        RunState::Done => return TickDecision::Wait(None),
+        RunState::Failed => Some(now + RETRY_BACKOFF.longest),
+        RunState::Parked => schedule.and_then(|schedule| schedule.next_tick(now)),
     };
     match open.next_at {
         Some(at) if at <= now || longest.is_some_and(|longest| at > longest) => {
-            Step::Again(open.due_at)
+            TickDecision::Retry(open.due_at)
         }
-        at => Step::Wait(at),
+        at => TickDecision::Wait(at),
     }
 }
 
 /// Returns whether a tick was run, or a run started after it: a run does *all outstanding work*,
 /// not *the work of one minute*.
-fn is_served(tick: OffsetDateTime, now: OffsetDateTime, known: &Known) -> bool {
+fn is_covered(tick: OffsetDateTime, now: OffsetDateTime, known: &JobRuns) -> bool {
     let last = known.last.as_ref();
     last.is_some_and(|last| last.due_at == tick || (tick..=now).contains(&last.started_at))
 }
@@ -158,49 +166,49 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::jobs::store::Last;
+    use crate::jobs::store::NewestRun;
 
-    fn hourly() -> Timetable {
-        Timetable::read("7 * * * *").expect("a timetable")
+    fn hourly() -> CronSchedule {
+        CronSchedule::parse("7 * * * *").expect("a timetable")
     }
 
-    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> Known {
-        Known { last: Some(Last { due_at, started_at }), open: None }
+    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> JobRuns {
+        JobRuns { last: Some(NewestRun { due_at, started_at }), open: None }
     }
 
-    fn open(state: State, next_at: Option<OffsetDateTime>) -> Known {
+    fn open(state: RunState, next_at: Option<OffsetDateTime>) -> JobRuns {
         let due_at = datetime!(2026-11-22 10:07 UTC);
-        let last = Some(Last { due_at, started_at: due_at });
-        Known { last, open: Some(Open { due_at, state, next_at }) }
+        let last = Some(NewestRun { due_at, started_at: due_at });
+        JobRuns { last, open: Some(OpenRun { due_at, state, next_at }) }
     }
 
     #[test]
     fn ticks_are_found_on_both_sides_of_a_moment() {
         let now = datetime!(2026-11-22 12:07:00.5 UTC);
-        assert_eq!(hourly().latest(now), Some(datetime!(2026-11-22 12:07 UTC)));
-        assert_eq!(hourly().next(now), Some(datetime!(2026-11-22 13:07 UTC)));
+        assert_eq!(hourly().latest_tick(now), Some(datetime!(2026-11-22 12:07 UTC)));
+        assert_eq!(hourly().next_tick(now), Some(datetime!(2026-11-22 13:07 UTC)));
         let before = datetime!(2026-11-22 12:06:59.9 UTC);
-        assert_eq!(hourly().latest(before), Some(datetime!(2026-11-22 11:07 UTC)));
-        assert_eq!(hourly().next(before), Some(datetime!(2026-11-22 12:07 UTC)));
-        let leap = Timetable::read("0 3 29 2 *").expect("a timetable");
-        assert_eq!(leap.next(now), Some(datetime!(2028-02-29 03:00 UTC)));
+        assert_eq!(hourly().latest_tick(before), Some(datetime!(2026-11-22 11:07 UTC)));
+        assert_eq!(hourly().next_tick(before), Some(datetime!(2026-11-22 12:07 UTC)));
+        let leap = CronSchedule::parse("0 3 29 2 *").expect("a timetable");
+        assert_eq!(leap.next_tick(now), Some(datetime!(2028-02-29 03:00 UTC)));
         // 0 and 7 are Sunday, as crontab has it (some crates begin with Sunday as 1).
         for sunday in ["0 4 * * 0", "0 4 * * 7", "0 4 * * SUN"] {
-            let weekly = Timetable::read(sunday).expect("a timetable");
-            assert_eq!(weekly.latest(now), Some(datetime!(2026-11-22 04:00 UTC)), "{sunday}");
+            let weekly = CronSchedule::parse(sunday).expect("a timetable");
+            assert_eq!(weekly.latest_tick(now), Some(datetime!(2026-11-22 04:00 UTC)), "{sunday}");
         }
-        assert!(Timetable::read("every now and then").is_err());
+        assert!(CronSchedule::parse("every now and then").is_err());
     }
 
     #[test]
     fn a_tick_is_due_once() {
         let (tick, now) = (datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:30 UTC));
-        let timetable = hourly();
-        let step = |known: &Known| super::step(Some(&timetable), now, known);
-        assert_eq!(step(&Known::default()), Step::Begin(tick));
+        let schedule = hourly();
+        let decide = |known: &JobRuns| super::decide(Some(&schedule), now, known);
+        assert_eq!(decide(&JobRuns::default()), TickDecision::Start(tick));
         let before = datetime!(2026-11-22 11:07 UTC);
-        assert_eq!(step(&ran(before, before)), Step::Begin(tick));
-        assert_eq!(step(&ran(tick, tick)), Step::Wait(timetable.next(now)));
+        assert_eq!(decide(&ran(before, before)), TickDecision::Start(tick));
+        assert_eq!(decide(&ran(tick, tick)), TickDecision::Wait(schedule.next_tick(now)));
     }
 
     #[test]
@@ -208,8 +216,11 @@ mod tests {
         let old = datetime!(2026-11-02 09:07 UTC);
         let now = datetime!(2026-11-22 12:30 UTC);
         let tick = datetime!(2026-11-22 12:07 UTC);
-        assert_eq!(step(Some(&hourly()), now, &ran(old, old)), Step::Begin(tick));
-        assert_eq!(step(Some(&hourly()), now, &ran(tick, now)), Step::Wait(hourly().next(now)));
+        assert_eq!(decide(Some(&hourly()), now, &ran(old, old)), TickDecision::Start(tick));
+        assert_eq!(
+            decide(Some(&hourly()), now, &ran(tick, now)),
+            TickDecision::Wait(hourly().next_tick(now))
+        );
     }
 
     #[test]
@@ -217,28 +228,31 @@ mod tests {
         // The run of 11:07 failed, and its last attempt began at 12:10.
         let late = ran(datetime!(2026-11-22 11:07 UTC), datetime!(2026-11-22 12:10 UTC));
         let now = datetime!(2026-11-22 12:30 UTC);
-        assert_eq!(step(Some(&hourly()), now, &late), Step::Wait(hourly().next(now)));
+        assert_eq!(
+            decide(Some(&hourly()), now, &late),
+            TickDecision::Wait(hourly().next_tick(now))
+        );
     }
 
     #[test]
     fn a_clock_that_jumps_neither_doubles_nor_skips() {
-        let timetable = hourly();
+        let schedule = hourly();
         // Back by half an hour: the tick of 12:07 occurs again, and has its row.
         let ran_it = ran(datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:07:01 UTC));
         let again = datetime!(2026-11-22 12:07:30 UTC);
-        assert!(matches!(step(Some(&timetable), again, &ran_it), Step::Wait(_)));
+        assert!(matches!(decide(Some(&schedule), again, &ran_it), TickDecision::Wait(_)));
         // In 2031 by mistake for a minute, and back: today's tick runs today.
         let future = ran(datetime!(2031-01-01 00:07 UTC), datetime!(2031-01-01 00:07 UTC));
         let now = datetime!(2026-11-22 12:30 UTC);
         assert_eq!(
-            step(Some(&timetable), now, &future),
-            Step::Begin(datetime!(2026-11-22 12:07 UTC))
+            decide(Some(&schedule), now, &future),
+            TickDecision::Start(datetime!(2026-11-22 12:07 UTC))
         );
         // A pause is not prolonged by the hours that the clock was put back.
-        let failed = open(State::Failed, Some(now + Duration::from_hours(5)));
-        assert!(matches!(step(Some(&timetable), now, &failed), Step::Again(_)));
-        let parked = open(State::Parked, Some(now + Duration::from_hours(5)));
-        assert!(matches!(step(Some(&timetable), now, &parked), Step::Again(_)));
+        let failed = open(RunState::Failed, Some(now + Duration::from_hours(5)));
+        assert!(matches!(decide(Some(&schedule), now, &failed), TickDecision::Retry(_)));
+        let parked = open(RunState::Parked, Some(now + Duration::from_hours(5)));
+        assert!(matches!(decide(Some(&schedule), now, &parked), TickDecision::Retry(_)));
     }
 
     #[test]
@@ -246,13 +260,16 @@ mod tests {
         let now = datetime!(2026-11-22 12:30 UTC);
         let due = datetime!(2026-11-22 10:07 UTC);
         let (soon, ago) = (now + Duration::from_secs(9), now - Duration::from_secs(1));
-        let step = |state, next_at| super::step(Some(&hourly()), now, &open(state, next_at));
-        assert_eq!(step(State::Running, None), Step::Follow(due));
-        assert_eq!(step(State::Failed, Some(soon)), Step::Wait(Some(soon)));
-        assert_eq!(step(State::Failed, Some(ago)), Step::Again(due));
-        assert_eq!(step(State::Parked, Some(soon)), Step::Wait(Some(soon)));
-        assert_eq!(step(State::Parked, Some(ago)), Step::Again(due));
-        // Without a timetable it waits for an admin.
-        assert_eq!(super::step(None, now, &open(State::Parked, None)), Step::Wait(None));
+        let decide = |state, next_at| super::decide(Some(&hourly()), now, &open(state, next_at));
+        assert_eq!(decide(RunState::Running, None), TickDecision::TakeOver(due));
+        assert_eq!(decide(RunState::Failed, Some(soon)), TickDecision::Wait(Some(soon)));
+        assert_eq!(decide(RunState::Failed, Some(ago)), TickDecision::Retry(due));
+        assert_eq!(decide(RunState::Parked, Some(soon)), TickDecision::Wait(Some(soon)));
+        assert_eq!(decide(RunState::Parked, Some(ago)), TickDecision::Retry(due));
+        // Without a schedule it waits for an admin.
+        assert_eq!(
+            super::decide(None, now, &open(RunState::Parked, None)),
+            TickDecision::Wait(None)
+        );
     }
 }
