@@ -192,22 +192,29 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
         None => running(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
     let delete = match (options.delete_big, options.delete) {
-        (true, _) => keys::terminal::Delete::Big { unasked: options.yes },
-        (false, names) if names.is_empty() => keys::terminal::Delete::Nothing,
-        (false, names) => keys::terminal::Delete::Named(names),
+        (true, _) => keys::command::DeleteTarget::Big { is_confirmed: options.yes },
+        (false, names) if names.is_empty() => keys::command::DeleteTarget::Nothing,
+        (false, names) => keys::command::DeleteTarget::Named(names),
     };
-    let asked = keys::terminal::Asked {
+    let asked = keys::command::KeysOptions {
         pattern: options.pattern,
         top: usize::from(options.top),
         by_memory: options.by == By::Memory,
-        big: keys::Big { string_bytes: options.big_string, elements: options.big_elements },
+        big: keys::BigKeyThreshold {
+            string_bytes: options.big_string,
+            elements: options.big_elements,
+        },
         delete,
-        with: if options.with == With::Unlink { keys::With::Unlink } else { keys::With::Batches },
+        with: if options.with == With::Unlink {
+            keys::RemovalMethod::Unlink
+        } else {
+            keys::RemovalMethod::Batches
+        },
         prefix: options.redis_prefix,
         force: options.force,
         json: options.json,
     };
-    let done = keys::terminal::run(app::locks(&url)?.redis(), &asked).await?;
+    let done = keys::command::run(app::locks(&url)?.redis(), &asked).await?;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

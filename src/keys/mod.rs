@@ -13,27 +13,28 @@
 //! returns twice (as it may while a table is resized) is counted twice and listed once. `MEMORY
 //! USAGE` is an estimate from a few elements. Tests: `tests/it/keys*.rs`.
 
-mod drawing;
-mod find;
-mod manners;
-pub mod name;
+pub mod command;
+mod format;
+pub mod key_name;
 mod remove;
-pub mod terminal;
+mod search;
+mod throttle;
 
 use redis::RedisError;
 
-pub use find::{Found, Progress, Search, Total, find, look_at};
-pub use remove::{BATCH, Removal, With, remove};
+pub use remove::{MAX_BATCH_SIZE, Removal, RemovalMethod, remove};
+pub use search::{SearchOptions, SearchResult, TypeTotal, find, inspect};
 
+/// The size above which a key is big.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Big {
+pub struct BigKeyThreshold {
     /// A string with *more* bytes is big.
     pub string_bytes: u64,
     /// Any other key with *more* elements is big.
     pub elements: u64,
 }
 
-impl Default for Big {
+impl Default for BigKeyThreshold {
     /// A rule of thumb of Redis operators: 10 KB, read as 10,240 bytes, and 5,000 elements. Beyond
     /// it a single response, or a single `DEL`, takes noticeable time.
     fn default() -> Self {
@@ -41,18 +42,15 @@ impl Default for Big {
     }
 }
 
-impl Big {
-    fn is(self, kind: &Kind, length: Option<u64>) -> bool {
-        length.is_some_and(|length| length > self.most(kind))
-    }
-
-    fn most(self, kind: &Kind) -> u64 {
-        if *kind == Kind::String { self.string_bytes } else { self.elements }
+impl BigKeyThreshold {
+    fn is_exceeded(self, kind: &KeyType, length: Option<u64>) -> bool {
+        let limit = if *kind == KeyType::String { self.string_bytes } else { self.elements };
+        length.is_some_and(|length| length > limit)
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum KeyType {
     String,
     List,
     Set,
@@ -64,55 +62,55 @@ pub enum Kind {
 }
 
 /// The types by their names in `TYPE`, and the commands that return their lengths.
-const TYPES: [(Kind, &str, &str); 6] = [
-    (Kind::String, "string", "STRLEN"),
-    (Kind::List, "list", "LLEN"),
-    (Kind::Set, "set", "SCARD"),
-    (Kind::SortedSet, "zset", "ZCARD"),
-    (Kind::Hash, "hash", "HLEN"),
-    (Kind::Stream, "stream", "XLEN"),
+const KEY_TYPES: [(KeyType, &str, &str); 6] = [
+    (KeyType::String, "string", "STRLEN"),
+    (KeyType::List, "list", "LLEN"),
+    (KeyType::Set, "set", "SCARD"),
+    (KeyType::SortedSet, "zset", "ZCARD"),
+    (KeyType::Hash, "hash", "HLEN"),
+    (KeyType::Stream, "stream", "XLEN"),
 ];
 
-impl Kind {
+impl KeyType {
     /// Parses the response of `TYPE`; returns `None` if there is no key.
-    fn read(word: &str) -> Option<Self> {
-        Some(match word {
+    fn parse(label: &str) -> Option<Self> {
+        Some(match label {
             "none" => return None,
-            word => match TYPES.iter().find(|(_, known, _)| *known == word) {
+            label => match KEY_TYPES.iter().find(|(_, known, _)| *known == label) {
                 Some((kind, ..)) => kind.clone(),
-                None => Kind::Other(name::shown(word.as_bytes())),
+                None => KeyType::Other(key_name::escape(label.as_bytes())),
             },
         })
     }
 
     /// Returns the name of the type in `TYPE`.
-    pub fn word(&self) -> &str {
+    pub fn label(&self) -> &str {
         match self {
-            Kind::Other(word) => word,
-            kind => TYPES.iter().find(|(known, ..)| known == kind).map_or("", |known| known.1),
+            KeyType::Other(label) => label,
+            kind => KEY_TYPES.iter().find(|(known, ..)| known == kind).map_or("", |known| known.1),
         }
     }
 
     /// Returns the command that reads the length of a key of this type in constant time.
-    fn length(&self) -> Option<&'static str> {
-        TYPES.iter().find(|(known, ..)| known == self).map(|known| known.2)
+    fn length_command(&self) -> Option<&'static str> {
+        KEY_TYPES.iter().find(|(known, ..)| known == self).map(|known| known.2)
     }
 }
 
-impl serde::Serialize for Kind {
+impl serde::Serialize for KeyType {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.word())
+        to.serialize_str(self.label())
     }
 }
 
 /// A key, as of the time it was read.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Entry {
-    /// Name of the key, which may be any bytes; in JSON as [`name::shown`] formats it.
-    #[serde(rename = "key", serialize_with = "name::serialize")]
+pub struct KeyEntry {
+    /// Name of the key, which may be any bytes; in JSON as [`key_name::escape`] formats it.
+    #[serde(rename = "key", serialize_with = "key_name::serialize")]
     pub name: Vec<u8>,
     #[serde(rename = "type")]
-    pub kind: Kind,
+    pub kind: KeyType,
     /// Estimated memory, if the server reports it.
     pub memory_bytes: Option<u64>,
     /// Bytes of a string, elements of any other type; unknown for a module's type.

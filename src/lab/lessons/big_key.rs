@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Lesson, Shown};
 use crate::embedded::Spare;
-use crate::keys::{self, BATCH, With};
+use crate::keys::{self, MAX_BATCH_SIZE, RemovalMethod};
 use crate::lab::stage::Stage;
 use crate::lock::Redis;
 
@@ -100,7 +100,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let del = once(&spare, &mut redis, Way::Del, None).await?;
     stage.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
     let batches = best(&spare, &mut redis, Way::Batches, &del).await?;
-    let words = format!("The same hash, {BATCH} fields at a time: the client waited at most");
+    let words =
+        format!("The same hash, {MAX_BATCH_SIZE} fields at a time: the client waited at most");
     stage.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
     let unlink = best(&spare, &mut redis, Way::Unlink, &del).await?;
     stage.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
@@ -119,7 +120,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     Ok(Shown::that(
         ratio > AT_LEAST && del.command.as_secs_f64() > AT_LEAST * command.as_secs_f64(),
         format!(
-            "{fields},000 fields, a client's longest wait: DEL {} · batches of {BATCH} {} · UNLINK \
+            "{fields},000 fields, a client's longest wait: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
              {}; DEL of a million would take about {:.0} ms",
             ms(del.stall),
             ms(batches.stall),
@@ -162,8 +163,8 @@ async fn once(
     let began = Instant::now();
     match way {
         Way::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
-        Way::Batches => piecewise(&spare.url, With::Batches).await?,
-        Way::Unlink => piecewise(&spare.url, With::Unlink).await?,
+        Way::Batches => piecewise(&spare.url, RemovalMethod::Batches).await?,
+        Way::Unlink => piecewise(&spare.url, RemovalMethod::Unlink).await?,
     }
     let took = began.elapsed();
     until_freed(redis).await?;
@@ -176,7 +177,7 @@ async fn once(
 }
 
 /// Removes the hash as `holdfast keys --delete` does.
-async fn piecewise(url: &str, with: With) -> anyhow::Result<()> {
+async fn piecewise(url: &str, with: RemovalMethod) -> anyhow::Result<()> {
     let removal = keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
     let removal = removal.context("the hash was not there")?;
     ensure!(removal.left == 0 && removal.with == with, "it was not removed: {removal:?}");

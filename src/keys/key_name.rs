@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 /// Formats a name: printable characters unchanged, a backslash as `\\`, all else as `\n`, `\r`,
 /// `\t` or `\xNN`, byte by byte.
-pub fn shown(name: &[u8]) -> String {
+pub fn escape(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     let bytes = |text: &mut String, bytes: &[u8]| {
         for byte in bytes {
@@ -34,8 +34,8 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// Parses a name that [`shown`] formatted. Fails if a backslash does not begin a known escape.
-pub fn read(text: &str) -> Result<Vec<u8>, String> {
+/// Parses a name that [`escape`] formatted. Fails if a backslash does not begin a known escape.
+pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -51,9 +51,9 @@ pub fn read(text: &str) -> Result<Vec<u8>, String> {
             [b't', ..] => (b'\t', 1),
             [b'x', high, low, ..] => match (hex(*high), hex(*low)) {
                 (Some(high), Some(low)) => (high * 16 + low, 3),
-                _ => return Err(complaint(text)),
+                _ => return Err(escape_error(text)),
             },
-            _ => return Err(complaint(text)),
+            _ => return Err(escape_error(text)),
         };
         name.push(byte);
         rest = &rest[length..];
@@ -61,7 +61,7 @@ pub fn read(text: &str) -> Result<Vec<u8>, String> {
     Ok(name)
 }
 
-fn complaint(text: &str) -> String {
+fn escape_error(text: &str) -> String {
     format!(
         "in “{text}” a backslash begins nothing that is known; a backslash of the key itself is \
          written \\\\, any other byte \\xNN"
@@ -74,12 +74,12 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// Serializes a name as text: JSON strings cannot hold arbitrary bytes.
 pub(super) fn serialize<S: serde::Serializer>(name: &[u8], to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&shown(name))
+    to.serialize_str(&escape(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{read, shown};
+    use super::{escape, unescape};
 
     #[test]
     fn every_name_is_shown_on_one_line_and_read_again() {
@@ -90,18 +90,18 @@ mod tests {
             names.push(text.as_bytes().to_vec());
         }
         for name in names {
-            let text = shown(&name);
-            assert_eq!(read(&text).unwrap(), name, "{text}");
+            let text = escape(&name);
+            assert_eq!(unescape(&text).unwrap(), name, "{text}");
             assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
         }
-        assert_eq!(shown("ключ:🫖".as_bytes()), "ключ:🫖");
-        assert_eq!(shown(b"a\x00\xff\n\x1b[2J"), "a\\x00\\xff\\n\\x1b[2J");
+        assert_eq!(escape("ключ:🫖".as_bytes()), "ключ:🫖");
+        assert_eq!(escape(b"a\x00\xff\n\x1b[2J"), "a\\x00\\xff\\n\\x1b[2J");
     }
 
     #[test]
     fn a_backslash_that_begins_nothing_is_refused() {
         for text in ["\\", "a\\q", "\\x4", "\\xg0", "\\x"] {
-            assert!(read(text).unwrap_err().contains("\\\\"), "{text}");
+            assert!(unescape(text).unwrap_err().contains("\\\\"), "{text}");
         }
     }
 }

@@ -10,42 +10,32 @@ use std::time::Duration;
 use redis::{Pipeline, RedisError, RedisResult, cmd};
 use tokio::time::Instant;
 
-use super::manners::{ask, ask_all, is_another_type, is_elsewhere, is_refused, rest};
-use super::{Big, Entry, Error, Kind};
+use super::throttle::{is_another_type, is_moved, is_unsupported, pause_after, query, query_all};
+use super::{BigKeyThreshold, Error, KeyEntry, KeyType};
 use crate::lock::Redis;
 
 /// Names per step: two hundred commands in a pipeline take a fraction of a millisecond.
-const STEP: usize = 100;
+const SCAN_COUNT: usize = 100;
 /// Elements that `MEMORY USAGE` samples: its default, set explicitly because 0 means all.
 const SAMPLES: usize = 5;
 
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct SearchOptions {
     /// Pattern of the names, in Redis's syntax.
     pub pattern: String,
     /// Upper bound of the listed keys.
     pub top: usize,
     /// True: the largest by memory; false: by elements, with a string's bytes in proportion to
-    /// [`Big`].
+    /// [`BigKeyThreshold`].
     pub by_memory: bool,
-    pub big: Big,
+    pub big: BigKeyThreshold,
     pub only_big: bool,
     /// Keys with this prefix are not listed; the big keys among them are counted.
-    pub leave: Option<String>,
-}
-
-/// The progress of a search.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Progress {
-    /// Keys that `SCAN` returned and that were examined.
-    pub seen: u64,
-    /// Keys of all servers, regardless of their names.
-    pub all: u64,
-    pub big: u64,
+    pub excluded_prefix: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Total {
+pub struct TypeTotal {
     pub keys: u64,
     /// Their estimated memory, as far as the server reports it.
     pub memory_bytes: u64,
@@ -55,7 +45,7 @@ pub struct Total {
 }
 
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct Found {
+pub struct SearchResult {
     /// Servers that were searched: all primaries of a Cluster.
     pub servers: usize,
     /// Keys of all servers.
@@ -74,9 +64,9 @@ pub struct Found {
     /// Error of a server that does not report memory, if there is any.
     pub no_memory: Option<String>,
     /// Totals by type, as `TYPE` names it.
-    pub types: BTreeMap<String, Total>,
+    pub types: BTreeMap<String, TypeTotal>,
     /// The largest keys, largest first.
-    pub top: Vec<Entry>,
+    pub top: Vec<KeyEntry>,
     #[serde(serialize_with = "seconds", rename = "seconds")]
     pub took: Duration,
 }
@@ -85,36 +75,35 @@ fn seconds<S: serde::Serializer>(took: &Duration, to: S) -> Result<S::Ok, S::Err
     to.serialize_f64((took.as_secs_f64() * 1e3).round() / 1e3)
 }
 
-/// Examines every key of every server, and changes nothing.
+/// Examines every key of every server, and changes nothing. `progress` receives the result so far.
 pub async fn find(
     redis: &Redis,
-    search: &Search,
-    mut progress: impl FnMut(&Progress) + Send,
-) -> Result<Found, Error> {
+    options: &SearchOptions,
+    mut progress: impl FnMut(&SearchResult) + Send,
+) -> Result<SearchResult, Error> {
     let began = Instant::now();
     let servers = redis.each().await?;
-    let mut far = Progress::default();
+    let mut all = 0;
     let mut no_memory = None;
     for server in &servers {
-        far.all += ask::<u64>(server, &cmd("DBSIZE")).await?;
+        all += query::<u64>(server, &cmd("DBSIZE")).await?;
         // The key is most likely absent; a server that refuses the command refuses it for any key.
-        let question = usage(b"holdfast:is-there-memory-usage");
-        match ask::<Option<u64>>(server, &question).await {
-            Err(error) if is_refused(&error) => no_memory = Some(error.to_string()),
+        let command = usage(b"holdfast:is-there-memory-usage");
+        match query::<Option<u64>>(server, &command).await {
+            Err(error) if is_unsupported(&error) => no_memory = Some(error.to_string()),
             // The key belongs to another node: the command is known.
-            Err(error) if !is_elsewhere(&error) => return Err(error.into()),
+            Err(error) if !is_moved(&error) => return Err(error.into()),
             _ => {}
         }
     }
-    let by_memory = search.by_memory && no_memory.is_none();
-    let mut walk = Walk {
-        search,
-        by_memory,
-        weigh: no_memory.is_none(),
-        top: Top::default(),
-        found: Found {
+    let by_memory = options.by_memory && no_memory.is_none();
+    let mut scan = KeyScan {
+        options,
+        has_memory_usage: no_memory.is_none(),
+        top: LargestKeys::default(),
+        result: SearchResult {
             servers: servers.len(),
-            all: far.all,
+            all,
             seen: 0,
             gone: 0,
             closed: 0,
@@ -131,85 +120,87 @@ pub async fn find(
         let mut cursor = 0_u64;
         loop {
             let step = Instant::now();
-            let mut scan = cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(&search.pattern).arg("COUNT").arg(STEP);
-            let (next, names): (u64, Vec<Vec<u8>>) = ask(server, &scan).await?;
+            let mut command = cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(&options.pattern).arg("COUNT").arg(SCAN_COUNT);
+            let (next, names): (u64, Vec<Vec<u8>>) = query(server, &command).await?;
             // While a table is resized, `SCAN` may return many more names than requested.
-            for names in names.chunks(STEP) {
-                walk.step(server, names).await?;
+            for names in names.chunks(SCAN_COUNT) {
+                scan.step(server, names).await?;
             }
-            far = Progress { seen: walk.found.seen, big: walk.found.big, ..far };
-            progress(&far);
+            progress(&scan.result);
             cursor = next;
             if cursor == 0 {
                 break;
             }
-            rest(step.elapsed()).await;
+            pause_after(step.elapsed()).await;
         }
     }
-    let Walk { top, mut found, .. } = walk;
-    found.top = top.largest_first();
-    found.took = began.elapsed();
-    Ok(found)
+    let KeyScan { top, mut result, .. } = scan;
+    result.top = top.largest_first();
+    result.took = began.elapsed();
+    Ok(result)
 }
 
 /// Examines one key; returns `None` if it does not exist.
-pub async fn look_at(redis: &Redis, name: &[u8], big: Big) -> Result<Option<Entry>, Error> {
-    let word: String = ask(redis, cmd("TYPE").arg(name)).await?;
-    let Some(kind) = Kind::read(&word) else { return Ok(None) };
-    let memory_bytes = match ask(redis, &usage(name)).await {
-        Err(error) if is_refused(&error) => None,
-        answer => answer?,
+pub async fn inspect(
+    redis: &Redis,
+    name: &[u8],
+    big: BigKeyThreshold,
+) -> Result<Option<KeyEntry>, Error> {
+    let key_type: String = query(redis, cmd("TYPE").arg(name)).await?;
+    let Some(kind) = KeyType::parse(&key_type) else { return Ok(None) };
+    let memory_bytes = match query(redis, &usage(name)).await {
+        Err(error) if is_unsupported(&error) => None,
+        response => response?,
     };
-    let length = match kind.length() {
-        Some(command) => Some(ask(redis, cmd(command).arg(name)).await?),
+    let length = match kind.length_command() {
+        Some(command) => Some(query(redis, cmd(command).arg(name)).await?),
         None => None,
     };
-    let big = big.is(&kind, length);
-    Ok(Some(Entry { name: name.to_owned(), kind, memory_bytes, length, big }))
+    let big = big.is_exceeded(&kind, length);
+    Ok(Some(KeyEntry { name: name.to_owned(), kind, memory_bytes, length, big }))
 }
 
 fn usage(name: &[u8]) -> redis::Cmd {
     cmd("MEMORY").arg("USAGE").arg(name).arg("SAMPLES").arg(SAMPLES).to_owned()
 }
 
-struct Walk<'a> {
-    search: &'a Search,
-    by_memory: bool,
+struct KeyScan<'a> {
+    options: &'a SearchOptions,
     /// True if the servers execute `MEMORY USAGE`.
-    weigh: bool,
-    top: Top,
-    found: Found,
+    has_memory_usage: bool,
+    top: LargestKeys,
+    result: SearchResult,
 }
 
-impl Walk<'_> {
+impl KeyScan<'_> {
     async fn step(&mut self, server: &Redis, names: &[Vec<u8>]) -> Result<(), Error> {
-        let mut questions = Pipeline::new();
-        questions.ignore_errors();
+        let mut commands = Pipeline::new();
+        commands.ignore_errors();
         for name in names {
-            questions.cmd("TYPE").arg(name);
+            commands.cmd("TYPE").arg(name);
         }
-        if self.weigh {
+        if self.has_memory_usage {
             for name in names {
-                questions.add_command(usage(name));
+                commands.add_command(usage(name));
             }
         }
-        let answers: Vec<RedisResult<redis::Value>> = ask_all(server, &questions).await?;
-        let (words, weights) = answers.split_at(names.len().min(answers.len()));
+        let responses: Vec<RedisResult<redis::Value>> = query_all(server, &commands).await?;
+        let (types, sizes) = responses.split_at(names.len().min(responses.len()));
         let mut known = Vec::with_capacity(names.len());
-        for (at, (name, word)) in names.iter().zip(words).enumerate() {
-            self.found.seen += 1;
-            let weight = weights.get(at).and_then(|weight| weight.as_ref().ok());
-            let weight = weight.and_then(|value| redis::from_redis_value_ref(value).ok());
-            match word {
-                Ok(word) => match Kind::read(
-                    &redis::from_redis_value_ref::<String>(word).map_err(RedisError::from)?,
+        for (at, (name, key_type)) in names.iter().zip(types).enumerate() {
+            self.result.seen += 1;
+            let bytes = sizes.get(at).and_then(|bytes| bytes.as_ref().ok());
+            let bytes = bytes.and_then(|value| redis::from_redis_value_ref(value).ok());
+            match key_type {
+                Ok(key_type) => match KeyType::parse(
+                    &redis::from_redis_value_ref::<String>(key_type).map_err(RedisError::from)?,
                 ) {
-                    Some(kind) => known.push((name, kind, weight)),
-                    None => self.found.gone += 1,
+                    Some(kind) => known.push((name, kind, bytes)),
+                    None => self.result.gone += 1,
                 },
-                Err(error) if is_elsewhere(error) => self.found.gone += 1,
-                Err(error) if is_refused(error) => self.found.closed += 1,
+                Err(error) if is_moved(error) => self.result.gone += 1,
+                Err(error) if is_unsupported(error) => self.result.closed += 1,
                 Err(error) => return Err(error.clone().into()),
             }
         }
@@ -219,93 +210,93 @@ impl Walk<'_> {
     async fn measure(
         &mut self,
         server: &Redis,
-        known: Vec<(&Vec<u8>, Kind, Option<u64>)>,
+        known: Vec<(&Vec<u8>, KeyType, Option<u64>)>,
     ) -> Result<(), Error> {
-        let mut questions = Pipeline::new();
-        questions.ignore_errors();
+        let mut commands = Pipeline::new();
+        commands.ignore_errors();
         for (name, kind, _) in &known {
-            if let Some(command) = kind.length() {
-                questions.cmd(command).arg(*name);
+            if let Some(command) = kind.length_command() {
+                commands.cmd(command).arg(*name);
             }
         }
-        let mut answers: Vec<RedisResult<u64>> = Vec::new();
-        if !questions.is_empty() {
-            answers = ask_all(server, &questions).await?;
+        let mut responses: Vec<RedisResult<u64>> = Vec::new();
+        if !commands.is_empty() {
+            responses = query_all(server, &commands).await?;
         }
-        let mut answers = answers.into_iter();
+        let mut responses = responses.into_iter();
         for (name, kind, memory_bytes) in known {
-            let length = match kind.length().and_then(|_| answers.next()) {
+            let length = match kind.length_command().and_then(|_| responses.next()) {
                 None => None,
                 Some(Ok(length)) => Some(length),
                 // The key was replaced by a key of another type, or moved.
-                Some(Err(error)) if is_another_type(&error) || is_elsewhere(&error) => {
-                    self.found.gone += 1;
+                Some(Err(error)) if is_another_type(&error) || is_moved(&error) => {
+                    self.result.gone += 1;
                     continue;
                 }
-                Some(Err(error)) if is_refused(&error) => None,
+                Some(Err(error)) if is_unsupported(&error) => None,
                 Some(Err(error)) => return Err(error.into()),
             };
-            let big = self.search.big.is(&kind, length);
-            self.take(Entry { name: name.clone(), kind, memory_bytes, length, big });
+            let big = self.options.big.is_exceeded(&kind, length);
+            self.record(KeyEntry { name: name.clone(), kind, memory_bytes, length, big });
         }
         Ok(())
     }
 
-    fn take(&mut self, entry: Entry) {
-        let total = match self.found.types.get_mut(entry.kind.word()) {
+    fn record(&mut self, entry: KeyEntry) {
+        let total = match self.result.types.get_mut(entry.kind.label()) {
             Some(total) => total,
-            None => self.found.types.entry(entry.kind.word().to_owned()).or_default(),
+            None => self.result.types.entry(entry.kind.label().to_owned()).or_default(),
         };
         total.keys += 1;
         total.memory_bytes += entry.memory_bytes.unwrap_or(0);
         total.length += entry.length.unwrap_or(0);
         total.big += u64::from(entry.big);
-        self.found.big += u64::from(entry.big);
-        let leave = self.search.leave.as_ref();
-        if leave.is_some_and(|prefix| entry.name.starts_with(prefix.as_bytes())) {
-            self.found.left_out += u64::from(entry.big);
-        } else if entry.big || !self.search.only_big {
-            self.top.offer(self.weight(&entry), entry, self.search.top);
+        self.result.big += u64::from(entry.big);
+        let excluded_prefix = self.options.excluded_prefix.as_ref();
+        if excluded_prefix.is_some_and(|prefix| entry.name.starts_with(prefix.as_bytes())) {
+            self.result.left_out += u64::from(entry.big);
+        } else if entry.big || !self.options.only_big {
+            self.top.offer(self.weight(&entry), entry, self.options.top);
         }
     }
 
-    fn weight(&self, entry: &Entry) -> u128 {
-        if self.by_memory {
+    fn weight(&self, entry: &KeyEntry) -> u128 {
+        if self.result.by_memory {
             return entry.memory_bytes.unwrap_or(0).into();
         }
         // Length in proportion to the limit, without a division.
-        let Big { string_bytes, elements } = self.search.big;
-        let other = if entry.kind == Kind::String { elements } else { string_bytes };
+        let BigKeyThreshold { string_bytes, elements } = self.options.big;
+        let other = if entry.kind == KeyType::String { elements } else { string_bytes };
         u128::from(entry.length.unwrap_or(0)) * u128::from(other.max(1))
     }
 }
 
 #[derive(Default)]
-struct Top {
+struct LargestKeys {
     order: BTreeSet<(u128, Vec<u8>)>,
-    entries: HashMap<Vec<u8>, (u128, Entry)>,
+    entries: HashMap<Vec<u8>, (u128, KeyEntry)>,
 }
 
-impl Top {
-    /// Adds an entry if it is among the `most` largest. It replaces an entry of the same name.
-    fn offer(&mut self, weight: u128, entry: Entry, most: usize) {
+impl LargestKeys {
+    /// Adds an entry if it is among the `max` largest. It replaces an entry of the same name.
+    fn offer(&mut self, weight: u128, entry: KeyEntry, max: usize) {
         if let Some((before, _)) = self.entries.remove(&entry.name) {
             self.order.remove(&(before, entry.name.clone()));
         }
         let too_light = self.order.first().is_some_and(|(least, _)| weight <= *least);
-        if most == 0 || (too_light && self.order.len() >= most) {
+        if max == 0 || (too_light && self.order.len() >= max) {
             return;
         }
         self.order.insert((weight, entry.name.clone()));
         self.entries.insert(entry.name.clone(), (weight, entry));
-        if self.order.len() > most
+        if self.order.len() > max
             && let Some((_, name)) = self.order.pop_first()
         {
             self.entries.remove(&name);
         }
     }
 
-    fn largest_first(mut self) -> Vec<Entry> {
+    fn largest_first(mut self) -> Vec<KeyEntry> {
         let names = self.order.into_iter().rev().map(|(_, name)| name);
         names.filter_map(|name| self.entries.remove(&name).map(|(_, entry)| entry)).collect()
     }
@@ -315,14 +306,14 @@ impl Top {
 mod tests {
     use super::*;
 
-    fn entry(name: usize) -> Entry {
+    fn entry(name: usize) -> KeyEntry {
         let name = name.to_string().into_bytes();
-        Entry { name, kind: Kind::Set, memory_bytes: None, length: None, big: false }
+        KeyEntry { name, kind: KeyType::Set, memory_bytes: None, length: None, big: false }
     }
 
     #[test]
     fn however_many_are_offered_the_largest_few_are_kept() {
-        let mut top = Top::default();
+        let mut top = LargestKeys::default();
         // Every weight from 0 to 9,999, in no order.
         for number in 0..10_000_usize {
             let weight = number * 7_919 % 10_000;
@@ -335,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_shown_twice_is_listed_once() {
-        let mut top = Top::default();
+        let mut top = LargestKeys::default();
         for (weight, name) in [(5, 1), (4, 2), (3, 3), (9, 1), (2, 2)] {
             top.offer(weight, entry(name), 3);
         }

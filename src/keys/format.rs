@@ -2,24 +2,29 @@
 
 use std::fmt::Write as _;
 
-use super::terminal::Deleted;
-use super::{Big, Entry, Found, Kind, Progress, With, name};
+use super::command::DeletionResult;
+use super::{BigKeyThreshold, KeyEntry, KeyType, RemovalMethod, SearchResult, key_name};
 use crate::shop::types::grouped;
 
-/// Characters of a name in the progress line, and (`LONG`) in a table.
-const SHORT: usize = 40;
-const LONG: usize = 120;
+/// Characters of a name in the progress line, and (`MAX_TABLE_NAME`) in a table.
+const MAX_PROGRESS_NAME: usize = 40;
+const MAX_TABLE_NAME: usize = 120;
 
-pub(super) fn far(far: &Progress) -> String {
-    let Progress { seen, all, big } = *far;
+pub(super) fn search_progress(result: &SearchResult) -> String {
+    let SearchResult { seen, all, big, .. } = *result;
     format!("{} of {} keys looked at, {} big", grouped(seen), grouped(all), grouped(big))
 }
 
-pub(super) fn going(shown: &str, gone: u64, of: u64) -> String {
-    format!("{}: {} of {} removed", cut(shown, SHORT), grouped(gone), grouped(of))
+pub(super) fn removal_progress(name: &str, removed: u64, of: u64) -> String {
+    format!(
+        "{}: {} of {} removed",
+        truncate(name, MAX_PROGRESS_NAME),
+        grouped(removed),
+        grouped(of)
+    )
 }
 
-pub(super) fn table(found: &Found, big: Big) -> String {
+pub(super) fn table(found: &SearchResult, big: BigKeyThreshold) -> String {
     let mut text = String::new();
     if !found.top.is_empty() {
         let _ = writeln!(text, "{:>11} {:>14}    {:<8} key", "memory", "length", "type");
@@ -27,9 +32,9 @@ pub(super) fn table(found: &Found, big: Big) -> String {
     for entry in &found.top {
         let memory = entry.memory_bytes.map_or("?".to_owned(), size);
         let mark = if entry.big { '*' } else { ' ' };
-        let (length, kind) = (length(entry), cut(entry.kind.word(), SHORT));
-        let shown = cut(&name::shown(&entry.name), LONG);
-        let _ = writeln!(text, "{memory:>11} {length:>14}  {mark} {kind:<8} {shown}");
+        let (length, kind) = (length(entry), truncate(entry.kind.label(), MAX_PROGRESS_NAME));
+        let name = truncate(&key_name::escape(&entry.name), MAX_TABLE_NAME);
+        let _ = writeln!(text, "{memory:>11} {length:>14}  {mark} {kind:<8} {name}");
     }
     let servers = match found.servers {
         1 => String::new(),
@@ -55,17 +60,21 @@ pub(super) fn table(found: &Found, big: Big) -> String {
             Some(_) => "?".to_owned(),
         };
         let (keys, big) = (grouped(total.keys), grouped(total.big));
-        let _ = writeln!(text, "{memory:>11} {keys:>14}    {:<8} {big}", cut(kind, SHORT));
+        let _ = writeln!(
+            text,
+            "{memory:>11} {keys:>14}    {:<8} {big}",
+            truncate(kind, MAX_PROGRESS_NAME)
+        );
     }
     text.push_str(&notes(found));
     text
 }
 
-fn notes(found: &Found) -> String {
+fn notes(found: &SearchResult) -> String {
     let mut text = String::new();
-    let mut note = |words: &str, many: u64| {
-        if many > 0 {
-            let _ = writeln!(text, "{words}: {}", grouped(many));
+    let mut note = |words: &str, count: u64| {
+        if count > 0 {
+            let _ = writeln!(text, "{words}: {}", grouped(count));
         }
     };
     let listed = u64::try_from(found.top.iter().filter(|entry| entry.big).count()).unwrap_or(0);
@@ -77,16 +86,16 @@ fn notes(found: &Found) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-pub(super) fn deleted(deleted: &[Deleted]) -> String {
+pub(super) fn deleted(deleted: &[DeletionResult]) -> String {
     let mut text = String::new();
-    for Deleted { entry, removal } in deleted {
-        let shown = cut(&name::shown(&entry.name), LONG);
+    for DeletionResult { entry, removal } in deleted {
+        let name = truncate(&key_name::escape(&entry.name), MAX_TABLE_NAME);
         let _ = match removal {
-            None => writeln!(text, "not removed  {shown}"),
+            None => writeln!(text, "not removed  {name}"),
             Some(removal) => {
                 let how = match removal.with {
-                    With::Unlink => "UNLINK".to_owned(),
-                    With::Batches => format!("{} commands", grouped(removal.commands)),
+                    RemovalMethod::Unlink => "UNLINK".to_owned(),
+                    RemovalMethod::Batches => format!("{} commands", grouped(removal.commands)),
                 };
                 let left = match removal.left {
                     0 => String::new(),
@@ -94,8 +103,8 @@ pub(super) fn deleted(deleted: &[Deleted]) -> String {
                 };
                 writeln!(
                     text,
-                    "removed      {shown} ({}, {}): {how} in {:.1} s, the longest {:.1} ms{left}",
-                    entry.kind.word(),
+                    "removed      {name} ({}, {}): {how} in {:.1} s, the longest {:.1} ms{left}",
+                    entry.kind.label(),
                     length(entry),
                     removal.took.as_secs_f64(),
                     removal.longest.as_secs_f64() * 1e3
@@ -106,10 +115,10 @@ pub(super) fn deleted(deleted: &[Deleted]) -> String {
     text
 }
 
-fn length(entry: &Entry) -> String {
+fn length(entry: &KeyEntry) -> String {
     match (&entry.kind, entry.length) {
         (_, None) => "?".to_owned(),
-        (Kind::String, Some(bytes)) => format!("{} bytes", grouped(bytes)),
+        (KeyType::String, Some(bytes)) => format!("{} bytes", grouped(bytes)),
         (_, Some(elements)) => grouped(elements),
     }
 }
@@ -129,8 +138,8 @@ fn size(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{scaled:.1} {unit}") }
 }
 
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+fn truncate(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
@@ -138,7 +147,7 @@ fn cut(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{cut, grouped, size};
+    use super::{grouped, size, truncate};
 
     #[test]
     fn numbers_are_read_at_a_glance() {
@@ -147,6 +156,9 @@ mod tests {
             [0, 1_023, 1_024, 10_240, 5 << 20, 3 << 30].map(size),
             ["0 B", "1023 B", "1.0 KB", "10.0 KB", "5.0 MB", "3.0 GB"]
         );
-        assert_eq!((cut("абвг", 4), cut("абвг", 3)), ("абвг".to_owned(), "абв…".to_owned()));
+        assert_eq!(
+            (truncate("абвг", 4), truncate("абвг", 3)),
+            ("абвг".to_owned(), "абв…".to_owned())
+        );
     }
 }
