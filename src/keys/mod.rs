@@ -123,11 +123,11 @@ pub enum Error {
     #[error("Redis: {0}")]
     Redis(#[from] RedisError),
     #[error("{0} has become something of another type meanwhile; what it is now was left alone")]
-    Changed(String),
+    TypeChanged(String),
     /// Only `UNLINK` is safe for a module's type.
     #[error(
         "{key} is of type {kind}, which can't be removed piece by piece, and this Redis refuses \
          UNLINK: {why}"
     )]
-    Whole { key: String, kind: String, why: String },
+    NotRemovableInBatches { key: String, kind: String, why: String },
 }

@@ -88,14 +88,14 @@ pub async fn remove(
                 task.unlink_refused = true;
                 if matches!(entry.kind, KeyType::Other(_)) {
                     let (key, kind) = (key_name::escape(name), entry.kind.label().to_owned());
-                    return Err(Error::Whole { key, kind, why: error.to_string() });
+                    return Err(Error::NotRemovableInBatches { key, kind, why: error.to_string() });
                 }
             }
             Err(error) => return Err(error.into()),
         }
     }
     task.remove_in_batches().await.map_err(|error| match error {
-        error if is_another_type(&error) => Error::Changed(key_name::escape(name)),
+        error if is_another_type(&error) => Error::TypeChanged(key_name::escape(name)),
         error => error.into(),
     })?;
     task.finish(RemovalMethod::Batches).await.map(Some)

@@ -370,7 +370,10 @@ async fn what_has_become_something_else_meanwhile_is_left_alone() {
             let _: String = ask(&url, &format!("SET {kind} precious")).unwrap();
         };
         let done = remove(&keep.redis, kind.as_bytes(), RemovalMethod::Batches, replace).await;
-        assert!(matches!(done, Err(Error::Changed(ref name)) if name == kind), "{kind}: {done:?}");
+        assert!(
+            matches!(done, Err(Error::TypeChanged(ref name)) if name == kind),
+            "{kind}: {done:?}"
+        );
         assert_eq!(keep.says::<String>(cmd("GET").arg(kind)).await, "precious", "{kind}");
     }
 }

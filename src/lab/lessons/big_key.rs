@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Lesson, Shown};
-use crate::embedded::Spare;
+use crate::embedded::TempRedis;
 use crate::keys::{self, MAX_BATCH_SIZE, RemovalMethod};
 use crate::lab::stage::Stage;
 use crate::lock::Redis;
@@ -86,7 +86,7 @@ enum Way {
 }
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let spare = Spare::start().await?;
+    let spare = TempRedis::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
     cmd("CONFIG").arg(&lazy).exec_async(&mut redis).await?;
@@ -132,7 +132,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
 /// Returns the round with the shortest wait: other programs on the machine only add to a wait.
 async fn best(
-    spare: &Spare,
+    spare: &TempRedis,
     redis: &mut MultiplexedConnection,
     way: Way,
     del: &Cost,
@@ -152,7 +152,7 @@ async fn best(
 
 /// Fills the hash and removes it. The waits are cut into windows of `stretch`, if given.
 async fn once(
-    spare: &Spare,
+    spare: &TempRedis,
     redis: &mut MultiplexedConnection,
     way: Way,
     stretch: Option<Duration>,

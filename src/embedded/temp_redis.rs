@@ -14,15 +14,15 @@ use anyhow::{Context as _, bail};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
-use super::spawner::tied;
+use super::spawner::tied_command;
 use super::{programs, redis, sockets};
 
-const START_LIMIT: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(5);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A temporary Redis.
 #[derive(Debug)]
-pub struct Spare {
+pub struct TempRedis {
     /// URL of its socket, in the format of redis-rs.
     pub url: String,
     /// Port on 127.0.0.1, for another Redis that replicates it.
@@ -32,17 +32,17 @@ pub struct Spare {
     folder: PathBuf,
 }
 
-impl Spare {
+impl TempRedis {
     /// Starts an empty Redis and waits until it answers. Must be called from the main thread, with
     /// which it ends.
     pub async fn start() -> anyhow::Result<Self> {
         let program = programs::redis()?;
-        let folder = sockets::make(None)?;
+        let folder = sockets::create(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
         let password = format!("{:032x}", rand::random::<u128>());
         // Another process may take the port; then Redis fails to start.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut command = tied(&program);
+        let mut command = tied_command(&program);
         command
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--requirepass", &password])
@@ -62,7 +62,7 @@ impl Spare {
     }
 
     async fn ready(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         while let Err(error) = redis::ping(&self.url).await {
             if let Some(status) = self.child.try_wait()? {
                 bail!("a spare Redis ended at once ({status})");
@@ -70,7 +70,7 @@ impl Spare {
             if Instant::now() > deadline {
                 bail!("a spare Redis does not answer: {error}");
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Spare {
     }
 }
 
-impl Drop for Spare {
+impl Drop for TempRedis {
     fn drop(&mut self) {
         let _ = self.child.start_kill();
         sockets::remove(&self.folder);

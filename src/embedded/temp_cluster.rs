@@ -18,20 +18,20 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::data_dir::{RunningUp, read_env};
-use super::spawner::tied;
+use super::spawner::tied_command;
 
 /// Timeout of a start, which creates a cluster and starts services and replicas.
-const START_LIMIT: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(50);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a stop; `up` stops its children within their own limits.
-const STOP_LIMIT: Duration = Duration::from_secs(40);
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Lines of its stderr that an error quotes.
-const QUOTED_LINES: usize = 15;
+const MAX_QUOTED_LINES: usize = 15;
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 #[derive(Debug, Clone)]
-pub struct Plan<'a> {
+pub struct TempClusterOptions<'a> {
     /// Name of its folder, before the process id.
     pub name: &'a str,
     /// Connections to Postgres, one number per replica.
@@ -43,24 +43,24 @@ pub struct Plan<'a> {
 }
 
 #[derive(Debug)]
-pub struct OwnShop {
+pub struct TempCluster {
     up: Child,
     folder: PathBuf,
-    said: Arc<Mutex<Vec<String>>>,
+    output_lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl OwnShop {
+impl TempCluster {
     /// Starts `up` on free ports of 127.0.0.1, without waiting until it is ready. Must be called
     /// from the main thread, with which it ends.
-    pub fn start(plan: &Plan<'_>) -> anyhow::Result<Self> {
+    pub fn start(options: &TempClusterOptions<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
-        let folder = below.join(format!("holdfast-{}-{}", plan.name, std::process::id()));
-        let sizes: Vec<String> = plan.pool_sizes.iter().map(u32::to_string).collect();
+        let folder = below.join(format!("holdfast-{}-{}", options.name, std::process::id()));
+        let sizes: Vec<String> = options.pool_sizes.iter().map(u32::to_string).collect();
         let replicas = u16::try_from(sizes.len())?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
         let program = std::env::current_exe().context("can't find this very program")?;
-        let mut command = tied(&program);
+        let mut command = tied_command(&program);
         // The settings of the user's own shop do not apply.
         for (name, _) in std::env::vars_os() {
             let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
@@ -69,46 +69,46 @@ impl OwnShop {
             }
         }
         command
-            .args(["up", "--lab", "on", "--redlock", &plan.nodes.to_string()])
+            .args(["up", "--lab", "on", "--redlock", &options.nodes.to_string()])
             .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
-            .env("HOLDFAST_JOBS", if plan.jobs { "on" } else { "off" })
+            .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" })
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         eprintln!("starting a shop of its own in {} …", folder.display());
         let mut up = command.spawn().context("can't start `holdfast up`")?;
-        let said = Arc::new(Mutex::new(Vec::new()));
+        let output_lines = Arc::new(Mutex::new(Vec::new()));
         if let Some(stderr) = up.stderr.take() {
-            let said = Arc::clone(&said);
+            let output_lines = Arc::clone(&output_lines);
             tokio::spawn(async move {
                 let mut lines = BufReader::new(stderr).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    let mut said = said.lock();
-                    if said.len() == QUOTED_LINES {
-                        said.remove(0);
+                    let mut output_lines = output_lines.lock();
+                    if output_lines.len() == MAX_QUOTED_LINES {
+                        output_lines.remove(0);
                     }
-                    said.push(line);
+                    output_lines.push(line);
                 }
             });
         }
-        Ok(Self { up, folder, said })
+        Ok(Self { up, folder, output_lines })
     }
 
     pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
-        let deadline = Instant::now() + START_LIMIT;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Some(running) = read_env(&self.folder) {
                 return Ok(running);
             }
             if let Some(status) = self.up.try_wait()? {
-                bail!("`holdfast up` ended ({status}); it said:\n{}", self.last_words());
+                bail!("`holdfast up` ended ({status}); it said:\n{}", self.quoted_output());
             }
             if Instant::now() > deadline {
-                bail!("`holdfast up` is not ready; it said:\n{}", self.last_words());
+                bail!("`holdfast up` is not ready; it said:\n{}", self.quoted_output());
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -122,7 +122,7 @@ impl OwnShop {
         {
             let _ = kill_process(pid, Signal::TERM);
         }
-        if timeout(STOP_LIMIT, self.up.wait()).await.is_err() {
+        if timeout(STOP_TIMEOUT, self.up.wait()).await.is_err() {
             let _ = self.up.kill().await;
         }
         if let Err(error) = std::fs::remove_dir_all(&self.folder)
@@ -132,9 +132,9 @@ impl OwnShop {
         }
     }
 
-    fn last_words(&self) -> String {
-        let said = self.said.lock();
-        said.join("\n")
+    fn quoted_output(&self) -> String {
+        let output_lines = self.output_lines.lock();
+        output_lines.join("\n")
     }
 }
 

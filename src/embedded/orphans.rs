@@ -2,7 +2,7 @@
 //!
 //! Guarantees that only processes that an `up` on this folder started are signalled: a pid that was
 //! reused has another start time (or the machine another boot). Does not find a child whose `up`
-//! was killed between starting and noting it; on Linux that child ended with its parent
+//! was killed between starting and recording it; on Linux that child ended with its parent
 //! (`spawner.rs`).
 
 use std::fs;
@@ -11,59 +11,59 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
 use super::data_dir::write_private;
 use super::error::{Error, Result, file};
-use super::{progress, sockets};
+use super::{print_progress, sockets};
 
 /// Grace period after a signal: Postgres writes a checkpoint.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Interval of checks whether a process has exited.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process; its start time distinguishes it from others with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+struct RegisteredChild {
     role: String,
     pid: i32,
     start: String,
 }
 
-/// Notes of the running children, in the data folder.
+/// The running children, recorded in the file `pids` of the data folder for the next `up`.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(super) struct ChildRegistry {
     path: PathBuf,
-    kept: Mutex<Kept>,
+    children: Mutex<RegisteredChildren>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RegisteredChildren {
     sockets: Option<PathBuf>,
-    processes: Vec<Process>,
+    processes: Vec<RegisteredChild>,
 }
 
-impl Notes {
-    /// Creates empty notes; call [`end_all`] first.
+impl ChildRegistry {
+    /// Creates an empty registry; call [`terminate_all`] first.
     pub(super) fn new(data: &Path) -> Self {
-        Self { path: data.join("pids"), kept: Mutex::default() }
+        Self { path: data.join("pids"), children: Mutex::default() }
     }
 
-    pub(super) fn sockets(&self, folder: &Path) -> Result<()> {
-        self.change(|kept| kept.sockets = Some(folder.to_owned()))
+    pub(super) fn record_sockets(&self, folder: &Path) -> Result<()> {
+        self.change(|children| children.sockets = Some(folder.to_owned()))
     }
 
-    /// Notes a child that was just started, in place of its predecessor.
-    pub(super) fn child(&self, role: &str, pid: u32) -> Result<()> {
+    /// Records a child that was just started, in place of its predecessor.
+    pub(super) fn record_child(&self, role: &str, pid: u32) -> Result<()> {
         let Some((pid, start)) =
             i32::try_from(pid).ok().and_then(|pid| Some((pid, start_of(pid)?)))
         else {
             return Ok(()); // It has exited already, which its supervisor reports.
         };
-        self.change(|kept| {
-            kept.processes.retain(|process| process.role != role);
-            kept.processes.push(Process { role: role.to_owned(), pid, start });
+        self.change(|children| {
+            children.processes.retain(|process| process.role != role);
+            children.processes.push(RegisteredChild { role: role.to_owned(), pid, start });
         })
     }
 
@@ -71,14 +71,14 @@ impl Notes {
         let _ = fs::remove_file(&self.path);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Kept)) -> Result<()> {
-        let mut kept = self.kept.lock();
-        change(&mut kept);
-        write_private(&self.path, &kept.to_text())
+    fn change(&self, change: impl FnOnce(&mut RegisteredChildren)) -> Result<()> {
+        let mut children = self.children.lock();
+        change(&mut children);
+        write_private(&self.path, &children.to_text())
     }
 }
 
-impl Kept {
+impl RegisteredChildren {
     fn to_text(&self) -> String {
         let sockets = self.sockets.iter().map(|path| format!("sockets {}\n", path.display()));
         let processes = self
@@ -89,49 +89,52 @@ impl Kept {
     }
 
     fn parse(text: &str) -> Self {
-        let mut kept = Self::default();
+        let mut children = Self::default();
         for line in text.lines() {
             let mut words = line.splitn(3, ' ');
             match (words.next(), words.next(), words.next()) {
-                (Some("sockets"), Some(path), None) => kept.sockets = Some(PathBuf::from(path)),
+                (Some("sockets"), Some(path), None) => children.sockets = Some(PathBuf::from(path)),
                 (Some(role), Some(pid), Some(start)) => {
                     let (role, start) = (role.to_owned(), start.to_owned());
                     if let Ok(pid) = pid.parse() {
-                        kept.processes.push(Process { role, pid, start });
+                        children.processes.push(RegisteredChild { role, pid, start });
                     }
                 }
                 _ => {} // Ignores lines that `to_text` does not write.
             }
         }
-        kept
+        children
     }
 }
 
 /// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each.
-pub(super) async fn end_all(data: &Path, cluster: &Path) -> Result<()> {
+pub(super) async fn terminate_all(data: &Path, cluster: &Path) -> Result<()> {
     let path = data.join("pids");
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(file("cannot read", &path)(error)),
     };
-    let kept = Kept::parse(&text);
-    // Noted in the order of starting, so ended in reverse.
-    for process in kept.processes.iter().rev().filter(|process| process.is_alive()) {
-        progress(&format!("ending {} (pid {}), left by a killed `up`", process.role, process.pid));
+    let children = RegisteredChildren::parse(&text);
+    // Recorded in the order of starting, so ended in reverse.
+    for process in children.processes.iter().rev().filter(|process| process.is_alive()) {
+        print_progress(&format!(
+            "ending {} (pid {}), left by a killed `up`",
+            process.role, process.pid
+        ));
         process.end().await?;
     }
-    if let Some(folder) = &kept.sockets {
+    if let Some(folder) = &children.sockets {
         sockets::remove(folder);
     }
-    forget_stale_pid(cluster);
+    remove_stale_pid_file(cluster);
     let _ = fs::remove_file(data.join("env"));
     fs::remove_file(&path).map_err(file("cannot remove", &path))
 }
 
 /// Removes a `postmaster.pid` whose pid belongs to another program: Postgres refuses to start while
 /// any process has that pid. A Postgres of this folder has just been ended.
-fn forget_stale_pid(cluster: &Path) {
+fn remove_stale_pid_file(cluster: &Path) {
     let path = cluster.join("postmaster.pid");
     let pid = fs::read_to_string(&path).ok().and_then(|text| text.lines().next()?.parse().ok());
     let name = pid.and_then(|pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
@@ -140,7 +143,7 @@ fn forget_stale_pid(cluster: &Path) {
     }
 }
 
-impl Process {
+impl RegisteredChild {
     fn is_alive(&self) -> bool {
         start_of(self.pid).is_some_and(|start| start == self.start)
     }
@@ -153,9 +156,9 @@ impl Process {
             for signal in signals.into_iter().filter(|_| self.is_alive()) {
                 self.signal(signal)?;
             }
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + GRACE_PERIOD;
             while self.is_alive() && Instant::now() < until {
-                sleep(PAUSE).await;
+                sleep(POLL_INTERVAL).await;
             }
             if !self.is_alive() {
                 return Ok(());
@@ -180,7 +183,6 @@ impl Process {
 
 /// Returns the start time of a process, unique among those with its pid; `None` if it has exited.
 fn start_of(pid: i32) -> Option<String> {
-    test_kill_process(Pid::from_raw(pid)?).ok().or_else(|| is_foreign(pid))?;
     if cfg!(target_os = "linux") {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let (state, ticks) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
@@ -194,11 +196,6 @@ fn start_of(pid: i32) -> Option<String> {
     let text = String::from_utf8(output.stdout).ok()?;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty()).then_some(text)
-}
-
-/// Returns `Some` if the process exists, but this user may not signal it.
-fn is_foreign(pid: i32) -> Option<()> {
-    matches!(test_kill_process(Pid::from_raw(pid)?), Err(rustix::io::Errno::PERM)).then_some(())
 }
 
 /// Parses state and start time (field 22) of `/proc/<pid>/stat`; field 2, the name, is arbitrary.
@@ -220,20 +217,23 @@ mod tests {
 
     #[test]
     fn notes_are_read_as_they_are_written() {
-        let process = Process { role: "redis".into(), pid: 12, start: "boot 34".into() };
-        let kept = Kept { sockets: Some("/tmp/holdfast-1".into()), processes: vec![process] };
-        let read = Kept::parse(&kept.to_text());
-        assert_eq!(read.sockets, kept.sockets);
-        assert_eq!(read.processes, kept.processes);
+        let process = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
+        let children = RegisteredChildren {
+            sockets: Some("/tmp/holdfast-1".into()),
+            processes: vec![process],
+        };
+        let read = RegisteredChildren::parse(&children.to_text());
+        assert_eq!(read.sockets, children.sockets);
+        assert_eq!(read.processes, children.processes);
     }
 
     #[test]
     fn a_pid_with_another_start_time_is_a_stranger() {
         let pid = i32::try_from(std::process::id()).expect("pids are small");
         let start = start_of(pid).expect("we are alive");
-        let us = Process { role: "us".into(), pid, start };
-        assert!(us.is_alive());
-        let other = Process { start: "another boot 1".into(), ..us };
+        let own = RegisteredChild { role: "us".into(), pid, start };
+        assert!(own.is_alive());
+        let other = RegisteredChild { start: "another boot 1".into(), ..own };
         assert!(!other.is_alive());
     }
 }
