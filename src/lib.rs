@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod load;
+pub mod metrics;
 pub mod output;
 pub mod probe;
 

@@ -22,6 +22,7 @@ use super::{Job, JobContext, OncePolicy};
 use crate::clock::Backoff;
 use crate::lock::fenced::FencedGuard;
 use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Outcome, Wait};
+use crate::metrics::{JOB_DURATION, JOB_RUNS};
 use crate::probe::{Point, Probe, Seen};
 use crate::shop::{Error, Shop};
 
@@ -140,7 +141,7 @@ pub(super) async fn execute(executor: &Executor, offer: &TickOffer) -> Result<Ru
 /// Counts and logs the outcome as soon as it is written.
 fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
     let (job, label, ms) = (job.name, outcome.label(), took.as_millis());
-    metrics::counter!("holdfast_job_runs_total", "job" => job, "outcome" => label).increment(1);
+    metrics::counter!(JOB_RUNS, "job" => job, "outcome" => label).increment(1);
     match outcome {
         RunOutcome::Failed(why) => tracing::warn!(job, ms, why, "a job failed; it is tried again"),
         RunOutcome::Parked(why) => tracing::error!(job, ms, why, "a job is parked: see /jobs"),
@@ -197,7 +198,7 @@ async fn under_lock(
     let number = attempt.as_ref().map_or(1, |attempt| attempt.number);
     let began = Instant::now();
     let exit = run(executor, offer, number, fenced(guards, key)).await;
-    metrics::histogram!("holdfast_job_seconds", "job" => offer.job.name).record(began.elapsed());
+    metrics::histogram!(JOB_DURATION, "job" => offer.job.name).record(began.elapsed());
     match (attempt, fence) {
         (Some(attempt), Some(fence)) => {
             record_result(executor, offer, &attempt, fence, exit, began).await

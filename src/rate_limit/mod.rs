@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 
 use crate::clock::monotonic_us;
 use crate::lock::Redis;
+use crate::metrics::RATE_LIMIT_REJECTIONS;
 use local_bucket::{LocalBucket, LocalDecision};
 use permit_client::{PermitClient, PermitResult};
 pub use rate::Rate;
@@ -158,7 +159,7 @@ impl Limiter {
 }
 
 fn reject(checks: &[LimitCheck], by: Policy, wait_us: u64) -> LimitDecision {
-    metrics::counter!("holdfast_limit_refusals_total", "limit" => by.name).increment(1);
+    metrics::counter!(RATE_LIMIT_REJECTIONS, "limit" => by.name).increment(1);
     let statuses = statuses(checks);
     LimitDecision::Rejected { by, wait: Duration::from_micros(wait_us), statuses }
 }

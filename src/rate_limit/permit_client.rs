@@ -20,6 +20,7 @@ use super::local_bucket::LocalDecision;
 use super::{LimitCheck, Rate, SharedLocalBucket};
 use crate::clock::monotonic_us;
 use crate::lock::Redis;
+use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
 
@@ -104,7 +105,7 @@ impl PermitClient {
                 continue;
             }
             let called_us = monotonic_us();
-            metrics::counter!("holdfast_limit_calls_total").increment(1);
+            metrics::counter!(RATE_LIMIT_CALLS).increment(1);
             let grants = match timeout(CALL_TIMEOUT, self.call(&requests)).await {
                 Ok(grants) => grants.map_err(|error| error.to_string()),
                 Err(_) => Err(format!("no answer within {} ms", CALL_TIMEOUT.as_millis())),
@@ -186,7 +187,7 @@ impl PermitClient {
             why = cause,
             "limits are not shared while Redis is away: each replica keeps its own"
         );
-        metrics::gauge!("holdfast_limits_alone").set(1.0);
+        metrics::gauge!(RATE_LIMIT_DEGRADED).set(1.0);
         let client = Arc::downgrade(self);
         self.redis.runtime().spawn(probe_until_back(client));
     }
@@ -228,7 +229,7 @@ async fn probe_until_back(client: Weak<PermitClient>) {
         let Some(client) = client.upgrade() else { return };
         if matches!(timeout(CALL_TIMEOUT, client.redis.ping()).await, Ok(Ok(()))) {
             tracing::info!("Redis is back: limits are shared again");
-            metrics::gauge!("holdfast_limits_alone").set(0.0);
+            metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
             client.degraded.store(false, Ordering::Relaxed);
             return;
         }

@@ -148,7 +148,7 @@ async fn a_strangers_word_about_the_address_is_not_taken() {
         assert_eq!(from(0, "1.2.3.6", path).await, 200, "{path}");
     }
     let told = figures(&shop, 0).await;
-    assert_eq!(value(&told, "holdfast_limit_refusals_total{limit=\"address\"}"), Some(1.0));
+    assert_eq!(value(&told, "holdfast_rate_limit_rejections_total{limit=\"address\"}"), Some(1.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +209,7 @@ async fn with_redis_away_each_replica_keeps_the_limit_alone() {
     })
     .await;
     assert_eq!(passed, 20);
-    let alone = async || value(&figures(&shop, 0).await, "holdfast_limits_alone");
+    let alone = async || value(&figures(&shop, 0).await, "holdfast_rate_limit_degraded");
     assert_eq!(alone().await, Some(1.0));
     redis.mend();
     until("limits are shared again", async || alone().await == Some(0.0)).await;

@@ -10,19 +10,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("clock", &[]),
     ("output", &[]),
     ("probe", &["clock"]),
     ("load", &["clock"]),
     ("config", &[]),
+    ("metrics", &[]),
     ("db", &[]),
     ("embedded", &["clock", "output"]),
     ("lock", &["clock", "probe"]),
-    ("shop", &["clock", "probe", "lock", "db"]),
-    ("rate_limit", &["clock", "lock"]),
+    ("shop", &["clock", "probe", "lock", "db", "metrics"]),
+    ("rate_limit", &["clock", "lock", "metrics"]),
     ("keys", &["clock", "output", "lock", "shop"]),
-    ("jobs", &["clock", "probe", "lock", "db", "shop"]),
+    ("jobs", &["clock", "probe", "lock", "db", "metrics", "shop"]),
     (
         "lab",
         &[
@@ -39,7 +40,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "rate_limit",
         ],
     ),
-    ("web", &["clock", "probe", "lock", "db", "shop", "rate_limit", "jobs", "lab"]),
+    ("web", &["clock", "probe", "lock", "db", "metrics", "shop", "rate_limit", "jobs", "lab"]),
     (
         "app",
         &[
@@ -48,6 +49,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "lock",
             "db",
             "embedded",
+            "metrics",
             "shop",
             "rate_limit",
             "jobs",

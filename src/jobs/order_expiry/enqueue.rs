@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::queue::DelayQueue;
+use crate::metrics::EXPIRY_ENQUEUE_FAILURES;
 use crate::shop::expiry::Placed;
 
 /// Orders added in one call: about a millisecond of Redis's time.
@@ -33,11 +34,11 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Plac
             placed.drain(..).map(|placed| (placed.order.0, due_in(placed))).collect();
         match queue.add(&entries).await {
             Ok(rejected) => {
-                metrics::counter!("holdfast_unpaid_untold_total").increment(rejected.len() as u64);
+                metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(rejected.len() as u64);
                 is_failing = false;
             }
             Err(error) => {
-                metrics::counter!("holdfast_unpaid_untold_total").increment(entries.len() as u64);
+                metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(entries.len() as u64);
                 if !std::mem::replace(&mut is_failing, true) {
                     tracing::warn!(%error, "placed orders can't be added to the delay queue");
                 }

@@ -10,6 +10,7 @@ use super::failures;
 use super::group::DueOrder;
 use super::queue::{CLAIM_TIMEOUT, DelayQueue};
 use crate::lock::Kind;
+use crate::metrics::{EXPIRED_ORDERS, EXPIRY_FAILURES};
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 
 /// Pause before a retry after a busy lock or an unavailable server; up to as much jitter is added.
@@ -81,8 +82,7 @@ impl ExpiryExecutor {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
         match engine::expire_orders(&self.shop, options, group).await {
             Ok(expired) => {
-                metrics::counter!("holdfast_unpaid_given_back_total")
-                    .increment(expired.len() as u64);
+                metrics::counter!(EXPIRED_ORDERS).increment(expired.len() as u64);
                 let done: Vec<Uuid> = expired.iter().map(|order| order.0).collect();
                 self.remove(&done).await;
                 let locked = ids.difference(&expired).copied().collect();
@@ -105,7 +105,7 @@ impl ExpiryExecutor {
     }
 
     async fn record_failure(&self, order: OrderId, cause: &str) {
-        metrics::counter!("holdfast_unpaid_failures_total").increment(1);
+        metrics::counter!(EXPIRY_FAILURES).increment(1);
         match failures::record(&self.shop, order, cause).await {
             Ok(Some(pause)) => {
                 tracing::warn!(%order, cause, ?pause, "an unpaid order could not be expired");

@@ -32,6 +32,7 @@ use super::expire::{ExpiryExecutor, ExpiryResult, random_up_to};
 use super::failures::OverdueOrder;
 use super::group::{ExpiryGroup, PendingGroups};
 use super::{LabRequest, OrderExpiry, failures, reconcile_queue};
+use crate::metrics::EXPIRY_DELAY;
 use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
 use crate::shop::expiry::{self, Found};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
@@ -275,7 +276,7 @@ impl ExpiryWorker {
                 Found::Parked => gone.push(order.0),
                 Found::NotYet(left) => early.push((order.0, left)),
                 Found::Due { units, late } => {
-                    metrics::histogram!("holdfast_unpaid_late_seconds").record(late.as_secs_f64());
+                    metrics::histogram!(EXPIRY_DELAY).record(late.as_secs_f64());
                     due.push((order, units));
                 }
             }

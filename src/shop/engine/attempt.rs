@@ -14,6 +14,7 @@ use super::resolve::resolve_outcome;
 use super::session::Session;
 use super::write::{pass, purchases, write};
 use crate::lock::LockKey;
+use crate::metrics::STALE_WRITES;
 use crate::probe::Point;
 use crate::shop::command::Reads;
 use crate::shop::command::state::{BalanceSnapshot, State};
@@ -46,7 +47,7 @@ pub(super) async fn execute_entries(
         match attempt(shop, strategy, locks, entries, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(Stop::StaleFences(stale)) => {
-                metrics::counter!("holdfast_stale_writes_total").increment(1);
+                metrics::counter!(STALE_WRITES).increment(1);
                 match locks.raise_fences(stale).await {
                     Ok(()) => {}
                     Err(error @ Error::LockLost(_)) => {

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use super::batch::ReadyWrite;
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::Session;
+use crate::metrics::GROUP_COMMIT_REQUESTS;
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::guard::share_a_row;
@@ -226,7 +227,7 @@ async fn send_together(permit: Permit, session: Option<Session>, ready: Vec<Wait
     if parts.len() > 1 {
         let commands: usize = ready.iter().map(|waiting| waiting.write.len()).sum();
         tracing::debug!(writes = parts.len(), commands, ?outcome, "a shared write");
-        metrics::histogram!("holdfast_group_requests").record(commands as f64);
+        metrics::histogram!(GROUP_COMMIT_REQUESTS).record(commands as f64);
     }
     for waiting in ready {
         let _ = waiting.reply.send(outcome.clone());
