@@ -20,7 +20,7 @@ use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
 use crate::lock::{Locks, Redis, Settings};
-use crate::metrics::{METRICS, Metric, MetricType};
+use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::Board;
 use crate::rate_limit::{Limiter, Rate};
 use crate::shop::engine::Engine;
@@ -286,7 +286,9 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
         return Ok(handle.clone());
     }
     let mut builder = PrometheusBuilder::new();
-    for Metric { name, buckets, .. } in METRICS.iter().filter(|metric| !metric.buckets.is_empty()) {
+    for MetricDefinition { name, buckets, .. } in
+        METRICS.iter().filter(|metric| !metric.buckets.is_empty())
+    {
         builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets)?;
     }
     let handle = builder.install_recorder()?;
@@ -296,7 +298,7 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
 
 /// Describes every metric: the `HELP` text at `/metrics`.
 fn describe_metrics() {
-    for Metric { name, metric_type, help, .. } in METRICS {
+    for MetricDefinition { name, metric_type, help, .. } in METRICS {
         match metric_type {
             MetricType::Counter => metrics::describe_counter!(*name, *help),
             MetricType::Gauge => metrics::describe_gauge!(*name, *help),

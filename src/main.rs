@@ -206,9 +206,9 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
         },
         delete,
         with: if options.with == With::Unlink {
-            keys::RemovalMethod::Unlink
+            keys::KeyRemovalMethod::Unlink
         } else {
-            keys::RemovalMethod::Batches
+            keys::KeyRemovalMethod::Batches
         },
         prefix: options.redis_prefix,
         force: options.force,

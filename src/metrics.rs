@@ -19,7 +19,7 @@ pub enum MetricType {
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Metric {
+pub struct MetricDefinition {
     /// Name of the constant.
     pub constant: &'static str,
     pub name: &'static str,
@@ -34,7 +34,7 @@ macro_rules! metrics_table {
     ($($constant:ident: $name:literal, $type:ident $labels:tt $buckets:expr, $help:literal;)*) => {
         $(pub const $constant: &str = $name;)*
 
-        pub const METRICS: &[Metric] = &[$(Metric {
+        pub const METRICS: &[MetricDefinition] = &[$(MetricDefinition {
             constant: stringify!($constant),
             name: $name,
             metric_type: MetricType::$type,
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn names_follow_the_convention_of_prometheus() {
         let mut names = BTreeSet::new();
-        for Metric { name, metric_type, buckets, .. } in METRICS {
+        for MetricDefinition { name, metric_type, buckets, .. } in METRICS {
             assert!(name.starts_with("holdfast_") && names.insert(name), "{name}");
             assert_eq!(name.ends_with("_total"), *metric_type == MetricType::Counter, "{name}");
             assert_eq!(!buckets.is_empty(), *metric_type == MetricType::Histogram, "{name}");

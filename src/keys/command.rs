@@ -14,8 +14,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{
-    BigKeyThreshold, KeyEntry, Removal, RemovalMethod, SearchOptions, SearchResult, find, format,
-    inspect, key_name, remove,
+    BigKeyThreshold, KeyEntry, KeyRemovalMethod, Removal, SearchOptions, SearchResult, find,
+    format, inspect, key_name, remove,
 };
 use crate::lock::Redis;
 use crate::output;
@@ -33,7 +33,7 @@ pub struct KeysOptions {
     pub by_memory: bool,
     pub big: BigKeyThreshold,
     pub delete: DeleteTarget,
-    pub with: RemovalMethod,
+    pub with: KeyRemovalMethod,
     /// Prefix of the shop's own keys.
     pub prefix: String,
     /// True if the shop's own keys may be deleted.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::command::DeletionResult;
-use super::{BigKeyThreshold, KeyEntry, KeyType, RemovalMethod, SearchResult, key_name};
+use super::{BigKeyThreshold, KeyEntry, KeyRemovalMethod, KeyType, SearchResult, key_name};
 use crate::shop::types::grouped;
 
 /// Characters of a name in the progress line, and (`MAX_TABLE_NAME`) in a table.
@@ -94,8 +94,8 @@ pub(super) fn deleted(deleted: &[DeletionResult]) -> String {
             None => writeln!(text, "not removed  {name}"),
             Some(removal) => {
                 let how = match removal.with {
-                    RemovalMethod::Unlink => "UNLINK".to_owned(),
-                    RemovalMethod::Batches => format!("{} commands", grouped(removal.commands)),
+                    KeyRemovalMethod::Unlink => "UNLINK".to_owned(),
+                    KeyRemovalMethod::Batches => format!("{} commands", grouped(removal.commands)),
                 };
                 let left = match removal.left {
                     0 => String::new(),

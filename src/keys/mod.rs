@@ -22,7 +22,7 @@ mod throttle;
 
 use redis::RedisError;
 
-pub use remove::{MAX_BATCH_SIZE, Removal, RemovalMethod, remove};
+pub use remove::{KeyRemovalMethod, MAX_BATCH_SIZE, Removal, remove};
 pub use search::{SearchOptions, SearchResult, TypeTotal, find, inspect};
 
 /// The size above which a key is big.

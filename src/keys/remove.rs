@@ -36,14 +36,14 @@ const MAX_EMPTY_PER_ELEMENT: u64 = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RemovalMethod {
+pub enum KeyRemovalMethod {
     Unlink,
     Batches,
 }
 
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Removal {
-    pub with: RemovalMethod,
+    pub with: KeyRemovalMethod,
     /// True if the server refused `UNLINK` and the key was removed in batches.
     pub unlink_refused: bool,
     /// Elements (or a string's bytes) that were removed.
@@ -73,7 +73,7 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
 pub async fn remove(
     redis: &Redis,
     name: &[u8],
-    with: RemovalMethod,
+    with: KeyRemovalMethod,
     progress: impl FnMut(u64) + Send,
 ) -> Result<Option<Removal>, Error> {
     let Some(entry) = inspect(redis, name, BigKeyThreshold::default()).await? else {
@@ -81,9 +81,9 @@ pub async fn remove(
     };
     let mut task = RemovalTask::new(redis, &entry, progress);
     let whole = matches!(entry.kind, KeyType::String | KeyType::Other(_));
-    if with == RemovalMethod::Unlink || whole {
+    if with == KeyRemovalMethod::Unlink || whole {
         match task.unlink().await {
-            Ok(()) => return task.finish(RemovalMethod::Unlink).await.map(Some),
+            Ok(()) => return task.finish(KeyRemovalMethod::Unlink).await.map(Some),
             Err(error) if is_unsupported(&error) => {
                 task.unlink_refused = true;
                 if matches!(entry.kind, KeyType::Other(_)) {
@@ -98,7 +98,7 @@ pub async fn remove(
         error if is_another_type(&error) => Error::TypeChanged(key_name::escape(name)),
         error => error.into(),
     })?;
-    task.finish(RemovalMethod::Batches).await.map(Some)
+    task.finish(KeyRemovalMethod::Batches).await.map(Some)
 }
 
 struct RemovalTask<'a, P> {
@@ -285,12 +285,12 @@ impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
         Ok(())
     }
 
-    async fn finish(self, with: RemovalMethod) -> Result<Removal, Error> {
+    async fn finish(self, with: KeyRemovalMethod) -> Result<Removal, Error> {
         let left = match (with, self.length().await) {
             // The key was absent at one instant. A key that exists now is new.
-            (RemovalMethod::Unlink, _) => 0,
-            (RemovalMethod::Batches, Err(error)) if is_another_type(&error) => 0,
-            (RemovalMethod::Batches, left) => left?,
+            (KeyRemovalMethod::Unlink, _) => 0,
+            (KeyRemovalMethod::Batches, Err(error)) if is_another_type(&error) => 0,
+            (KeyRemovalMethod::Batches, left) => left?,
         };
         Ok(Removal {
             with,

@@ -1,6 +1,6 @@
 //! Metrics of waiting for locks and holding them, by strategy.
 //!
-//! Never by key or user, so that the number of series is bounded. `crate::metrics` defines each metric.
+//! Never by key or user, so that the number of series is bounded. [`crate::metrics`] defines them.
 
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use holdfast::keys::{
-    BigKeyThreshold, Error, KeyType, MAX_BATCH_SIZE, RemovalMethod, SearchOptions, SearchResult,
+    BigKeyThreshold, Error, KeyRemovalMethod, KeyType, MAX_BATCH_SIZE, SearchOptions, SearchResult,
     find, inspect, remove,
 };
 use holdfast::lock::Redis;
@@ -240,7 +240,7 @@ async fn keys_that_go_while_they_are_looked_at_are_skipped() {
     assert_eq!(found.seen, kept + found.gone);
     assert!(kept >= 1_500, "half of them are there throughout: {kept}");
     assert!(inspect(&keep.redis, b"nothing", BigKeyThreshold::default()).await.unwrap().is_none());
-    let removed = remove(&keep.redis, b"nothing", RemovalMethod::Batches, |_| {}).await.unwrap();
+    let removed = remove(&keep.redis, b"nothing", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
     assert!(removed.is_none());
 }
 
@@ -249,7 +249,7 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
     const LENGTH: u64 = 3_456;
     for topology in EVERYWHERE {
         let Some(keep) = Keep::start(topology) else { continue };
-        for with in [RemovalMethod::Batches, RemovalMethod::Unlink] {
+        for with in [KeyRemovalMethod::Batches, KeyRemovalMethod::Unlink] {
             for kind in TYPES.into_iter().chain(["string"]) {
                 // With a zero byte, and no letters of any language.
                 let name = [kind.as_bytes(), b"\x00\xff{"].concat();
@@ -267,15 +267,15 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
                 assert!(!keep.has(&name).await, "{topology:?} {kind}");
                 assert!(heard.is_sorted() && heard.last() == Some(&LENGTH), "{heard:?}");
                 let whole = keep.calls("del").await + keep.calls("unlink").await;
-                if with == RemovalMethod::Batches && kind != "string" {
-                    assert_eq!(done.with, RemovalMethod::Batches);
+                if with == KeyRemovalMethod::Batches && kind != "string" {
+                    assert_eq!(done.with, KeyRemovalMethod::Batches);
                     assert!(done.commands >= LENGTH / MAX_BATCH_SIZE, "{kind}: {done:?}");
                     // An empty stream is still there, and has to be named once.
                     assert_eq!(whole, u64::from(kind == "stream"), "{kind} was removed piecewise");
                 } else {
                     assert_eq!(
                         (done.with, whole, done.commands),
-                        (RemovalMethod::Unlink, 1, 1),
+                        (KeyRemovalMethod::Unlink, 1, 1),
                         "{kind}"
                     );
                 }
@@ -300,7 +300,7 @@ async fn a_batch_is_bounded_by_elements_and_by_bytes() {
     }
     keep.put("hash", b"in-one-piece", 10 * MAX_BATCH_SIZE).await;
     keep.forget_calls().await;
-    remove(&keep.redis, b"in-one-piece", RemovalMethod::Batches, |_| {}).await.unwrap();
+    remove(&keep.redis, b"in-one-piece", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
     assert_eq!(keep.calls("hdel").await, 10);
 
     for field in 0..60 {
@@ -308,7 +308,7 @@ async fn a_batch_is_bounded_by_elements_and_by_bytes() {
     }
     keep.forget_calls().await;
     let done =
-        remove(&keep.redis, b"heavy", RemovalMethod::Batches, |_| {}).await.unwrap().unwrap();
+        remove(&keep.redis, b"heavy", KeyRemovalMethod::Batches, |_| {}).await.unwrap().unwrap();
     assert_eq!((done.removed, done.left), (60, 0));
     let calls = keep.calls("hdel").await;
     assert!(calls >= 60 / 4, "at most about 1 MB at once, and it took {calls}");
@@ -327,7 +327,7 @@ async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_l
                 say(&url, &more(kind, kind.as_bytes(), next, 2 * MAX_BATCH_SIZE)).unwrap();
             next += 2 * MAX_BATCH_SIZE;
         };
-        let done = remove(&keep.redis, kind.as_bytes(), RemovalMethod::Batches, grow).await;
+        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
         let done = done.unwrap().unwrap();
         assert!(done.removed <= 2 * (LENGTH + MAX_BATCH_SIZE), "{kind}: {done:?}");
         let there = inspect(&keep.redis, kind.as_bytes(), BigKeyThreshold::default())
@@ -352,7 +352,7 @@ async fn what_is_added_for_a_while_is_removed_too() {
                 next += 100;
             }
         };
-        let done = remove(&keep.redis, kind.as_bytes(), RemovalMethod::Batches, grow).await;
+        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
         let done = done.unwrap().unwrap();
         assert_eq!((done.left, done.removed), (0, LENGTH + 500), "{kind}: {done:?}");
         assert!(!keep.has(kind.as_bytes()).await, "{kind}");
@@ -369,7 +369,7 @@ async fn what_has_become_something_else_meanwhile_is_left_alone() {
             let _: i64 = ask(&url, &format!("DEL {kind}")).unwrap();
             let _: String = ask(&url, &format!("SET {kind} precious")).unwrap();
         };
-        let done = remove(&keep.redis, kind.as_bytes(), RemovalMethod::Batches, replace).await;
+        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, replace).await;
         assert!(
             matches!(done, Err(Error::TypeChanged(ref name)) if name == kind),
             "{kind}: {done:?}"
@@ -402,12 +402,12 @@ async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
         let there =
             inspect(&limited, name.as_bytes(), BigKeyThreshold::default()).await.unwrap().unwrap();
         assert_eq!(there.kind, kind);
-        let done = remove(&limited, name.as_bytes(), RemovalMethod::Unlink, |_| {})
+        let done = remove(&limited, name.as_bytes(), KeyRemovalMethod::Unlink, |_| {})
             .await
             .unwrap()
             .unwrap();
         assert!(
-            done.unlink_refused && done.with == RemovalMethod::Batches && done.left == 0,
+            done.unlink_refused && done.with == KeyRemovalMethod::Batches && done.left == 0,
             "{done:?}"
         );
         assert!(!keep.has(name.as_bytes()).await);

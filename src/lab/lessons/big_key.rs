@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Lesson, Shown};
 use crate::embedded::TempRedis;
-use crate::keys::{self, MAX_BATCH_SIZE, RemovalMethod};
+use crate::keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::lab::stage::Stage;
 use crate::lock::Redis;
 
@@ -163,8 +163,8 @@ async fn once(
     let began = Instant::now();
     match way {
         Way::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
-        Way::Batches => piecewise(&spare.url, RemovalMethod::Batches).await?,
-        Way::Unlink => piecewise(&spare.url, RemovalMethod::Unlink).await?,
+        Way::Batches => piecewise(&spare.url, KeyRemovalMethod::Batches).await?,
+        Way::Unlink => piecewise(&spare.url, KeyRemovalMethod::Unlink).await?,
     }
     let took = began.elapsed();
     until_freed(redis).await?;
@@ -177,7 +177,7 @@ async fn once(
 }
 
 /// Removes the hash as `holdfast keys --delete` does.
-async fn piecewise(url: &str, with: RemovalMethod) -> anyhow::Result<()> {
+async fn piecewise(url: &str, with: KeyRemovalMethod) -> anyhow::Result<()> {
     let removal = keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
     let removal = removal.context("the hash was not there")?;
     ensure!(removal.left == 0 && removal.with == with, "it was not removed: {removal:?}");
