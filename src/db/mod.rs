@@ -207,10 +207,8 @@ impl Pool {
 pub struct Transaction(Option<PoolConnection<Postgres>>);
 
 impl Transaction {
-    /// Begins a transaction. On an error or a timeout, closes the connection.
-    ///
-    /// # Errors
-    /// Errors of Postgres; [`sqlx::Error::PoolTimedOut`] if it does not respond before `until`.
+    /// Begins a transaction. On an error, closes the connection; [`sqlx::Error::PoolTimedOut`] if
+    /// Postgres does not respond before `until`.
     pub async fn begin(
         connection: PoolConnection<Postgres>,
         until: Instant,

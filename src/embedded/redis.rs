@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Client, RedisResult};
-use rustix::process::Signal;
 
 use super::data_dir::ServicesDir;
 use super::sockets;
@@ -62,12 +61,7 @@ pub(super) fn spec(
         environment: ChildEnvironment::Minimal,
         account: services_dir.account.clone(),
         log,
-        shutdown: ShutdownPolicy {
-            signal: Signal::TERM,
-            signal_name: "TERM",
-            grace_period: GRACE_PERIOD,
-            escalation: Signal::KILL,
-        },
+        shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
     }
 }
 

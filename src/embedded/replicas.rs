@@ -8,7 +8,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -99,12 +98,7 @@ pub(super) fn spec(
         environment: ChildEnvironment::Inherited(changes),
         account: None,
         log,
-        shutdown: ShutdownPolicy {
-            signal: Signal::TERM,
-            signal_name: "TERM",
-            grace_period: GRACE_PERIOD,
-            escalation: Signal::KILL,
-        },
+        shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
     }
 }
 

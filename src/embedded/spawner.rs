@@ -65,6 +65,14 @@ pub(super) struct ShutdownPolicy {
     pub(super) escalation: Signal,
 }
 
+impl ShutdownPolicy {
+    /// TERM, then KILL.
+    pub(super) fn terminate(grace_period: Duration) -> Self {
+        let (signal, escalation) = (Signal::TERM, Signal::KILL);
+        Self { signal, signal_name: "TERM", grace_period, escalation }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Spawner {
     requests: mpsc::Sender<SpawnRequest>,
@@ -98,7 +106,7 @@ impl Spawner {
                     // If the receiver is gone, the child is dropped and thereby killed.
                     let _ = request.reply.send(request.command.spawn());
                 }
-                // No more requests can arrive, but children that depend on this thread may still run.
+                // No more requests can arrive, but children that depend on this thread may run.
                 loop {
                     thread::park();
                 }

@@ -195,7 +195,7 @@ async fn under_lock(
         OncePolicy::Lock | OncePolicy::Nothing => None,
     };
     let fence = guards.fence(key);
-    let number = attempt.as_ref().map_or(1, |attempt| attempt.number);
+    let number = attempt.as_ref().map_or(1, |claimed| claimed.attempt);
     let began = Instant::now();
     let exit = run(executor, offer, number, fenced(guards, key)).await;
     metrics::histogram!(JOB_DURATION, "job" => offer.job.name).record(began.elapsed());
@@ -324,7 +324,7 @@ async fn record_result(
 ) -> Result<RunOutcome, Error> {
     let result = match exit {
         JobExit::Ended(Ok(result)) => AttemptResult::Done(result),
-        JobExit::Ended(Err(why)) if attempt.number >= attempt.allowed => {
+        JobExit::Ended(Err(why)) if attempt.attempt >= attempt.attempts_allowed => {
             let now = attempt.started_at + began.elapsed();
             AttemptResult::Parked(
                 why,
@@ -332,7 +332,7 @@ async fn record_result(
             )
         }
         JobExit::Ended(Err(why)) => {
-            AttemptResult::Failed(why, RETRY_BACKOFF.after(attempt.number.unsigned_abs()))
+            AttemptResult::Failed(why, RETRY_BACKOFF.after(attempt.attempt.unsigned_abs()))
         }
         JobExit::Stopped => AttemptResult::Stopped,
     };

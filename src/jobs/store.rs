@@ -108,8 +108,8 @@ pub struct JobLockHolder<'a> {
 pub struct ClaimedAttempt {
     pub id: i64,
     /// Number of the attempt, from 1.
-    pub number: i32,
-    pub allowed: i32,
+    pub attempt: i32,
+    pub attempts_allowed: i32,
     /// Start of the attempt, by Postgres's clock.
     pub started_at: OffsetDateTime,
 }
@@ -139,7 +139,8 @@ pub async fn claim(
     parked_until: Option<OffsetDateTime>,
 ) -> Result<ClaimResult, Error> {
     let mut connection = pool.acquire().await?;
-    let begun = sqlx::query!(
+    let claimed = sqlx::query_as!(
+        ClaimedAttempt,
         r#"insert into job_runs (job, due_at, state, attempts_allowed, replica, fence)
            values ($1, $2, 'running', $3, $4, $5)
            on conflict do nothing
@@ -152,15 +153,10 @@ pub async fn claim(
     )
     .fetch_optional(&mut *connection)
     .await?;
-    if let Some(row) = begun {
-        return Ok(ClaimResult::Claimed(ClaimedAttempt {
-            id: row.id,
-            number: row.attempt,
-            allowed: row.attempts_allowed,
-            started_at: row.started_at,
-        }));
+    if let Some(attempt) = claimed {
+        return Ok(ClaimResult::Claimed(attempt));
     }
-    let there = sqlx::query!(
+    let run = sqlx::query!(
         r#"select id, state as "state: State", attempt, attempts_allowed, fence
              from job_runs where job = $1 and due_at = $2"#,
         holder.job,
@@ -169,24 +165,25 @@ pub async fn claim(
     .fetch_optional(&mut *connection)
     .await?;
     drop(connection);
-    let Some(there) = there else { return Ok(ClaimResult::OtherRunIsOpen) };
-    match there.state {
+    let Some(run) = run else { return Ok(ClaimResult::OtherRunIsOpen) };
+    match run.state {
         RunState::Done => Ok(ClaimResult::Done),
         RunState::Failed | RunState::Parked if !is_retry => Ok(ClaimResult::NotDue),
-        _ if holder.fence <= there.fence => Ok(ClaimResult::StaleFence(there.fence)),
+        _ if holder.fence <= run.fence => Ok(ClaimResult::StaleFence(run.fence)),
         // This replica holds the lock, so the previous holder is dead or its lease expired.
-        RunState::Running if there.attempt >= there.attempts_allowed => {
-            park_dead(pool, holder, there.id, parked_until).await
+        RunState::Running if run.attempt >= run.attempts_allowed => {
+            park_dead(pool, holder, run.id, parked_until).await
         }
         RunState::Running | RunState::Failed | RunState::Parked => {
-            take_over(pool, holder, there.id).await
+            take_over(pool, holder, run.id).await
         }
     }
 }
 
 /// Starts the next attempt of a run; the row keeps the previous attempt.
 async fn take_over(pool: &Pool, holder: JobLockHolder<'_>, id: i64) -> Result<ClaimResult, Error> {
-    let row = sqlx::query!(
+    let claimed = sqlx::query_as!(
+        ClaimedAttempt,
         r#"update job_runs
               set state = 'running', attempt = attempt + 1, replica = $2, fence = $3,
                   started_at = clock_timestamp(), ended_at = null, next_at = null, trouble = null,
@@ -206,14 +203,7 @@ async fn take_over(pool: &Pool, holder: JobLockHolder<'_>, id: i64) -> Result<Cl
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
-    Ok(row.map_or(ClaimResult::Done, |row| {
-        ClaimResult::Claimed(ClaimedAttempt {
-            id: row.id,
-            number: row.attempt,
-            allowed: row.attempts_allowed,
-            started_at: row.started_at,
-        })
-    }))
+    Ok(claimed.map_or(ClaimResult::Done, ClaimResult::Claimed))
 }
 
 /// Error of an attempt that recorded none.

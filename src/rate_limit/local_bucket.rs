@@ -30,31 +30,31 @@ pub(super) struct LocalBucket {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LocalDecision {
-    Admit,
-    Reject {
+pub(super) enum PermitResult {
+    Granted,
+    Rejected {
         wait_us: u64,
     },
-    /// Not known; Redis has to be asked.
+    /// Not known: Redis has to be asked, or does not respond.
     Unknown,
 }
 
 impl LocalBucket {
     /// Returns the decision that is known without a call; spends nothing.
-    pub fn peek(&self, now_us: u64) -> LocalDecision {
+    pub fn peek(&self, now_us: u64) -> PermitResult {
         if now_us < self.rejected_until_us {
-            LocalDecision::Reject { wait_us: self.rejected_until_us - now_us }
+            PermitResult::Rejected { wait_us: self.rejected_until_us - now_us }
         } else if self.lease > 0 && now_us < self.lease_until_us {
-            LocalDecision::Admit
+            PermitResult::Granted
         } else {
-            LocalDecision::Unknown
+            PermitResult::Unknown
         }
     }
 
     /// Returns the same decision, and spends a permit if there is one.
-    pub fn spend(&mut self, now_us: u64) -> LocalDecision {
+    pub fn spend(&mut self, now_us: u64) -> PermitResult {
         let decision = self.peek(now_us);
-        if decision == LocalDecision::Admit {
+        if decision == PermitResult::Granted {
             self.lease -= 1;
             self.passed += 1;
         }
@@ -83,12 +83,12 @@ impl LocalBucket {
     }
 
     /// Applies the whole limit in this replica alone, without Redis.
-    pub fn take_degraded(&mut self, rate: Rate, now_us: u64) -> LocalDecision {
+    pub fn take_degraded(&mut self, rate: Rate, now_us: u64) -> PermitResult {
         let grant = self.degraded.take(rate, now_us, 1, 0);
         self.update(rate, grant, now_us);
         match grant.granted {
-            0 => LocalDecision::Reject { wait_us: grant.wait_us },
-            _ => LocalDecision::Admit,
+            0 => PermitResult::Rejected { wait_us: grant.wait_us },
+            _ => PermitResult::Granted,
         }
     }
 
@@ -131,9 +131,9 @@ mod tests {
         let begin = 5_000_000;
         for now in (begin..begin + 1_000_000).step_by(usize::try_from(every_us).unwrap_or(1)) {
             match local.spend(now) {
-                LocalDecision::Admit => passed += 1,
-                LocalDecision::Reject { .. } => {}
-                LocalDecision::Unknown => {
+                PermitResult::Granted => passed += 1,
+                PermitResult::Rejected { .. } => {}
+                PermitResult::Unknown => {
                     calls += 1;
                     let grant = bucket.take(rate, now, 1, local.lease_size(rate, now));
                     local.record_grant(rate, grant, now, now);
@@ -175,13 +175,13 @@ mod tests {
         let mut local = LocalBucket::default();
         let grant = BucketGrant { granted: 1, leased: 5, left: 90, ..BucketGrant::default() };
         local.record_grant(rate, grant, 1_000, 1_500);
-        assert_eq!(local.spend(1_600), LocalDecision::Admit);
+        assert_eq!(local.spend(1_600), PermitResult::Granted);
         assert_eq!(local.left(1_600), 94);
-        assert_eq!(local.peek(1_000 + rate.lease_us()), LocalDecision::Unknown);
+        assert_eq!(local.peek(1_000 + rate.lease_us()), PermitResult::Unknown);
         let empty = BucketGrant { wait_us: 60_000, full_us: 1_050_000, ..BucketGrant::default() };
         local.record_grant(rate, empty, 200_000, 200_500);
-        assert_eq!(local.peek(200_500), LocalDecision::Reject { wait_us: 60_000 });
+        assert_eq!(local.peek(200_500), PermitResult::Rejected { wait_us: 60_000 });
         assert_eq!(local.left(200_500), 0);
-        assert_eq!(local.peek(260_500), LocalDecision::Unknown);
+        assert_eq!(local.peek(260_500), PermitResult::Unknown);
     }
 }

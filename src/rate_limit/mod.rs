@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use crate::clock::monotonic_us;
 use crate::lock::Redis;
 use crate::metrics::RATE_LIMIT_REJECTIONS;
-use local_bucket::{LocalBucket, LocalDecision};
-use permit_client::{PermitClient, PermitResult};
+use local_bucket::{LocalBucket, PermitResult};
+use permit_client::PermitClient;
 pub use rate::Rate;
 
 /// Upper bound of names in memory; a request of an evicted name costs a call.
@@ -106,7 +106,7 @@ impl Limiter {
         // Checks all limits before it spends a permit.
         for check in &checks {
             let decision = check.local.lock().peek(now_us);
-            if let LocalDecision::Reject { wait_us } = decision {
+            if let PermitResult::Rejected { wait_us } = decision {
                 return reject(&checks, check.policy, wait_us);
             }
         }
@@ -114,22 +114,23 @@ impl Limiter {
         for check in &checks {
             let decision = check.local.lock().spend(now_us);
             match decision {
-                LocalDecision::Admit => {}
-                LocalDecision::Reject { wait_us } => return reject(&checks, check.policy, wait_us),
-                LocalDecision::Unknown => unknown.push(check.clone()),
+                PermitResult::Granted => {}
+                PermitResult::Rejected { wait_us } => {
+                    return reject(&checks, check.policy, wait_us);
+                }
+                PermitResult::Unknown => unknown.push(check.clone()),
             }
         }
         if !unknown.is_empty() {
             let results = self.client.request_permits(&unknown).await;
             for (check, result) in unknown.iter().zip(results) {
                 let decision = match result {
-                    PermitResult::Granted => LocalDecision::Admit,
-                    PermitResult::Rejected { wait_us } => LocalDecision::Reject { wait_us },
-                    PermitResult::Unavailable => {
+                    PermitResult::Unknown => {
                         check.local.lock().take_degraded(check.policy.rate, monotonic_us())
                     }
+                    result => result,
                 };
-                if let LocalDecision::Reject { wait_us } = decision {
+                if let PermitResult::Rejected { wait_us } = decision {
                     return reject(&checks, check.policy, wait_us);
                 }
             }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::bucket::{self, BucketGrant};
-use super::local_bucket::LocalDecision;
+use super::local_bucket::PermitResult;
 use super::{LimitCheck, Rate, SharedLocalBucket};
 use crate::clock::monotonic_us;
 use crate::lock::Redis;
@@ -30,16 +30,6 @@ const MAX_BUCKETS_PER_CALL: usize = 128;
 const CALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval of the checks for a Redis that was unavailable; each is jittered by half of it.
 const PROBE_INTERVAL: Duration = Duration::from_millis(400);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PermitResult {
-    Granted,
-    Rejected {
-        wait_us: u64,
-    },
-    /// Redis does not respond.
-    Unavailable,
-}
 
 #[derive(Debug)]
 pub(super) struct PermitClient {
@@ -79,10 +69,10 @@ impl PermitClient {
         Self { redis, prefix: prefix.to_owned(), pending, degraded }
     }
 
-    /// Requests one permit per check.
+    /// Requests one permit per check. A result is unknown if Redis does not respond.
     pub async fn request_permits(self: &Arc<Self>, checks: &[LimitCheck]) -> Vec<PermitResult> {
         if self.degraded.load(Ordering::Relaxed) {
-            return vec![PermitResult::Unavailable; checks.len()];
+            return vec![PermitResult::Unknown; checks.len()];
         }
         let (receivers, has_task) = {
             let mut pending = self.pending.lock();
@@ -95,7 +85,7 @@ impl PermitClient {
         }
         // The calling task may have panicked: the local limit decides then.
         let results = join_all(receivers).await.into_iter();
-        results.map(|result| result.unwrap_or(PermitResult::Unavailable)).collect()
+        results.map(|result| result.unwrap_or(PermitResult::Unknown)).collect()
     }
 
     async fn call_until_empty(self: &Arc<Self>) {
@@ -119,7 +109,7 @@ impl PermitClient {
                 Err(cause) => {
                     self.enter_degraded(&cause);
                     for sender in requests.into_iter().flat_map(|request| request.waiters.senders) {
-                        let _ = sender.send(PermitResult::Unavailable);
+                        let _ = sender.send(PermitResult::Unknown);
                     }
                 }
             }
@@ -139,7 +129,7 @@ impl PermitClient {
             let local = waiters.local.clone();
             let mut local = local.lock();
             waiters.senders.retain(|sender| !sender.is_closed());
-            while !waiters.senders.is_empty() && local.spend(now_us) == LocalDecision::Admit {
+            while !waiters.senders.is_empty() && local.spend(now_us) == PermitResult::Granted {
                 waiters.senders.pop().map(|sender| sender.send(PermitResult::Granted));
             }
             if !waiters.senders.is_empty() {

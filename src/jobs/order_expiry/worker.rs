@@ -179,7 +179,7 @@ impl ExpiryWorker {
         let claimed = match self.executor.queue.claim(MAX_CLAIMED).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                self.record_claim(Some(&error));
+                self.record_failures(self.overdue_poll_failed, true, &error);
                 return POLL_INTERVAL + random_up_to(POLL_INTERVAL);
             }
         };
@@ -188,10 +188,10 @@ impl ExpiryWorker {
         if !orders.is_empty()
             && let Err(error) = self.process(orders).await
         {
-            self.record_claim(Some(&error));
+            self.record_failures(self.overdue_poll_failed, true, &error);
             return POLL_INTERVAL + random_up_to(POLL_INTERVAL);
         }
-        self.record_claim(None);
+        self.record_failures(self.overdue_poll_failed, false, &"");
         if is_full {
             Duration::ZERO
         } else {
@@ -205,11 +205,11 @@ impl ExpiryWorker {
         self.overdue_poll_at = Instant::now() + OVERDUE_POLL_INTERVAL;
         match self.requeue_overdue().await {
             Ok(requeued) => {
-                self.record_overdue_poll(None);
+                self.record_failures(false, self.claim_failed, &"");
                 requeued
             }
             Err(error) => {
-                self.record_overdue_poll(Some(&error));
+                self.record_failures(true, self.claim_failed, &error);
                 false
             }
         }
@@ -364,25 +364,13 @@ impl ExpiryWorker {
         options
     }
 
-    fn record_claim(&mut self, error: Option<&dyn Display>) {
-        let failed_before = self.overdue_poll_failed || self.claim_failed;
-        self.claim_failed = error.is_some();
-        self.log_change(failed_before, error);
-    }
-
-    fn record_overdue_poll(&mut self, error: Option<&dyn Display>) {
-        let failed_before = self.overdue_poll_failed || self.claim_failed;
-        self.overdue_poll_failed = error.is_some();
-        self.log_change(failed_before, error);
-    }
-
     /// Logs once that a server is unavailable, and once that all are available again.
-    fn log_change(&self, failed_before: bool, error: Option<&dyn Display>) {
-        match error {
-            Some(cause) if !failed_before => tracing::warn!(%cause, "order expiry has to wait"),
-            None if failed_before && !self.overdue_poll_failed && !self.claim_failed => {
-                tracing::info!("order expiry continues");
-            }
+    fn record_failures(&mut self, overdue_poll: bool, claim: bool, cause: &dyn Display) {
+        let failed_before = self.overdue_poll_failed || self.claim_failed;
+        (self.overdue_poll_failed, self.claim_failed) = (overdue_poll, claim);
+        match (failed_before, overdue_poll || claim) {
+            (false, true) => tracing::warn!(%cause, "order expiry has to wait"),
+            (true, false) => tracing::info!("order expiry continues"),
             _ => {}
         }
     }
