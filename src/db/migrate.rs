@@ -97,11 +97,13 @@ pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), E
     if let Some(newer) = applied.keys().find(|version| !MIGRATIONS.version_exists(**version)) {
         tracing::warn!("the database has migration {newer}, which is newer than this program");
     }
-    for wanted in MIGRATIONS.iter() {
-        match applied.get(&wanted.version) {
-            None => return Err(Error::Schema(format!("migration {} is missing", wanted.version))),
-            Some(checksum) if *checksum != *wanted.checksum => {
-                return Err(Error::Changed(wanted.version));
+    for migration in MIGRATIONS.iter() {
+        match applied.get(&migration.version) {
+            None => {
+                return Err(Error::Schema(format!("migration {} is missing", migration.version)));
+            }
+            Some(checksum) if *checksum != *migration.checksum => {
+                return Err(Error::Changed(migration.version));
             }
             Some(_) => {}
         }

@@ -91,8 +91,8 @@ async fn run_initdb(
     if output.status.success() {
         return Ok(None);
     }
-    let said = [output.stdout, output.stderr].concat();
-    let output_text = String::from_utf8_lossy(&said).trim().to_owned();
+    let output_bytes = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&output_bytes).trim().to_owned();
     let status = output.status.to_string();
     Ok(Some(Error::Helper { what: "making the cluster with initdb", status, output: output_text }))
 }

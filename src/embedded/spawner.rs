@@ -120,8 +120,8 @@ impl Spawner {
         let (log, log_from) = open_log(&spec.log)?;
         let (reply, child) = oneshot::channel();
         let _ = self.requests.send(SpawnRequest { command: self.command(spec, log)?, reply });
-        let gone = || io::Error::other("the spawner has ended");
-        let child = child.await.unwrap_or_else(|_| Err(gone()));
+        let ended = || io::Error::other("the spawner has ended");
+        let child = child.await.unwrap_or_else(|_| Err(ended()));
         let child = child.map_err(file("cannot start", &spec.program))?;
         if let Some(pid) = child.id() {
             self.registry.record_child(&spec.role, pid)?;

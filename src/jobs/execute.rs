@@ -143,8 +143,10 @@ fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
     let (job, label, ms) = (job.name, outcome.label(), took.as_millis());
     metrics::counter!(JOB_RUNS, "job" => job, "outcome" => label).increment(1);
     match outcome {
-        RunOutcome::Failed(why) => tracing::warn!(job, ms, why, "a job failed; it is tried again"),
-        RunOutcome::Parked(why) => tracing::error!(job, ms, why, "a job is parked: see /jobs"),
+        RunOutcome::Failed(cause) => {
+            tracing::warn!(job, ms, cause, "a job failed; it is tried again")
+        }
+        RunOutcome::Parked(cause) => tracing::error!(job, ms, cause, "a job is parked: see /jobs"),
         RunOutcome::Stale => tracing::warn!(job, ms, "a job ended after another had followed it"),
         RunOutcome::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
         RunOutcome::Stopped
@@ -324,15 +326,15 @@ async fn record_result(
 ) -> Result<RunOutcome, Error> {
     let result = match exit {
         JobExit::Ended(Ok(result)) => AttemptResult::Done(result),
-        JobExit::Ended(Err(why)) if attempt.attempt >= attempt.attempts_allowed => {
+        JobExit::Ended(Err(cause)) if attempt.attempt >= attempt.attempts_allowed => {
             let now = attempt.started_at + began.elapsed();
             AttemptResult::Parked(
-                why,
+                cause,
                 offer.schedule.as_ref().and_then(|schedule| schedule.next_tick(now)),
             )
         }
-        JobExit::Ended(Err(why)) => {
-            AttemptResult::Failed(why, RETRY_BACKOFF.after(attempt.attempt.unsigned_abs()))
+        JobExit::Ended(Err(cause)) => {
+            AttemptResult::Failed(cause, RETRY_BACKOFF.after(attempt.attempt.unsigned_abs()))
         }
         JobExit::Stopped => AttemptResult::Stopped,
     };
@@ -346,8 +348,8 @@ async fn record_result(
     }
     Ok(match result {
         AttemptResult::Done(result) => RunOutcome::Done(result),
-        AttemptResult::Failed(why, _) => RunOutcome::Failed(why),
-        AttemptResult::Parked(why, _) => RunOutcome::Parked(why),
+        AttemptResult::Failed(cause, _) => RunOutcome::Failed(cause),
+        AttemptResult::Parked(cause, _) => RunOutcome::Parked(cause),
         AttemptResult::Stopped => RunOutcome::Stopped,
     })
 }

@@ -78,14 +78,14 @@ impl JobRun {
 }
 
 /// Returns the newest runs, newest first.
-pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<JobRun>, Error> {
+pub async fn latest(pool: &Pool, max: i64) -> Result<Vec<JobRun>, Error> {
     let runs = sqlx::query_as!(
         JobRun,
         r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
                   earlier as "earlier: Json<Vec<Earlier>>"
              from job_runs order by id desc limit $1"#,
-        most,
+        max,
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;

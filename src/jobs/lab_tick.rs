@@ -62,13 +62,13 @@ pub async fn marks(pool: &Pool, due_at: OffsetDateTime) -> Result<Vec<LabMark>, 
     Ok(marks.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
-/// Deletes marks older than a day; checks the `most` oldest.
-pub async fn delete_old(pool: &Pool, most: i64) -> Result<u64, Error> {
+/// Deletes marks older than a day; checks the `max` oldest.
+pub async fn delete_old(pool: &Pool, max: i64) -> Result<u64, Error> {
     let deleted = sqlx::query!(
         "delete from lab_marks where id = any(array(
             select old.id from (select id, at from lab_marks order by id limit $1) old
              where old.at < clock_timestamp() - interval '1 day'))",
-        most,
+        max,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;

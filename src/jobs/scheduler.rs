@@ -165,7 +165,7 @@ impl Scheduler {
         let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
         let execution = async move { scheduler.execute(&offer).await };
         let outcome = shop.running.spawn_on(execution, &shop.runtime).await;
-        outcome.map_err(|error| Error::Bug(format!("a turn's task ended: {error}")))?.map(Some)
+        outcome.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))?.map(Some)
     }
 
     /// Starts the execution of a tick, unless the job still runs from an earlier poll.

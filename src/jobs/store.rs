@@ -252,11 +252,11 @@ pub async fn record_result(
 ) -> Result<bool, Error> {
     let (state, result, trouble, pause, at, extra_attempts) = match outcome {
         AttemptResult::Done(result) => (RunState::Done, Some(result), None, None, None, 0),
-        AttemptResult::Failed(why, pause) => {
-            (RunState::Failed, None, Some(why.as_str()), Some(*pause), None, 0)
+        AttemptResult::Failed(cause, pause) => {
+            (RunState::Failed, None, Some(cause.as_str()), Some(*pause), None, 0)
         }
-        AttemptResult::Parked(why, at) => {
-            (RunState::Parked, None, Some(why.as_str()), None, *at, 0)
+        AttemptResult::Parked(cause, at) => {
+            (RunState::Parked, None, Some(cause.as_str()), None, *at, 0)
         }
         AttemptResult::Stopped => {
             (RunState::Failed, None, Some("its replica was stopped"), Some(Duration::ZERO), None, 1)
@@ -302,9 +302,9 @@ pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
 }
 
 /// Deletes runs that are done and started more than `days` ago, but never a job's newest. Checks
-/// only the `most` oldest runs: few of these are open or a job's newest, so if none of them may be
+/// only the `max` oldest runs: few of these are open or a job's newest, so if none of them may be
 /// deleted, no later run may either.
-pub async fn delete_old(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
+pub async fn delete_old(pool: &Pool, days: i32, max: i64) -> Result<u64, Error> {
     let deleted = sqlx::query!(
         "delete from job_runs where id = any(array(
             select old.id
@@ -314,7 +314,7 @@ pub async fn delete_old(pool: &Pool, days: i32, most: i64) -> Result<u64, Error>
                and exists (select from job_runs newer
                             where newer.job = old.job and newer.id > old.id)))",
         days,
-        most,
+        max,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;

@@ -112,8 +112,8 @@ mod tests {
             let mut spent: Vec<u64> = Vec::new();
             for _ in 0..2_000 {
                 now += dice.random_range(0..=rate.cost_us(3));
-                let most = rate.burst() + 2;
-                let (granted, leased) = (dice.random_range(0..=most), dice.random_range(0..=most));
+                let max = rate.burst() + 2;
+                let (granted, leased) = (dice.random_range(0..=max), dice.random_range(0..=max));
                 let grant = bucket.take(rate, now, granted, leased);
                 spent.extend((0..grant.granted).map(|_| now));
                 for _ in 0..grant.leased {
@@ -125,8 +125,8 @@ mod tests {
             for (at, first) in spent.iter().enumerate().step_by(7) {
                 for (n, last) in spent.iter().enumerate().skip(at).step_by(5) {
                     let seen = (n - at + 1) as u64;
-                    let most = rate.burst() + rate.permits_in_us(last - first) + 1;
-                    assert!(seen <= most, "{text}: {seen} in {} µs", last - first);
+                    let max = rate.burst() + rate.permits_in_us(last - first) + 1;
+                    assert!(seen <= max, "{text}: {seen} in {} µs", last - first);
                 }
             }
         }

@@ -161,10 +161,10 @@ mod tests {
         for (text, most_calls) in [("50/s:200", 70), ("1000/s:1000", 70), ("10/m:10", 12)] {
             let rate = rate(text);
             let (calls, passed) = a_second_at(rate, 20);
-            let most = rate.burst() + rate.permits_in_us(1_000_000);
-            assert!(passed <= most, "{text}: {passed}");
-            let usable = most - rate.permits_in_us(rate.lease_us());
-            assert!(passed * 10 >= usable * 9, "{text}: only {passed} of {most}");
+            let max = rate.burst() + rate.permits_in_us(1_000_000);
+            assert!(passed <= max, "{text}: {passed}");
+            let usable = max - rate.permits_in_us(rate.lease_us());
+            assert!(passed * 10 >= usable * 9, "{text}: only {passed} of {max}");
             assert!(calls <= most_calls, "{text}: {calls} calls");
         }
     }

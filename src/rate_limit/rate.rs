@@ -135,8 +135,8 @@ mod tests {
             "1000001/s",
             "on",
         ] {
-            let told = wrong.parse::<Rate>().expect_err(wrong);
-            assert!(told.contains("50/s:200"), "{told}");
+            let message = wrong.parse::<Rate>().expect_err(wrong);
+            assert!(message.contains("50/s:200"), "{message}");
         }
     }
 

@@ -155,14 +155,14 @@ mod tests {
             .collect()
     }
 
-    fn said(groups: &[(&str, usize)]) -> Vec<(String, usize)> {
-        groups.iter().map(|(skus, many)| ((*skus).to_owned(), *many)).collect()
+    fn expected(groups: &[(&str, usize)]) -> Vec<(String, usize)> {
+        groups.iter().map(|(skus, count)| ((*skus).to_owned(), *count)).collect()
     }
 
     #[test]
     fn orders_of_one_item_go_back_together_and_never_too_many() {
         let groups = all(pending(&[&["tea"][..]; 70]));
-        assert_eq!(groups, said(&[("tea", 32), ("tea", 32), ("tea", 6)]));
+        assert_eq!(groups, expected(&[("tea", 32), ("tea", 32), ("tea", 6)]));
     }
 
     #[test]
@@ -171,12 +171,12 @@ mod tests {
         orders.extend([&["salt"][..], &["pepper"], &["tea", "salt"], &["pepper"]]);
         assert_eq!(
             all(pending(&orders)),
-            said(&[("tea", MIN_OWN_TRANSACTION), ("pepper salt tea", 4)])
+            expected(&[("tea", MIN_OWN_TRANSACTION), ("pepper salt tea", 4)])
         );
         orders.rotate_left(MIN_OWN_TRANSACTION);
         assert_eq!(
             all(pending(&orders)),
-            said(&[("pepper salt tea", 4), ("tea", MIN_OWN_TRANSACTION)])
+            expected(&[("pepper salt tea", 4), ("tea", MIN_OWN_TRANSACTION)])
         );
     }
 
@@ -187,16 +187,17 @@ mod tests {
         let next = pending.next(&busy).map(|group| group.skus);
         assert_eq!(next, Some(BTreeSet::from([sku("pepper"), sku("salt")])));
         assert!(pending.next(&busy).is_none());
-        assert_eq!(all(pending), said(&[("salt tea", 2)]));
+        assert_eq!(all(pending), expected(&[("salt tea", 2)]));
     }
 
     #[test]
     fn what_is_left_of_a_group_joins_those_of_the_same_items() {
         let mut pending = pending(&[&["salt"][..]]);
-        let left = |many: usize| (0..many).map(|_| (OrderId(Uuid::now_v7()), Vec::new())).collect();
+        let left =
+            |count: usize| (0..count).map(|_| (OrderId(Uuid::now_v7()), Vec::new())).collect();
         pending.put_back(left(3), &BTreeSet::from([sku("tea")]));
         pending.put_back(left(MIN_OWN_TRANSACTION), &BTreeSet::from([sku("salt")]));
-        assert_eq!(all(pending), said(&[("salt", MIN_OWN_TRANSACTION + 1), ("tea", 3)]));
+        assert_eq!(all(pending), expected(&[("salt", MIN_OWN_TRANSACTION + 1), ("tea", 3)]));
     }
 
     #[test]

@@ -110,16 +110,16 @@ impl DelayQueue {
             return Ok(self.schedule(ScheduleMode::AddIfAbsent, entries).await?.no_room);
         }
         let shards = by_shard(entries.iter().copied(), |entry| entry.0);
-        let mut look = redis::pipe();
-        look.cmd("TIME");
+        let mut lengths_call = redis::pipe();
+        lengths_call.cmd("TIME");
         for shard in shards.keys() {
-            look.zcard(self.key(*shard));
+            lengths_call.zcard(self.key(*shard));
         }
-        let answers: Vec<redis::Value> = self.redis.pipe(look).await?;
-        let mut answers = answers.into_iter();
-        let (seconds, micros): (u64, u64) = from_redis_value(answers.next().unwrap_or_default())?;
+        let responses: Vec<redis::Value> = self.redis.pipe(lengths_call).await?;
+        let mut responses = responses.into_iter();
+        let (seconds, micros): (u64, u64) = from_redis_value(responses.next().unwrap_or_default())?;
         let now_ms = seconds * 1_000 + micros / 1_000;
-        let lengths: Vec<usize> = answers.map(from_redis_value).collect::<Result<_, _>>()?;
+        let lengths: Vec<usize> = responses.map(from_redis_value).collect::<Result<_, _>>()?;
 
         // Room for entries that other replicas add between the two round trips.
         let margin = self.max_per_shard.div_ceil(10);
@@ -171,7 +171,7 @@ impl DelayQueue {
         } else {
             (vec![shards.as_slice()], max)
         };
-        let answers = calls.into_iter().map(|keys| {
+        let responses = calls.into_iter().map(|keys| {
             let mut call = CLAIM_SCRIPT.prepare_invoke();
             for key in keys {
                 call.key(key);
@@ -181,7 +181,7 @@ impl DelayQueue {
         });
         // In a Cluster a primary may be unavailable: entries of the others are claimed now.
         let (responses, failed): (Vec<_>, Vec<_>) =
-            join_all(answers).await.into_iter().partition(Result::is_ok);
+            join_all(responses).await.into_iter().partition(Result::is_ok);
         if let (true, Some(Err(error))) = (responses.is_empty(), failed.into_iter().next()) {
             return Err(error);
         }
@@ -244,7 +244,7 @@ impl DelayQueue {
         let shards = by_shard(entries.iter().copied(), |entry| entry.0);
         let shards: Vec<_> = shards.into_iter().collect();
         let calls = if self.redis.is_cluster() { shards.chunks(1) } else { shards.chunks(256) };
-        let answers = calls.map(|shards| {
+        let responses = calls.map(|shards| {
             let mut call = SCHEDULE_SCRIPT.prepare_invoke();
             for (shard, _) in shards {
                 call.key(self.key(*shard));
@@ -258,7 +258,7 @@ impl DelayQueue {
             self.redis.invoke::<(usize, Vec<String>)>(call)
         });
         let mut result = ScheduleResult::default();
-        for (added, rejected) in try_join_all(answers).await? {
+        for (added, rejected) in try_join_all(responses).await? {
             result.added += added;
             result.no_room.extend(rejected.iter().filter_map(|id| Uuid::parse_str(id).ok()));
         }
