@@ -17,12 +17,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{LimitSettings, Serve, Switch};
 use crate::db;
-use crate::jobs::{self, unpaid::Unpaid};
+use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
 use crate::ladder::ShopLocks;
-use crate::limits::{Limiter, Rate};
 use crate::lock::{Redis, Settings};
+use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::Board;
+use crate::rate_limit::{Limiter, Rate};
 use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
@@ -40,12 +41,6 @@ const DRAIN_S: u64 = 3;
 const BACKLOG: u32 = 4_096;
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Upper bounds of the histograms' buckets, in seconds.
-const BUCKETS_S: [f64; 14] =
-    [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
-
-/// Upper bounds of the buckets of histograms of counts.
-const BUCKETS_N: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
@@ -66,17 +61,17 @@ impl Replica {
         let (expiry, placed) = ExpiryNotifier::new();
         let (rates, proxies) = checked(options)?;
         let shop = shop(options, &replica, expiry)?;
-        db::reach(&options.database_url).await?;
+        db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         refuse_eviction(shop.locks.redis()).await?;
         let board = Board::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
-        let unpaid = Unpaid::of(&shop);
-        unpaid.listen(&shop, placed, &stop);
+        let unpaid = OrderExpiry::new(&shop);
+        unpaid.start_enqueuing(&shop, placed, &stop);
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
-            unpaid.work(&shop, &replica, &board, &stop);
+            unpaid.start_worker(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
@@ -291,64 +286,25 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     if let Some(handle) = HANDLE.get() {
         return Ok(handle.clone());
     }
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS_S)?
-        .set_buckets_for_metric(Matcher::Suffix("_requests".to_owned()), &BUCKETS_N)?
-        .install_recorder()?;
+    let mut builder = PrometheusBuilder::new();
+    for MetricDefinition { name, buckets, .. } in
+        METRICS.iter().filter(|metric| !metric.buckets.is_empty())
+    {
+        builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets)?;
+    }
+    let handle = builder.install_recorder()?;
     describe_metrics();
     Ok(HANDLE.get_or_init(|| handle).clone())
 }
 
-/// Describes every metric: the `HELP` text at `/metrics`, and the only list of them.
+/// Describes every metric: the `HELP` text at `/metrics`.
 fn describe_metrics() {
-    for (name, help) in [
-        ("holdfast_http_request_seconds", "From a request's arrival to its answer"),
-        ("holdfast_lock_wait_seconds", "From asking for locks to getting them, or to a no"),
-        ("holdfast_job_seconds", "One attempt at a scheduled job, by job"),
-        ("holdfast_lock_hold_seconds", "From getting locks to having given them back"),
-        ("holdfast_batch_requests", "batched: how many requests were carried out together"),
-        ("holdfast_group_requests", "batched: how many requests of several items shared a write"),
-        ("holdfast_lock_line_requests", "fenced: how many of this process were in line before"),
-        ("holdfast_unpaid_late_seconds", "How long an unpaid order was due when it was dealt with"),
-    ] {
-        metrics::describe_histogram!(name, help);
-    }
-    for (name, help) in [
-        ("holdfast_lock_waiting_requests", "Requests of this process that wait for locks now"),
-        (
-            "holdfast_lock_contended_keys",
-            "fenced: keys this process holds while another is known to wait for them",
-        ),
-        ("holdfast_limits_alone", "1 while Redis is away and this replica keeps limits alone"),
-    ] {
-        metrics::describe_gauge!(name, help);
-    }
-    for (name, help) in [
-        (
-            "holdfast_lock_handoffs_total",
-            "fenced: how it was had: free, from here (local), told (remote) or found out (polled)",
-        ),
-        (
-            "holdfast_job_runs_total",
-            "Attempts at scheduled jobs by outcome: done, failed (tried again), parked, late, stopped",
-        ),
-        ("holdfast_lock_renewals_total", "fenced: leases that were given their full time again"),
-        ("holdfast_lock_lost_total", "fenced: leases that were gone while somebody held them"),
-        ("holdfast_limit_refusals_total", "Requests refused because one client asks too much"),
-        ("holdfast_limit_calls_total", "Calls to Redis for permits, each for all who asked"),
-        (
-            "holdfast_line_full_total",
-            "batched: requests that found more in line than can be served",
-        ),
-        ("holdfast_stale_writes_total", "Writes refused because another holder had been at it"),
-        ("holdfast_unpaid_given_back_total", "Orders that were not paid in time and given back"),
-        ("holdfast_unpaid_failures_total", "Unpaid orders that could not be given back, each time"),
-        (
-            "holdfast_unpaid_untold_total",
-            "Orders that the queue of unpaid ones was not told of; Postgres knows them",
-        ),
-    ] {
-        metrics::describe_counter!(name, help);
+    for MetricDefinition { name, metric_type, help, .. } in METRICS {
+        match metric_type {
+            MetricType::Counter => metrics::describe_counter!(*name, *help),
+            MetricType::Gauge => metrics::describe_gauge!(*name, *help),
+            MetricType::Histogram => metrics::describe_histogram!(*name, *help),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! The modules, in reading order. `tests/tidy` enforces which module may use which.
 
 pub mod load;
+pub mod metrics;
 pub mod output;
 pub mod probe;
 
@@ -17,7 +18,9 @@ pub mod shop;
 
 pub mod checker;
 
-pub mod limits;
+pub mod rate_limit;
+
+pub mod keys;
 
 pub mod jobs;
 

@@ -13,7 +13,7 @@ use holdfast::config::{
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp, UpOptions};
-use holdfast::jobs::keys;
+use holdfast::keys;
 use holdfast::lab;
 use holdfast::output;
 use holdfast::shop::users::Credentials;
@@ -153,7 +153,7 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
     let credentials = Credentials { user: options.name.clone(), password };
     let (database_url, _) = where_it_is(options.database_url, None, &options.data)?;
     let pool = db::pool(&database_url, 2)?;
-    db::reach(&database_url).await?;
+    db::check_reachable(&database_url).await?;
     db::check_server(&pool).await?;
     match users::create(&pool, credentials, options.admin).await {
         Ok(_) => Ok(output::print(&format!("user {} added\n", options.name))?),
@@ -166,7 +166,7 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
 async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
     let (database_url, redis_url) =
         where_it_is(options.database_url, options.redis_url, &options.data)?;
-    db::reach(&database_url).await?;
+    db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
     let audit = audit::check_all(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
@@ -192,22 +192,29 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
         None => running(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
     let delete = match (options.delete_big, options.delete) {
-        (true, _) => keys::terminal::Delete::Big { unasked: options.yes },
-        (false, names) if names.is_empty() => keys::terminal::Delete::Nothing,
-        (false, names) => keys::terminal::Delete::Named(names),
+        (true, _) => keys::command::DeleteTarget::Big { is_confirmed: options.yes },
+        (false, names) if names.is_empty() => keys::command::DeleteTarget::Nothing,
+        (false, names) => keys::command::DeleteTarget::Named(names),
     };
-    let asked = keys::terminal::Asked {
+    let asked = keys::command::KeysOptions {
         pattern: options.pattern,
         top: usize::from(options.top),
         by_memory: options.by == By::Memory,
-        big: keys::Big { string_bytes: options.big_string, elements: options.big_elements },
+        big: keys::BigKeyThreshold {
+            string_bytes: options.big_string,
+            elements: options.big_elements,
+        },
         delete,
-        with: if options.with == With::Unlink { keys::With::Unlink } else { keys::With::Batches },
+        with: if options.with == With::Unlink {
+            keys::KeyRemovalMethod::Unlink
+        } else {
+            keys::KeyRemovalMethod::Batches
+        },
         prefix: options.redis_prefix,
         force: options.force,
         json: options.json,
     };
-    let done = keys::terminal::run(app::locks(&url)?.redis(), &asked).await?;
+    let done = keys::command::run(app::locks(&url)?.redis(), &asked).await?;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

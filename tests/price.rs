@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast::checker::ObservedOutcome;
-use holdfast::jobs::unpaid::Unpaid;
+use holdfast::jobs::order_expiry::OrderExpiry;
 use holdfast::load::script::Posts;
 use holdfast::load::{self, Client, Plan};
 use sqlx::{Connection as _, PgConnection};
@@ -199,7 +199,7 @@ async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
     };
     // Sold, and both replicas have found out; and the queue of unpaid orders was told.
     asked(30).await;
-    let unpaid = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
+    let unpaid = OrderExpiry::new(&shop.in_this_process_on("batched", &redis.url));
     until("the queue is told", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
     assert_eq!(observer.count(|it| matches!(it, ObservedOutcome::Done { .. })), 5);
     let before = Used::by(&shop, &redis.url).await;

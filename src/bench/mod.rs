@@ -27,7 +27,7 @@ use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Bench;
-use crate::embedded::{OwnShop, Plan};
+use crate::embedded::{TempCluster, TempClusterOptions};
 use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
@@ -65,8 +65,8 @@ pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
-    let plan = Plan { name: "bench", pool_sizes, nodes: NODES, jobs: false };
-    let mut house = OwnShop::start(&plan)?;
+    let plan = TempClusterOptions { name: "bench", pool_sizes, nodes: NODES, jobs: false };
+    let mut house = TempCluster::start(&plan)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
         measured = measure(options, &arms, &mut house) => measured,
@@ -104,7 +104,7 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 async fn measure(
     options: &Bench,
     arms: &[&'static Strategy],
-    house: &mut OwnShop,
+    house: &mut TempCluster,
 ) -> anyhow::Result<Results> {
     let connections = usize::from(options.connections);
     let mut stand = Stand::open(house, &options.pool_sizes, connections).await?;

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Used, Verdict};
 use super::{MEASURE, log_files};
 use crate::db::{self, Pool};
-use crate::embedded::OwnShop;
-use crate::jobs::unpaid::{queue::DelayQueue, queue_of};
+use crate::embedded::TempCluster;
+use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::script::{Posts, Visits};
 use crate::load::{self, Client, Plan, Report, Script};
 use crate::lock;
@@ -56,7 +56,7 @@ pub(super) struct Stand {
 impl Stand {
     /// Waits for the shop, creates the users and their sessions, and measures the idle counters.
     pub(super) async fn open(
-        house: &mut OwnShop,
+        house: &mut TempCluster,
         pool_sizes: &[u32],
         clients: usize,
     ) -> anyhow::Result<Self> {

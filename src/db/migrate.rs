@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Error, Trouble, options, trouble};
+use super::{Error, ErrorClass, classify, options};
 
 /// The schema, compiled into the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -52,7 +52,7 @@ async fn apply(connection: &mut PgConnection) -> Result<(), Error> {
                 tracing::warn!("migration attempt {attempt} of {MAX_ATTEMPTS}: {error}");
                 tokio::time::sleep(RETRY_DELAY).await;
             }
-            result => return result.map_err(classify),
+            result => return result.map_err(convert_error),
         }
     }
     Err(Error::MigrationBlocked { attempts: MAX_ATTEMPTS })
@@ -61,13 +61,13 @@ async fn apply(connection: &mut PgConnection) -> Result<(), Error> {
 fn is_lock_timeout(error: &MigrateError) -> bool {
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            trouble(error) == Trouble::LockTimeout
+            classify(error) == ErrorClass::LockTimeout
         }
         _ => false,
     }
 }
 
-fn classify(error: MigrateError) -> Error {
+fn convert_error(error: MigrateError) -> Error {
     match error {
         MigrateError::VersionMissing(version) if is_superseded(version) => Error::Superseded,
         MigrateError::VersionMissing(version) => Error::Newer(version),
@@ -97,11 +97,13 @@ pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), E
     if let Some(newer) = applied.keys().find(|version| !MIGRATIONS.version_exists(**version)) {
         tracing::warn!("the database has migration {newer}, which is newer than this program");
     }
-    for wanted in MIGRATIONS.iter() {
-        match applied.get(&wanted.version) {
-            None => return Err(Error::Schema(format!("migration {} is missing", wanted.version))),
-            Some(checksum) if *checksum != *wanted.checksum => {
-                return Err(Error::Changed(wanted.version));
+    for migration in MIGRATIONS.iter() {
+        match applied.get(&migration.version) {
+            None => {
+                return Err(Error::Schema(format!("migration {} is missing", migration.version)));
+            }
+            Some(checksum) if *checksum != *migration.checksum => {
+                return Err(Error::Changed(migration.version));
             }
             Some(_) => {}
         }

@@ -26,13 +26,13 @@ pub use migrate::{MIGRATIONS, migrate};
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Minimum time for an attempt on a connection; it takes less if Postgres responds at all.
-const ATTEMPT: Duration = Duration::from_millis(300);
+const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Timeout of [`reach`]; a running server accepts a connection sooner.
+/// Timeout of [`check_reachable`]; a running server accepts a connection sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration from which the log, at level debug, lists a statement as slow.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW_STATEMENT: Duration = Duration::from_secs(1);
 
 /// The settings of every session. A statement may take 4 s, of which it may wait 3 s for a row. A
 /// transaction that is idle for 10 s, the default TTL of a lock, is ended.
@@ -41,7 +41,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// read a small table as a whole for every order, and keeps that plan when the table has grown.
 /// Statements over arrays are planned once: if planned for each list of values, the write of one
 /// order costs four times as much.
-const SESSION: [(&str, &str); 6] = [
+const SESSION_SETTINGS: [(&str, &str); 6] = [
     ("statement_timeout", "4s"),
     ("lock_timeout", "3s"),
     ("idle_in_transaction_session_timeout", "10s"),
@@ -105,34 +105,34 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Acquires a connection that responds to a ping. A timeout is [`Trouble::Overloaded`] if all
-    /// connections are in use, and otherwise [`Trouble::Unavailable`].
-    pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (Trouble, sqlx::Error)> {
-        let ((), connection) = self.ask(|connection| connection.ping().boxed()).await?;
+    /// Acquires a connection that responds to a ping. A timeout is [`ErrorClass::Overloaded`] if
+    /// all connections are in use, and otherwise [`ErrorClass::Unavailable`].
+    pub async fn acquire(&self) -> Result<PoolConnection<Postgres>, (ErrorClass, sqlx::Error)> {
+        let ((), connection) = self.read(|connection| connection.ping().boxed()).await?;
         Ok(connection)
     }
 
     /// Begins a transaction on a connection of its own. `begin` itself tests the connection: a ping
     /// before it would cost a round trip while the caller holds its locks.
-    pub async fn begin(&self) -> Result<Transaction, (Trouble, sqlx::Error)> {
-        self.first_that_works(Transaction::begin).await
+    pub async fn begin(&self) -> Result<Transaction, (ErrorClass, sqlx::Error)> {
+        self.with_live_connection(Transaction::begin).await
     }
 
     /// Executes a read, and returns its result and its connection. The read itself tests the
     /// connection, which saves the round trip of a ping; it may be repeated on another connection.
-    pub async fn ask<T: Send + 'static>(
+    pub async fn read<T: Send + 'static>(
         &self,
-        question: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
+        query: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
         + Clone
         + Send
         + 'static,
-    ) -> Result<(T, PoolConnection<Postgres>), (Trouble, sqlx::Error)> {
-        self.first_that_works(move |mut connection, until| {
-            let question = question.clone();
+    ) -> Result<(T, PoolConnection<Postgres>), (ErrorClass, sqlx::Error)> {
+        self.with_live_connection(move |mut connection, until| {
+            let query = query.clone();
             async move {
-                let answer = timeout_at(until, question(&mut connection)).await;
-                match answer.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
-                    Ok(answer) => Ok((answer, connection)),
+                let result = timeout_at(until, query(&mut connection)).await;
+                match result.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
+                    Ok(result) => Ok((result, connection)),
                     Err(error) => {
                         drop(connection.detach());
                         Err(error)
@@ -143,53 +143,56 @@ impl Pool {
         .await
     }
 
-    /// Executes `try_it` on one connection after the other until one works, finally on a new one:
+    /// Executes `attempt` on one connection after the other until one works, finally on a new one:
     /// idle connections may have died.
-    async fn first_that_works<T, F>(
+    async fn with_live_connection<T, F>(
         &self,
-        try_it: impl Fn(PoolConnection<Postgres>, Instant) -> F + Send + 'static,
-    ) -> Result<T, (Trouble, sqlx::Error)>
+        attempt: impl Fn(PoolConnection<Postgres>, Instant) -> F + Send + 'static,
+    ) -> Result<T, (ErrorClass, sqlx::Error)>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, sqlx::Error>> + Send,
     {
         let pool = self.pool.clone();
-        let most = pool.options().get_max_connections();
-        let first = self.runtime.spawn(async move {
+        let max_connections = pool.options().get_max_connections();
+        let task = self.runtime.spawn(async move {
             let until = Instant::now() + ACQUIRE_TIMEOUT;
             let mut dead = 0;
             loop {
                 let connection = timeout_at(until, pool.acquire()).await;
                 let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
                 // A caller whose connection arrives at the last moment still has time to use it.
-                match try_it(connection, until.max(Instant::now() + ATTEMPT)).await {
-                    Err(error) if trouble(&error) == Trouble::Unavailable && dead < most => {
+                match attempt(connection, until.max(Instant::now() + MIN_ATTEMPT_TIMEOUT)).await {
+                    Err(error)
+                        if classify(&error) == ErrorClass::Unavailable
+                            && dead < max_connections =>
+                    {
                         dead += 1;
                     }
                     done => return done,
                 }
             }
         });
-        first.await.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(|error| {
-            let all_at_work = self.pool.size() >= most && self.pool.num_idle() == 0;
-            match trouble(&error) {
-                Trouble::Overloaded if !all_at_work => (Trouble::Unavailable, error),
-                trouble => (trouble, error),
+        task.await.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(|error| {
+            let all_in_use = self.pool.size() >= max_connections && self.pool.num_idle() == 0;
+            match classify(&error) {
+                ErrorClass::Overloaded if !all_in_use => (ErrorClass::Unavailable, error),
+                class => (class, error),
             }
         })
     }
 
     /// Creates a pool at the same address for a person's transactions: its sessions may wait for a
-    /// row, and be idle in a transaction, for up to `limit`. Does not connect yet. Must be called
+    /// row, and be idle in a transaction, for up to `timeout`. Does not connect yet. Must be called
     /// on the main runtime.
-    pub fn patient(&self, size: u32, limit: Duration) -> Self {
-        let limit = format!("{}ms", limit.as_millis());
-        let patience = [
-            ("statement_timeout", limit.as_str()),
-            ("lock_timeout", &limit),
-            ("idle_in_transaction_session_timeout", &limit),
+    pub fn with_session_timeout(&self, size: u32, timeout: Duration) -> Self {
+        let timeout = format!("{}ms", timeout.as_millis());
+        let timeouts = [
+            ("statement_timeout", timeout.as_str()),
+            ("lock_timeout", &timeout),
+            ("idle_in_transaction_session_timeout", &timeout),
         ];
-        let options = self.pool.connect_options().as_ref().clone().options(patience);
+        let options = self.pool.connect_options().as_ref().clone().options(timeouts);
         pool_of(options, size)
     }
 
@@ -204,16 +207,14 @@ impl Pool {
 pub struct Transaction(Option<PoolConnection<Postgres>>);
 
 impl Transaction {
-    /// Begins a transaction. On an error or a timeout, closes the connection.
-    ///
-    /// # Errors
-    /// Errors of Postgres; [`sqlx::Error::PoolTimedOut`] if it does not respond before `until`.
+    /// Begins a transaction. On an error, closes the connection; [`sqlx::Error::PoolTimedOut`] if
+    /// Postgres does not respond before `until`.
     pub async fn begin(
         connection: PoolConnection<Postgres>,
         until: Instant,
     ) -> Result<Self, sqlx::Error> {
         let mut transaction = Self(Some(connection));
-        let begun = timeout_at(until, transaction.say("begin")).await;
+        let begun = timeout_at(until, transaction.send("begin")).await;
         begun.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| transaction)
     }
 
@@ -227,13 +228,16 @@ impl Transaction {
         self.end("rollback").await
     }
 
-    async fn end(mut self, how: &'static str) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        self.say(how).await?;
+    async fn end(
+        mut self,
+        statement: &'static str,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.send(statement).await?;
         self.0.take().ok_or(sqlx::Error::WorkerCrashed)
     }
 
-    async fn say(&mut self, what: &'static str) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(what).execute(&mut **self).await.map(drop)
+    async fn send(&mut self, statement: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(&mut **self).await.map(drop)
     }
 }
 
@@ -273,7 +277,7 @@ impl From<PgPool> for Pool {
 /// Creates a pool of at most `size` connections, or fails with [`Error::Address`]. Does not connect
 /// yet. Must be called on the main runtime.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
-    let options = options(url)?.application_name("holdfast").options(SESSION);
+    let options = options(url)?.application_name("holdfast").options(SESSION_SETTINGS);
     Ok(pool_of(options, size))
 }
 
@@ -282,7 +286,7 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
 /// too slow fails with a timeout.
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
-    Ok(options.log_slow_statements(LevelFilter::Debug, SLOW))
+    Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
 }
 
 fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
@@ -296,7 +300,7 @@ fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
 }
 
 /// Connects once, to learn the cause of a failure: a pool reports only a timeout.
-pub async fn reach(url: &str) -> Result<(), Error> {
+pub async fn check_reachable(url: &str) -> Result<(), Error> {
     let options = options(url)?;
     let connect = sqlx::PgConnection::connect_with(&options);
     let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
@@ -329,7 +333,7 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
 
 /// The class of an error of Postgres.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ErrorClass {
     /// A serialization failure or a deadlock; the whole transaction may be retried.
     Conflict,
     LockTimeout,
@@ -339,28 +343,28 @@ pub enum Trouble {
     Bug,
 }
 
-pub fn trouble(error: &sqlx::Error) -> Trouble {
+pub fn classify(error: &sqlx::Error) -> ErrorClass {
     match error {
-        sqlx::Error::PoolTimedOut => Trouble::Overloaded,
+        sqlx::Error::PoolTimedOut => ErrorClass::Overloaded,
         sqlx::Error::PoolClosed
         | sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
-        | sqlx::Error::WorkerCrashed => Trouble::Unavailable,
+        | sqlx::Error::WorkerCrashed => ErrorClass::Unavailable,
         sqlx::Error::Database(error) => match error.code().as_deref() {
-            Some("40001" | "40P01") => Trouble::Conflict,
-            Some("55P03") => Trouble::LockTimeout,
+            Some("40001" | "40P01") => ErrorClass::Conflict,
+            Some("55P03") => ErrorClass::LockTimeout,
             // Class 53: out of connections, disk or memory; 57014: timeout; 25006: now a standby.
             Some(code) if code.starts_with("53") || ["57014", "25006"].contains(&code) => {
-                Trouble::Overloaded
+                ErrorClass::Overloaded
             }
             // Class 08: connection; 57P: shutdown; 25P03: idle in a transaction for too long.
             Some(code) if code.starts_with("08") || code.starts_with("57P") || code == "25P03" => {
-                Trouble::Unavailable
+                ErrorClass::Unavailable
             }
-            _ => Trouble::Bug,
+            _ => ErrorClass::Bug,
         },
-        _ => Trouble::Bug,
+        _ => ErrorClass::Bug,
     }
 }
 

@@ -28,7 +28,7 @@ impl Account {
             let me = rustix::process::geteuid().as_raw();
             return match owner {
                 Some(owner) if owner.uid() != me => {
-                    Err(Error::NotOurs { folder: cluster.to_owned(), owner: owner.uid() })
+                    Err(Error::OwnedByOtherUser { folder: cluster.to_owned(), owner: owner.uid() })
                 }
                 _ => Ok(None),
             };
@@ -38,7 +38,7 @@ impl Account {
             return Ok(Some(Self { uid: owner.uid(), gid: owner.gid() }));
         }
         let found = ["postgres", "nobody"].iter().find_map(|name| Self::named(name));
-        found.map(Some).ok_or(Error::NobodyElse)
+        found.map(Some).ok_or(Error::NoServiceAccount)
     }
 
     /// Looks a user up with `id`, which queries all user databases of the system.
@@ -51,13 +51,13 @@ impl Account {
         Some(Self { uid: ask("-u")?, gid: ask("-g")? })
     }
 
-    pub(super) fn give(&self, folder: &Path) -> Result<()> {
+    pub(super) fn chown(&self, folder: &Path) -> Result<()> {
         rustix::fs::chown(folder, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
             .map_err(|error| file("cannot give away the folder", folder)(error.into()))
     }
 
     /// Returns whether this user can reach and write to a folder: no parent is closed to it.
-    pub(super) fn reaches(&self, folder: &Path) -> Result<bool> {
+    pub(super) fn can_write_to(&self, folder: &Path) -> Result<bool> {
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", r#"cd "$1" && test -w ."#, "sh"]).arg(folder).current_dir("/");
         probe.uid(self.uid).gid(self.gid).stdout(Stdio::null()).stderr(Stdio::null());

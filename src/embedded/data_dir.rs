@@ -4,7 +4,7 @@
 //! process however that ends), that `env` is complete whenever it is visible, and that only its
 //! owner can read it. No guarantees on a network file system without `flock`.
 //!
-//! Contents: `up.lock`, `pids` (`leftovers.rs`), `env` while ready, `log/`, `postgres/`, `redis/`.
+//! Contents: `up.lock`, `pids` (`orphans.rs`), `env` while ready, `log/`, `postgres/`, `redis/`.
 //! If the user that Postgres runs as has no access to root's folder, the last two are elsewhere,
 //! and the file `services` contains their path.
 
@@ -18,22 +18,22 @@ use sha2::{Digest, Sha256};
 
 use super::account::Account;
 use super::error::{Error, Result, file};
-use super::progress;
+use super::print_progress;
 
 /// Attempts to lock the folder; `read_env` holds the lock for a moment.
-const LOCK_ATTEMPTS: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const MAX_LOCK_ATTEMPTS: u32 = 10;
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// The data folder, locked until dropped.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct DataDir {
     path: PathBuf,
     _lock: File,
 }
 
 /// Folder of the services' data, and the account they run as.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
+pub(super) struct ServicesDir {
     pub(super) path: PathBuf,
     pub(super) account: Option<Account>,
 }
@@ -51,12 +51,12 @@ pub struct RunningUp {
     pub lab: bool,
 }
 
-impl Folder {
+impl DataDir {
     /// Creates the folder if necessary and locks it; a second `up` reports `address`.
     pub(super) async fn open(path: &Path, address: &str) -> Result<Self> {
         // As root, the services' user must be able to traverse it.
         let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
-        make_folder(path, mode)?;
+        create_folder(path, mode)?;
         let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
         let lock_path = path.join("up.lock");
         let mut lock = OpenOptions::new()
@@ -67,11 +67,11 @@ impl Folder {
             .mode(0o600)
             .open(&lock_path)
             .map_err(file("cannot open (is the data folder another user's?)", &lock_path))?;
-        take(&mut lock, &lock_path, &path).await?;
+        lock_exclusively(&mut lock, &lock_path, &path).await?;
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))
             .map_err(file("cannot write", &lock_path))?;
-        make_folder(&path.join("log"), 0o700)?;
+        create_folder(&path.join("log"), 0o700)?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -84,21 +84,23 @@ impl Folder {
     }
 
     /// Finds or creates the folder of the services' data.
-    pub(super) fn home(&self) -> Result<Home> {
-        if let Some(elsewhere) = self.elsewhere()? {
-            let account = Account::for_services(&elsewhere.join("postgres"))?;
-            return prepare_home(elsewhere, account);
+    pub(super) fn services_dir(&self) -> Result<ServicesDir> {
+        if let Some(external_path) = self.external_path()? {
+            let account = Account::for_services(&external_path.join("postgres"))?;
+            return prepare_services_dir(external_path, account);
         }
         let account = Account::for_services(&self.path.join("postgres"))?;
-        let home = prepare_home(self.path.clone(), account)?;
-        match &home.account {
-            Some(account) if !account.reaches(&self.path.join("redis"))? => self.move_out(account),
-            _ => Ok(home),
+        let services_dir = prepare_services_dir(self.path.clone(), account)?;
+        match &services_dir.account {
+            Some(account) if !account.can_write_to(&self.path.join("redis"))? => {
+                self.move_to_var_lib(account)
+            }
+            _ => Ok(services_dir),
         }
     }
 
     /// Returns the path in the file `services`, if it exists.
-    fn elsewhere(&self) -> Result<Option<PathBuf>> {
+    fn external_path(&self) -> Result<Option<PathBuf>> {
         let pointer = self.path.join("services");
         match fs::read_to_string(&pointer) {
             Ok(text) => Ok(Some(PathBuf::from(text.trim()))),
@@ -109,27 +111,27 @@ impl Folder {
 
     /// Places the services' data in `/var/lib`, and writes the path to the file `services`: for
     /// root with a data folder that is closed to others, e.g. in `/root`.
-    fn move_out(&self, account: &Account) -> Result<Home> {
+    fn move_to_var_lib(&self, account: &Account) -> Result<ServicesDir> {
         let digest = Sha256::digest(self.path.as_os_str().as_encoded_bytes());
         let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         let path = PathBuf::from(format!("/var/lib/holdfast-{name}"));
         // It exists, but no `services` refers to it: its data folder was removed.
         if path.exists() {
-            progress(&format!("removing {}: its data folder is gone", path.display()));
+            print_progress(&format!("removing {}: its data folder is gone", path.display()));
             fs::remove_dir_all(&path).map_err(file("cannot remove", &path))?;
         }
         for empty in ["postgres", "redis"] {
             let _ = fs::remove_dir(self.path.join(empty));
         }
-        make_folder(&path, 0o700)?;
-        account.give(&path)?;
-        progress(&format!(
+        create_folder(&path, 0o700)?;
+        account.chown(&path)?;
+        print_progress(&format!(
             "{} is closed to the user that Postgres runs as: its data is kept in {}",
             self.path.display(),
             path.display()
         ));
         write_private(&self.path.join("services"), &format!("{}\n", path.display()))?;
-        prepare_home(path, Some(account.clone()))
+        prepare_services_dir(path, Some(account.clone()))
     }
 
     pub(super) fn write_env(&self, running: &RunningUp) -> Result<()> {
@@ -169,21 +171,21 @@ fn parse_env(text: &str) -> Option<RunningUp> {
     Some(RunningUp {
         database_url: value("DATABASE_URL")?,
         redis_url: value("REDIS_URL")?,
-        redlock_urls: list(&value("REDLOCK_URLS").unwrap_or_default()),
-        replicas: list(&value("HOLDFAST_REPLICAS")?),
+        redlock_urls: split_list(&value("REDLOCK_URLS").unwrap_or_default()),
+        replicas: split_list(&value("HOLDFAST_REPLICAS")?),
         lab: value("HOLDFAST_UP_LAB").is_none_or(|lab| lab == "on"),
     })
 }
 
-fn list(text: &str) -> Vec<String> {
+fn split_list(text: &str) -> Vec<String> {
     text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-async fn take(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
-    for _ in 0..LOCK_ATTEMPTS {
+async fn lock_exclusively(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
+    for _ in 0..MAX_LOCK_ATTEMPTS {
         match lock.try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_PAUSE).await,
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_RETRY_DELAY).await,
             Err(TryLockError::Error(error)) => return Err(file("cannot lock", lock_path)(error)),
         }
     }
@@ -196,27 +198,27 @@ async fn take(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
     Err(Error::AlreadyRunning { data: data.to_owned(), pid, address })
 }
 
-fn prepare_home(path: PathBuf, account: Option<Account>) -> Result<Home> {
-    make_folder(&path, 0o700)?;
-    let home = Home { path, account };
-    home.make("redis")?;
-    Ok(home)
+fn prepare_services_dir(path: PathBuf, account: Option<Account>) -> Result<ServicesDir> {
+    create_folder(&path, 0o700)?;
+    let services_dir = ServicesDir { path, account };
+    services_dir.create("redis")?;
+    Ok(services_dir)
 }
 
-impl Home {
+impl ServicesDir {
     /// Creates the data folder of a service, if necessary.
-    pub(super) fn make(&self, name: &str) -> Result<()> {
+    pub(super) fn create(&self, name: &str) -> Result<()> {
         let folder = self.path.join(name);
-        make_folder(&folder, 0o700)?;
+        create_folder(&folder, 0o700)?;
         match &self.account {
-            Some(account) => account.give(&folder),
+            Some(account) => account.chown(&folder),
             None => Ok(()),
         }
     }
 }
 
 /// Creates a folder with this mode; an existing folder keeps its own.
-pub(super) fn make_folder(path: &Path, mode: u32) -> Result<()> {
+pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(file("cannot make the folder", path))
 }

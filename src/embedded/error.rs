@@ -53,12 +53,12 @@ pub enum Error {
         "Postgres does not run as root, and there is neither a user `postgres` nor `nobody` to \
          run it as. Start Holdfast as an ordinary user"
     )]
-    NobodyElse,
+    NoServiceAccount,
     #[error(
         "{} belongs to another user (uid {owner}). Start Holdfast as that user or as root, or \
          use another folder: --data FOLDER", folder.display()
     )]
-    NotOurs { folder: PathBuf, owner: u32 },
+    OwnedByOtherUser { folder: PathBuf, owner: u32 },
     #[error("{what} failed ({status}):\n{output}")]
     Helper { what: &'static str, status: String, output: String },
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]

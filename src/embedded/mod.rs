@@ -6,34 +6,34 @@
 //! that it did not start. No guarantees on Windows, which has neither signals nor these sockets.
 //!
 //! Reading order: `up` (the whole sequence), `data_dir`, `account`, `programs`, `sockets`,
-//! `leftovers`, `spawner`, `supervisor`, then one file per kind of child. Of the crate, this module
+//! `orphans`, `spawner`, `supervisor`, then one file per kind of child. Of the crate, this module
 //! uses only `clock` and `output`. Tests: `tests/up.rs`.
 
 mod account;
 mod data_dir;
 mod error;
-mod leftovers;
-mod own;
+mod orphans;
 mod postgres;
 mod programs;
 mod redis;
 mod replicas;
 mod sockets;
-mod spare;
 mod spawner;
 mod supervisor;
+mod temp_cluster;
+mod temp_redis;
 mod up;
 
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
-pub use own::{OwnShop, Plan};
-pub use spare::Spare;
-pub use spawner::tied;
-pub use supervisor::Hand;
-pub use up::{Hands, UpOptions, up};
+pub use spawner::tied_command;
+pub use supervisor::ProcessHandle;
+pub use temp_cluster::{TempCluster, TempClusterOptions};
+pub use temp_redis::TempRedis;
+pub use up::{ProcessControl, UpOptions, up};
 
 /// Prints a progress message to stderr, apart from results on stdout.
-fn progress(message: &str) {
+fn print_progress(message: &str) {
     use std::io::Write;
     // A closed stderr is no reason to stop.
     let _ = writeln!(std::io::stderr(), "{message}");

@@ -13,17 +13,17 @@ use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::data_dir::{Home, make_folder};
+use super::data_dir::{ServicesDir, create_folder};
 use super::error::{Error, Result, file, system};
-use super::progress;
-use super::spawner::{Ending, Environment, Spec, bare};
+use super::print_progress;
+use super::spawner::{ChildEnvironment, ChildSpec, ShutdownPolicy, set_minimal_environment};
 
 /// Timeout of a start; crash recovery after a kill under load takes seconds.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a connection attempt; a socket answers at once or not at all.
-const ATTEMPT: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Grace period: INT closes all sessions and writes a checkpoint.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Sixteen replicas with sixteen connections each, and some for people, audits and tests.
 const MAX_CONNECTIONS: u32 = 300;
 /// Locales that sort by code point; macOS lacks the first.
@@ -38,23 +38,23 @@ pub(super) fn url(sockets: &Path, database: &str) -> String {
     )
 }
 
-pub(super) async fn make_cluster(initdb: &Path, home: &Home) -> Result<PathBuf> {
-    let cluster = home.path.join("postgres");
+pub(super) async fn create_cluster(initdb: &Path, services_dir: &ServicesDir) -> Result<PathBuf> {
+    let cluster = services_dir.path.join("postgres");
     if cluster.join("PG_VERSION").exists() {
         return Ok(cluster);
     }
-    progress("making a Postgres cluster …");
-    let new = home.path.join("postgres.new");
+    print_progress("making a Postgres cluster …");
+    let new = services_dir.path.join("postgres.new");
     let mut failure = None;
     for locale in LOCALES {
         if new.exists() {
             fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
         }
-        make_folder(&new, 0o700)?;
-        if let Some(account) = &home.account {
-            account.give(&new)?;
+        create_folder(&new, 0o700)?;
+        if let Some(account) = &services_dir.account {
+            account.chown(&new)?;
         }
-        failure = run_initdb(initdb, &new, locale, home).await?;
+        failure = run_initdb(initdb, &new, locale, services_dir).await?;
         if failure.is_none() {
             break;
         }
@@ -71,10 +71,10 @@ async fn run_initdb(
     initdb: &Path,
     folder: &Path,
     locale: &str,
-    home: &Home,
+    services_dir: &ServicesDir,
 ) -> Result<Option<Error>> {
     let mut command = Command::new(initdb);
-    bare(&mut command);
+    set_minimal_environment(&mut command);
     command
         .arg("--pgdata")
         .arg(folder)
@@ -84,15 +84,15 @@ async fn run_initdb(
         .arg(format!("--locale={locale}"))
         .kill_on_drop(true)
         .process_group(0);
-    if let Some(account) = &home.account {
+    if let Some(account) = &services_dir.account {
         command.uid(account.uid).gid(account.gid);
     }
     let output = command.output().await.map_err(system("cannot run initdb"))?;
     if output.status.success() {
         return Ok(None);
     }
-    let said = [output.stdout, output.stderr].concat();
-    let output_text = String::from_utf8_lossy(&said).trim().to_owned();
+    let output_bytes = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&output_bytes).trim().to_owned();
     let status = output.status.to_string();
     Ok(Some(Error::Helper { what: "making the cluster with initdb", status, output: output_text }))
 }
@@ -100,10 +100,10 @@ async fn run_initdb(
 pub(super) fn spec(
     program: &Path,
     cluster: &Path,
-    home: &Home,
+    services_dir: &ServicesDir,
     sockets: &Path,
     log: PathBuf,
-) -> Spec {
+) -> ChildSpec {
     let settings = [
         "listen_addresses=".to_owned(),
         "port=5432".to_owned(),
@@ -127,26 +127,26 @@ pub(super) fn spec(
     ];
     let mut args = vec!["-D".into(), cluster.into()];
     args.extend(settings.iter().flat_map(|setting| ["-c".into(), setting.into()]));
-    Spec {
+    ChildSpec {
         name: "Postgres".to_owned(),
         role: "postgres".to_owned(),
         program: program.to_owned(),
         args,
-        environment: Environment::Bare,
-        account: home.account.clone(),
+        environment: ChildEnvironment::Minimal,
+        account: services_dir.account.clone(),
         log,
-        ending: Ending {
+        shutdown: ShutdownPolicy {
             signal: Signal::INT,
             signal_name: "INT",
-            patience: PATIENCE,
+            grace_period: GRACE_PERIOD,
             // Immediate shutdown: the next start recovers, as after a crash.
-            hurry: Signal::QUIT,
+            escalation: Signal::QUIT,
         },
     }
 }
 
-pub(super) async fn answers(sockets: &Path) -> std::result::Result<(), String> {
-    match timeout(ATTEMPT, connect(sockets)).await {
+pub(super) async fn check_ready(sockets: &Path) -> std::result::Result<(), String> {
+    match timeout(ATTEMPT_TIMEOUT, connect(sockets)).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no answer".to_owned()),

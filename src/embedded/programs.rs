@@ -24,28 +24,28 @@ pub(super) struct Programs {
 impl Programs {
     /// Finds all programs; `cluster` is the folder of the cluster, which need not exist yet.
     pub(super) fn find(cluster: &Path) -> Result<Self> {
-        let places = places();
-        let folder = postgres_folder(&places, cluster)?;
-        let redis = redis_among(&places)?;
+        let search_paths = search_paths();
+        let folder = postgres_folder(&search_paths, cluster)?;
+        let redis = find_redis(&search_paths)?;
         Ok(Self { postgres: folder.join("postgres"), initdb: folder.join("initdb"), redis })
     }
 }
 
 /// Finds Redis alone.
 pub(super) fn redis() -> Result<PathBuf> {
-    redis_among(&places())
+    find_redis(&search_paths())
 }
 
-fn redis_among(places: &[PathBuf]) -> Result<PathBuf> {
-    first_of(places, &["redis-server", "valkey-server"])
+fn find_redis(search_paths: &[PathBuf]) -> Result<PathBuf> {
+    find_program(search_paths, &["redis-server", "valkey-server"])
         .ok_or_else(|| missing("redis-server", &Packages::REDIS))
 }
 
 /// Returns Postgres' folder: of the version that created the cluster, or else the first found.
-fn postgres_folder(places: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
-    let found: Vec<_> = places
+fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
+    let found: Vec<_> = search_paths
         .iter()
-        .filter(|place| is_program(&place.join("postgres")) && is_program(&place.join("initdb")))
+        .filter(|folder| is_program(&folder.join("postgres")) && is_program(&folder.join("initdb")))
         .collect();
     let Some(first) = found.first() else {
         return Err(missing("postgres", &Packages::POSTGRES));
@@ -54,7 +54,7 @@ fn postgres_folder(places: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
         return Ok(PathBuf::from(first));
     };
     let versions: Vec<_> =
-        found.iter().map(|place| major_version(&place.join("postgres"))).collect();
+        found.iter().map(|folder| major_version(&folder.join("postgres"))).collect();
     match versions.iter().position(|version| *version == Some(made_by)) {
         Some(at) => Ok(found[at].clone()),
         None => Err(Error::OtherVersion {
@@ -66,23 +66,23 @@ fn postgres_folder(places: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the searched folders, best first.
-fn places() -> Vec<PathBuf> {
+fn search_paths() -> Vec<PathBuf> {
     if let Some(only) = env::var_os("HOLDFAST_PROGRAMS_PATH") {
         return env::split_paths(&only).collect();
     }
-    let mut places: Vec<PathBuf> = env::var_os("PATH")
-        .map(|path| env::split_paths(&path).filter(|place| place.is_absolute()).collect())
+    let mut search_paths: Vec<PathBuf> = env::var_os("PATH")
+        .map(|path| env::split_paths(&path).filter(|folder| folder.is_absolute()).collect())
         .unwrap_or_default();
     // Debian keeps the servers out of PATH, in one folder per major version. Newest first.
-    places.extend(versions_below("/usr/lib/postgresql", "", "bin"));
-    places.extend(versions_below("/usr", "pgsql-", "bin"));
+    search_paths.extend(versions_below("/usr/lib/postgresql", "", "bin"));
+    search_paths.extend(versions_below("/usr", "pgsql-", "bin"));
     for brew in ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"] {
-        places.extend(versions_below(&format!("{brew}/opt"), "postgresql@", "bin"));
-        places.push(PathBuf::from(format!("{brew}/opt/postgresql/bin")));
-        places.push(PathBuf::from(format!("{brew}/bin")));
+        search_paths.extend(versions_below(&format!("{brew}/opt"), "postgresql@", "bin"));
+        search_paths.push(PathBuf::from(format!("{brew}/opt/postgresql/bin")));
+        search_paths.push(PathBuf::from(format!("{brew}/bin")));
     }
-    places.extend(["/usr/local/bin", "/usr/bin", "/usr/sbin"].map(PathBuf::from));
-    places
+    search_paths.extend(["/usr/local/bin", "/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    search_paths
 }
 
 /// Returns the `<parent>/<prefix><version>/<below>` of all versions found, newest first.
@@ -100,10 +100,10 @@ fn versions_below(parent: &str, prefix: &str, below: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-fn first_of(places: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
+fn find_program(search_paths: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
     names
         .iter()
-        .flat_map(|name| places.iter().map(move |place| place.join(name)))
+        .flat_map(|name| search_paths.iter().map(move |folder| folder.join(name)))
         .find(|program| is_program(program))
 }
 
@@ -160,7 +160,7 @@ fn missing(program: &'static str, packages: &Packages) -> Error {
     let usual = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(PathBuf::from);
     let (package, install) = managers
         .iter()
-        .find(|(manager, _, _)| first_of(&usual, &[manager]).is_some())
+        .find(|(manager, _, _)| find_program(&usual, &[manager]).is_some())
         .map_or((packages.brew, "brew install"), |(_, package, install)| (*package, *install));
     Error::Missing { program, package: package.to_owned(), command: format!("{install} {package}") }
 }

@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Client, RedisResult};
-use rustix::process::Signal;
 
-use super::data_dir::Home;
+use super::data_dir::ServicesDir;
 use super::sockets;
-use super::spawner::{Ending, Environment, Spec};
+use super::spawner::{ChildEnvironment, ChildSpec, ShutdownPolicy};
 
 /// Timeout of a start, which reads the append-only file.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a connection attempt, and of a response.
-const ATTEMPT: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Grace period to flush the append-only file.
-const PATIENCE: Duration = Duration::from_secs(5);
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Name of the shop's Redis.
 pub(super) const MAIN: &str = "redis";
@@ -33,8 +32,14 @@ pub(super) fn url(folder: &Path, name: &str) -> String {
     format!("redis+unix://{}", sockets::redis(folder, name).display())
 }
 
-pub(super) fn spec(program: &Path, home: &Home, folder: &Path, name: &str, log: PathBuf) -> Spec {
-    let (socket, data) = (sockets::redis(folder, name), home.path.join(name));
+pub(super) fn spec(
+    program: &Path,
+    services_dir: &ServicesDir,
+    folder: &Path,
+    name: &str,
+    log: PathBuf,
+) -> ChildSpec {
+    let (socket, data) = (sockets::redis(folder, name), services_dir.path.join(name));
     let mut args = vec!["--unixsocket".into(), socket.into(), "--dir".into(), data.into()];
     let settings = [
         ["--port", "0"],
@@ -48,32 +53,27 @@ pub(super) fn spec(program: &Path, home: &Home, folder: &Path, name: &str, log: 
         ["--logfile", ""],
     ];
     args.extend(settings.as_flattened().iter().map(Into::into));
-    Spec {
+    ChildSpec {
         name: if name == MAIN { "Redis".to_owned() } else { format!("Redis {name}") },
         role: name.to_owned(),
         program: program.to_owned(),
         args,
-        environment: Environment::Bare,
-        account: home.account.clone(),
+        environment: ChildEnvironment::Minimal,
+        account: services_dir.account.clone(),
         log,
-        ending: Ending {
-            signal: Signal::TERM,
-            signal_name: "TERM",
-            patience: PATIENCE,
-            hurry: Signal::KILL,
-        },
+        shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
     }
 }
 
 /// Checks that it answers and has loaded its data.
-pub(super) async fn answers(folder: &Path, name: &str) -> Result<(), String> {
+pub(super) async fn check_ready(folder: &Path, name: &str) -> Result<(), String> {
     ping(&url(folder, name)).await.map_err(|error| error.to_string())
 }
 
 pub(super) async fn ping(url: &str) -> RedisResult<()> {
     let limits = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ATTEMPT))
-        .set_response_timeout(Some(ATTEMPT));
+        .set_connection_timeout(Some(ATTEMPT_TIMEOUT))
+        .set_response_timeout(Some(ATTEMPT_TIMEOUT));
     let client = Client::open(url)?;
     let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await?;
     ::redis::cmd("PING").query_async(&mut connection).await

@@ -8,27 +8,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::error::{Error, Result};
-use super::spawner::{Ending, Environment, Spec};
+use super::spawner::{ChildEnvironment, ChildSpec, ShutdownPolicy};
 
 /// Timeout for opening its pools and its port.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a request to `/readyz`, which itself asks Postgres and Redis.
-const ATTEMPT: Duration = Duration::from_secs(3);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Grace period to answer open requests.
-const PATIENCE: Duration = Duration::from_secs(5);
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// Maximum length of a response that is read and quoted.
-const MAX_ANSWER: u64 = 2 << 10;
+const MAX_RESPONSE_BYTES: u64 = 2 << 10;
 /// Default pool size of a replica: sixteen replicas stay below Postgres' limit.
-const POOL_SIZE: &str = "16";
+const DEFAULT_POOL_SIZE: &str = "16";
 
 #[derive(Debug)]
-pub(super) struct Shared<'a> {
+pub(super) struct ReplicaOptions<'a> {
     pub(super) program: &'a Path,
     pub(super) database_url: &'a str,
     pub(super) redis_url: &'a str,
@@ -41,9 +40,9 @@ pub(super) struct Shared<'a> {
 /// Returns the replicas' addresses: the first, and those on the ports after it.
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
     let first = listen.port();
-    let nowhere = || Error::NoSuchPort { listen, replicas };
+    let no_such_port = || Error::NoSuchPort { listen, replicas };
     let last = first.checked_add(replicas.saturating_sub(1)).filter(|_| first > 0);
-    let ports = first..=last.ok_or_else(nowhere)?;
+    let ports = first..=last.ok_or_else(no_such_port)?;
     Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
 }
 
@@ -66,50 +65,45 @@ pub(super) fn base_url(address: SocketAddr) -> String {
 pub(super) fn spec(
     address: SocketAddr,
     pool_size: Option<u32>,
-    shared: &Shared<'_>,
+    options: &ReplicaOptions<'_>,
     log: PathBuf,
-) -> Spec {
+) -> ChildSpec {
     let port = address.port();
     let set = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
     let mut changes = vec![
-        set("DATABASE_URL", shared.database_url),
-        set("REDIS_URL", shared.redis_url),
-        set("REDLOCK_URLS", shared.redlock_urls),
+        set("DATABASE_URL", options.database_url),
+        set("REDIS_URL", options.redis_url),
+        set("REDLOCK_URLS", options.redlock_urls),
         set("HOLDFAST_LISTEN", &address.to_string()),
-        set("HOLDFAST_LOCK", shared.lock),
-        set("HOLDFAST_LAB", if shared.lab { "on" } else { "off" }),
+        set("HOLDFAST_LOCK", options.lock),
+        set("HOLDFAST_LAB", if options.lab { "on" } else { "off" }),
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         ("HOLDFAST_REPLICA".to_owned(), None),
     ];
     match pool_size {
         Some(size) => changes.push(set("HOLDFAST_POOL_SIZE", &size.to_string())),
         None if std::env::var_os("HOLDFAST_POOL_SIZE").is_none() => {
-            changes.push(set("HOLDFAST_POOL_SIZE", POOL_SIZE));
+            changes.push(set("HOLDFAST_POOL_SIZE", DEFAULT_POOL_SIZE));
         }
         None => {}
     }
     // `PGSSLMODE`, `PGOPTIONS` etc. are meant for the user's own Postgres.
     let theirs = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     changes.extend(theirs.filter(|name| name.starts_with("PG")).map(|name| (name, None)));
-    Spec {
+    ChildSpec {
         name: format!("replica {port}"),
         role: format!("replica-{port}"),
-        program: shared.program.to_owned(),
+        program: options.program.to_owned(),
         args: vec!["serve".into()],
-        environment: Environment::Ours(changes),
+        environment: ChildEnvironment::Inherited(changes),
         account: None,
         log,
-        ending: Ending {
-            signal: Signal::TERM,
-            signal_name: "TERM",
-            patience: PATIENCE,
-            hurry: Signal::KILL,
-        },
+        shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
     }
 }
 
-pub(super) async fn answers(address: SocketAddr) -> std::result::Result<(), String> {
-    match timeout(ATTEMPT, ask(reachable(address))).await {
+pub(super) async fn check_ready(address: SocketAddr) -> std::result::Result<(), String> {
+    match timeout(ATTEMPT_TIMEOUT, request_readyz(reachable(address))).await {
         Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => Ok(()),
         Ok(Ok(answer)) => Err(format!("/readyz answered: {}", answer.trim())),
         Ok(Err(error)) => Err(error.to_string()),
@@ -118,12 +112,12 @@ pub(super) async fn answers(address: SocketAddr) -> std::result::Result<(), Stri
 }
 
 /// Sends a minimal HTTP request; returns the beginning of the response.
-async fn ask(address: SocketAddr) -> std::io::Result<String> {
+async fn request_readyz(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 

@@ -19,16 +19,16 @@ const MAX_SOCKET_PATH: usize = 103;
 const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
 const PREFIX: &str = "holdfast-";
 /// Attempts to find an unused random name.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
-pub(super) fn make(account: Option<&Account>) -> Result<PathBuf> {
+pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
     let base = base(account);
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let path = base.join(format!("{PREFIX}{:08x}", rand::random::<u32>()));
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => {
                 if let Some(account) = account {
-                    account.give(&path)?;
+                    account.chown(&path)?;
                 }
                 return Ok(path);
             }
@@ -64,12 +64,12 @@ fn base(account: Option<&Account>) -> PathBuf {
     env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|base| account.is_none() && base.is_absolute() && base.is_dir())
-        .filter(|base| length(base) <= MAX_SOCKET_PATH && in_an_address(base))
+        .filter(|base| length(base) <= MAX_SOCKET_PATH && is_url_safe(base))
         .unwrap_or_else(|| PathBuf::from("/tmp"))
 }
 
 /// Returns whether a path needs no escaping in a URL.
-fn in_an_address(path: &Path) -> bool {
+fn is_url_safe(path: &Path) -> bool {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(byte);
     path.as_os_str().as_encoded_bytes().iter().all(plain)
 }
@@ -85,7 +85,7 @@ mod tests {
         remove(&other);
         assert!(other.exists());
         fs::remove_dir(&other).expect("it is still there");
-        let own = make(None).expect("a folder");
+        let own = create(None).expect("a folder");
         assert!(postgres(&own).as_os_str().len() <= MAX_SOCKET_PATH);
         remove(&own);
         assert!(!own.exists());

@@ -2,7 +2,7 @@
 //!
 //! Guarantees that `^C` on the terminal reaches `up` alone, which then stops its children in order,
 //! and that a child's output goes to its log. On Linux (with `setpriv`) a child receives a signal
-//! when `up` dies, however it dies; elsewhere the next `up` ends it (`leftovers.rs`).
+//! when `up` dies, however it dies; elsewhere the next `up` ends it (`orphans.rs`).
 //!
 //! Linux sends that signal when the *thread* that started the child ends, so one thread that lives
 //! as long as the process starts all children.
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use super::account::Account;
 use super::error::{Result, file, system};
-use super::leftovers::Notes;
+use super::orphans::ChildRegistry;
 
 /// A longer log is set aside at the next start.
 const MAX_LOG_BYTES: u64 = 16 << 20;
@@ -33,108 +33,110 @@ const TAIL_LINES: usize = 12;
 
 /// Specification of a child: start and shutdown.
 #[derive(Debug, Clone)]
-pub(super) struct Spec {
+pub(super) struct ChildSpec {
     /// Name in messages: `Postgres`, `replica 8081`.
     pub(super) name: String,
-    /// Name in the notes, one word.
+    /// Name in `pids`, one word.
     pub(super) role: String,
     pub(super) program: PathBuf,
     pub(super) args: Vec<OsString>,
-    pub(super) environment: Environment,
+    pub(super) environment: ChildEnvironment,
     /// Account to run as, if not the current user.
     pub(super) account: Option<Account>,
     pub(super) log: PathBuf,
-    pub(super) ending: Ending,
+    pub(super) shutdown: ShutdownPolicy,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Environment {
+pub(super) enum ChildEnvironment {
     /// A minimal environment: a `PGDATA` or a locale of the user must not reach the services.
-    Bare,
+    Minimal,
     /// The environment of `up` with these changes; `None` removes a variable.
-    Ours(Vec<(String, Option<String>)>),
+    Inherited(Vec<(String, Option<String>)>),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ending {
+pub(super) struct ShutdownPolicy {
     pub(super) signal: Signal,
     /// Name of the signal, for `setpriv`.
     pub(super) signal_name: &'static str,
-    pub(super) patience: Duration,
+    pub(super) grace_period: Duration,
     /// The harsher signal that follows, at once on a second `^C`.
-    pub(super) hurry: Signal,
+    pub(super) escalation: Signal,
+}
+
+impl ShutdownPolicy {
+    /// TERM, then KILL.
+    pub(super) fn terminate(grace_period: Duration) -> Self {
+        let (signal, escalation) = (Signal::TERM, Signal::KILL);
+        Self { signal, signal_name: "TERM", grace_period, escalation }
+    }
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Spawner {
-    orders: mpsc::Sender<Order>,
-    notes: Arc<Notes>,
-    setpriv: bool,
+    requests: mpsc::Sender<SpawnRequest>,
+    registry: Arc<ChildRegistry>,
+    has_setpriv: bool,
 }
 
 #[derive(Debug)]
-struct Order {
+struct SpawnRequest {
     command: Command,
-    answer: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<Child>>,
 }
 
 /// A started child, and the offset of its output in its log.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedChild {
     pub(super) child: Child,
     pub(super) log_from: u64,
 }
 
 impl Spawner {
     /// Starts the thread that starts the children.
-    pub(super) fn new(notes: Arc<Notes>) -> Result<Self> {
-        let (orders, received) = mpsc::channel::<Order>();
+    pub(super) fn new(registry: Arc<ChildRegistry>) -> Result<Self> {
+        let (requests, received) = mpsc::channel::<SpawnRequest>();
         let runtime = tokio::runtime::Handle::current();
         thread::Builder::new()
             .name("spawner".to_owned())
             .spawn(move || {
                 let _runtime = runtime.enter();
-                for mut order in received {
+                for mut request in received {
                     // If the receiver is gone, the child is dropped and thereby killed.
-                    let _ = order.answer.send(order.command.spawn());
+                    let _ = request.reply.send(request.command.spawn());
                 }
-                // No more orders can arrive, but children that depend on this thread may still run.
+                // No more requests can arrive, but children that depend on this thread may run.
                 loop {
                     thread::park();
                 }
             })
             .map_err(system("cannot start a thread"))?;
-        Ok(Self { orders, notes, setpriv: can_setpriv() })
+        Ok(Self { requests, registry, has_setpriv: has_setpriv() })
     }
 
-    /// Starts a child, and notes it for the next `up`.
-    pub(super) async fn start(&self, spec: &Spec) -> Result<Started> {
+    /// Starts a child, and records it for the next `up`.
+    pub(super) async fn start(&self, spec: &ChildSpec) -> Result<StartedChild> {
         let (log, log_from) = open_log(&spec.log)?;
-        let (answer, child) = oneshot::channel();
-        let _ = self.orders.send(Order { command: self.command(spec, log)?, answer });
-        let gone = || io::Error::other("the spawner has ended");
-        let child = child.await.unwrap_or_else(|_| Err(gone()));
+        let (reply, child) = oneshot::channel();
+        let _ = self.requests.send(SpawnRequest { command: self.command(spec, log)?, reply });
+        let ended = || io::Error::other("the spawner has ended");
+        let child = child.await.unwrap_or_else(|_| Err(ended()));
         let child = child.map_err(file("cannot start", &spec.program))?;
         if let Some(pid) = child.id() {
-            self.notes.child(&spec.role, pid)?;
+            self.registry.record_child(&spec.role, pid)?;
         }
-        Ok(Started { child, log_from })
+        Ok(StartedChild { child, log_from })
     }
 
-    fn command(&self, spec: &Spec, log: File) -> Result<Command> {
-        let mut command = if self.setpriv {
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", spec.ending.signal_name, "--"]).arg(&spec.program);
-            command
-        } else {
-            Command::new(&spec.program)
-        };
+    fn command(&self, spec: &ChildSpec, log: File) -> Result<Command> {
+        let death_signal = self.has_setpriv.then_some(spec.shutdown.signal_name);
+        let mut command = command_with(death_signal, &spec.program);
         let errors = log.try_clone().map_err(file("cannot open again", &spec.log))?;
         command.args(&spec.args).stdin(Stdio::null()).stdout(log).stderr(errors);
-        command.process_group(0).kill_on_drop(true);
         match &spec.environment {
-            Environment::Bare => bare(&mut command),
-            Environment::Ours(changes) => {
+            ChildEnvironment::Minimal => set_minimal_environment(&mut command),
+            ChildEnvironment::Inherited(changes) => {
                 for (name, value) in changes {
                     match value {
                         Some(value) => command.env(name, value),
@@ -153,20 +155,27 @@ impl Spawner {
 
 /// Returns a command whose process is sent TERM when the thread that started it ends (on Linux), so
 /// that an `up` does not outlive its starter. Must be started from the main thread.
-pub fn tied(program: &Path) -> Command {
-    let mut command = if can_setpriv() {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "--"]).arg(program);
-        command
-    } else {
-        Command::new(program)
+pub fn tied_command(program: &Path) -> Command {
+    command_with(has_setpriv().then_some("TERM"), program)
+}
+
+/// Returns a command whose process gets a process group of its own, and a signal when the thread
+/// that started it ends.
+fn command_with(death_signal: Option<&str>, program: &Path) -> Command {
+    let mut command = match death_signal {
+        Some(signal) => {
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", signal, "--"]).arg(program);
+            command
+        }
+        None => Command::new(program),
     };
     command.process_group(0).kill_on_drop(true);
     command
 }
 
 /// Sets an environment that is the same on every machine, and a working folder open to all users.
-pub(super) fn bare(command: &mut Command) {
+pub(super) fn set_minimal_environment(command: &mut Command) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     command.env_clear().env("PATH", path).env("LC_ALL", "C").env("TZ", "UTC").current_dir("/");
 }
@@ -201,7 +210,7 @@ fn open_log(path: &Path) -> Result<(File, u64)> {
 }
 
 /// Returns whether `setpriv` supports `--pdeathsig` (on Linux, not in busybox).
-fn can_setpriv() -> bool {
+fn has_setpriv() -> bool {
     let tried = std::process::Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "true"])
         .stdin(Stdio::null())

@@ -14,42 +14,42 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::{Error, Result};
-use super::progress;
-use super::spawner::{Ending, Spawner, Spec, Started, tail};
+use super::print_progress;
+use super::spawner::{ChildSpec, ShutdownPolicy, Spawner, StartedChild, tail};
 use crate::clock::Backoff;
 
 /// Backoff before restarts.
-const PAUSES: Backoff =
+const RESTART_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 /// A child that ran this long restarts without the accumulated backoff.
-const STEADY: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Time between the harsher signal and SIGKILL.
-const HURRY_PATIENCE: Duration = Duration::from_secs(2);
+const KILL_DELAY: Duration = Duration::from_secs(2);
 /// Interval of readiness checks.
-const PROBE_PAUSE: Duration = Duration::from_millis(50);
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
-pub(super) struct Supervised {
+pub(super) struct SupervisedChild {
     name: String,
     log: PathBuf,
     log_from: u64,
-    wish: watch::Sender<Wish>,
-    signals: mpsc::UnboundedSender<Sending>,
+    desired: watch::Sender<DesiredState>,
+    signals: mpsc::UnboundedSender<SignalRequest>,
     ended: watch::Receiver<Option<String>>,
 }
 
 /// A signal to send, and the channel that confirms it.
-type Sending = (Signal, oneshot::Sender<()>);
+type SignalRequest = (Signal, oneshot::Sender<()>);
 
 /// Control of a child: pause, resume and kill. A killed child is restarted; at shutdown a paused
 /// child is resumed first, so that it can exit.
 #[derive(Debug, Clone)]
-pub struct Hand {
+pub struct ProcessHandle {
     name: String,
-    signals: mpsc::UnboundedSender<Sending>,
+    signals: mpsc::UnboundedSender<SignalRequest>,
 }
 
-impl Hand {
+impl ProcessHandle {
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -71,53 +71,59 @@ impl Hand {
     }
 
     async fn send(&self, signal: Signal) {
-        let (sent, told) = oneshot::channel();
+        let (sent, confirmation) = oneshot::channel();
         if self.signals.send((signal, sent)).is_ok() {
-            let _ = told.await;
+            let _ = confirmation.await;
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum DesiredState {
     /// The child is starting: an exit is an error, not a crash.
     Start,
     Run,
     Stop,
 }
 
-struct Keeper {
-    spec: Spec,
+struct ChildSupervisor {
+    spec: ChildSpec,
     spawner: Spawner,
-    wish: watch::Receiver<Wish>,
-    signals: mpsc::UnboundedReceiver<Sending>,
-    hurry: watch::Receiver<bool>,
+    desired: watch::Receiver<DesiredState>,
+    signals: mpsc::UnboundedReceiver<SignalRequest>,
+    is_urgent: watch::Receiver<bool>,
 }
 
-impl Supervised {
-    /// Starts a child; `hurry` becomes true to cut the grace period of its shutdown short.
+impl SupervisedChild {
+    /// Starts a child; `is_urgent` becomes true to cut the grace period of its shutdown short.
     pub(super) async fn start(
         spawner: &Spawner,
-        spec: Spec,
-        hurry: &watch::Receiver<bool>,
+        spec: ChildSpec,
+        is_urgent: &watch::Receiver<bool>,
     ) -> Result<Self> {
         let started = spawner.start(&spec).await?;
-        let (wish, wished) = watch::channel(Wish::Start);
+        let (desired, desired_state) = watch::channel(DesiredState::Start);
         let (end, ended) = watch::channel(None);
-        let (signals, signalled) = mpsc::unbounded_channel();
+        let (signals, signal_requests) = mpsc::unbounded_channel();
         let (name, log, log_from) = (spec.name.clone(), spec.log.clone(), started.log_from);
         let spawner = spawner.clone();
-        let hurry = hurry.clone();
-        let keeper = Keeper { spec, spawner, wish: wished, signals: signalled, hurry };
+        let is_urgent = is_urgent.clone();
+        let supervisor = ChildSupervisor {
+            spec,
+            spawner,
+            desired: desired_state,
+            signals: signal_requests,
+            is_urgent,
+        };
         tokio::spawn(async move {
-            let how = keeper.keep(started).await;
-            end.send_replace(Some(how));
+            let status = supervisor.supervise(started).await;
+            end.send_replace(Some(status));
         });
-        Ok(Self { name, log, log_from, wish, signals, ended })
+        Ok(Self { name, log, log_from, desired, signals, ended })
     }
 
     /// Waits until `probe` succeeds; from then on the child is restarted whenever it exits.
-    pub(super) async fn ready(
+    pub(super) async fn wait_ready(
         &self,
         limit: Duration,
         probe: impl AsyncFn() -> std::result::Result<(), String>,
@@ -127,31 +133,31 @@ impl Supervised {
             loop {
                 match probe().await {
                     Ok(()) => break,
-                    Err(said) => last = said,
+                    Err(error) => last = error,
                 }
-                sleep(PROBE_PAUSE).await;
+                sleep(PROBE_INTERVAL).await;
             }
         };
         let outcome = tokio::select! {
             outcome = timeout(limit, probing) => outcome,
-            error = self.given_up() => return Err(error),
+            error = self.wait_failed() => return Err(error),
         };
         if outcome.is_err() {
             let (name, log) = (self.name.clone(), self.log.clone());
             let (seconds, tail) = (limit.as_secs(), tail(&self.log, self.log_from));
             return Err(Error::NotReady { name, seconds, last, log, tail });
         }
-        self.wish.send_replace(Wish::Run);
+        self.desired.send_replace(DesiredState::Run);
         Ok(())
     }
 
     /// Returns a control handle of the child.
-    pub(super) fn hand(&self) -> Hand {
-        Hand { name: self.name.clone(), signals: self.signals.clone() }
+    pub(super) fn handle(&self) -> ProcessHandle {
+        ProcessHandle { name: self.name.clone(), signals: self.signals.clone() }
     }
 
     /// Waits until the child is no longer supervised, which is an error except after `stop`.
-    pub(super) async fn given_up(&self) -> Error {
+    pub(super) async fn wait_failed(&self) -> Error {
         let mut ended = self.ended.clone();
         let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| status.clone());
         Error::Died {
@@ -163,17 +169,17 @@ impl Supervised {
     }
 
     pub(super) async fn stop(&mut self) {
-        self.wish.send_replace(Wish::Stop);
+        self.desired.send_replace(DesiredState::Stop);
         let _ = self.ended.wait_for(Option::is_some).await;
     }
 }
 
-impl Keeper {
+impl ChildSupervisor {
     /// Supervises the child until `stop`, or until it exits before it was ready; returns how it
     /// exited.
-    async fn keep(mut self, first: Started) -> String {
+    async fn supervise(mut self, first: StartedChild) -> String {
         let mut current = first;
-        let mut falls = 0;
+        let mut restarts = 0;
         loop {
             let since = Instant::now();
             // Killed by the lab: no failure to investigate.
@@ -181,76 +187,80 @@ impl Keeper {
             let status = loop {
                 tokio::select! {
                     status = current.child.wait() => break status,
-                    () = stopped(&mut self.wish) => return self.end(current.child).await,
-                    Some((signal, told)) = self.signals.recv() => {
+                    () = wait_stopped(&mut self.desired) => return self.shut_down(current.child).await,
+                    Some((signal, confirmation)) = self.signals.recv() => {
                         send(&current.child, signal);
                         killed |= signal == Signal::KILL;
-                        let _ = told.send(());
+                        let _ = confirmation.send(());
                     }
                 }
             };
-            let how = describe(status);
-            if *self.wish.borrow() == Wish::Start {
-                return how;
+            let status = describe(status);
+            if *self.desired.borrow() == DesiredState::Start {
+                return status;
             }
-            if since.elapsed() > STEADY {
-                falls = 0;
+            if since.elapsed() > STABLE_AFTER {
+                restarts = 0;
             }
             let name = &self.spec.name;
             if killed {
-                progress(&format!("the lab killed {name}, as its run wanted"));
+                print_progress(&format!("the lab killed {name}, as its run wanted"));
             } else {
                 let words = tail(&self.spec.log, current.log_from);
-                progress(&format!("{name} ended ({how}); its last words:\n{words}"));
+                print_progress(&format!("{name} ended ({status}); its last words:\n{words}"));
             }
-            match self.restart(&mut falls).await {
+            match self.restart(&mut restarts).await {
                 Some(started) => current = started,
-                None => return how,
+                None => return status,
             }
         }
     }
 
     /// Restarts the child with backoff until that succeeds; `None` if it is stopped first.
-    async fn restart(&mut self, falls: &mut u32) -> Option<Started> {
+    async fn restart(&mut self, restarts: &mut u32) -> Option<StartedChild> {
         loop {
-            *falls += 1;
-            let wait = PAUSES.after(*falls);
-            progress(&format!("starting {} again in {:.1} s", self.spec.name, wait.as_secs_f64()));
+            *restarts += 1;
+            let wait = RESTART_BACKOFF.after(*restarts);
+            print_progress(&format!(
+                "starting {} again in {:.1} s",
+                self.spec.name,
+                wait.as_secs_f64()
+            ));
             let over = Instant::now() + wait;
             loop {
                 tokio::select! {
                     () = sleep_until(over) => break,
-                    () = stopped(&mut self.wish) => return None,
+                    () = wait_stopped(&mut self.desired) => return None,
                     // Meant for the process that has exited.
-                    Some((_, told)) = self.signals.recv() => drop(told),
+                    Some((_, confirmation)) = self.signals.recv() => drop(confirmation),
                 }
             }
             match self.spawner.start(&self.spec).await {
                 Ok(started) => {
                     let pid = started.child.id().unwrap_or_default();
-                    progress(&format!("{} runs again (pid {pid})", self.spec.name));
+                    print_progress(&format!("{} runs again (pid {pid})", self.spec.name));
                     return Some(started);
                 }
-                Err(error) => progress(&format!("{}: {error}", self.spec.name)),
+                Err(error) => print_progress(&format!("{}: {error}", self.spec.name)),
             }
         }
     }
 
     /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
-    async fn end(&mut self, mut child: Child) -> String {
-        let Ending { signal, patience, hurry, .. } = self.spec.ending;
+    async fn shut_down(&mut self, mut child: Child) -> String {
+        let ShutdownPolicy { signal, grace_period, escalation, .. } = self.spec.shutdown;
         send(&child, Signal::CONT); // A paused process handles no signals.
         send(&child, signal);
         tokio::select! {
             status = child.wait() => return describe(status),
-            () = sleep(patience) => {
+            () = sleep(grace_period) => {
                 let name = &self.spec.name;
-                progress(&format!("{name} does not end within {} s", patience.as_secs()));
+                print_progress(&format!("{name} does not end within {} s", grace_period.as_secs()));
             }
-            _ = self.hurry.wait_for(|hurry| *hurry) => {}
+            _ = self.is_urgent.wait_for(|is_urgent| *is_urgent) => {}
         }
-        send(&child, hurry);
-        if let Ok(status) = timeout(HURRY_PATIENCE, child.wait()).await {
+        send(&child, escalation);
+        if let Ok(status) = timeout(KILL_DELAY, child.wait()).await {
             return describe(status);
         }
         send(&child, Signal::KILL);
@@ -259,8 +269,8 @@ impl Keeper {
 }
 
 /// Waits until the child must stop, or its owner is dropped.
-async fn stopped(wish: &mut watch::Receiver<Wish>) {
-    let _ = wish.wait_for(|wish| *wish == Wish::Stop).await;
+async fn wait_stopped(desired: &mut watch::Receiver<DesiredState>) {
+    let _ = desired.wait_for(|state| *state == DesiredState::Stop).await;
 }
 
 /// Sends a signal to a child that was not reaped yet, so that its pid is still its own.

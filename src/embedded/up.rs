@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use super::data_dir::{Folder, Home, RunningUp};
+use super::data_dir::{DataDir, RunningUp, ServicesDir};
 use super::error::{Error, Result, system};
-use super::leftovers::{self, Notes};
+use super::orphans::{self, ChildRegistry};
 use super::programs::Programs;
-use super::replicas::{self, Shared};
-use super::spawner::{Spawner, Spec};
-use super::supervisor::{Hand, Supervised};
-use super::{postgres, progress, redis, sockets};
+use super::replicas::{self, ReplicaOptions};
+use super::spawner::{ChildSpec, Spawner};
+use super::supervisor::{ProcessHandle, SupervisedChild};
+use super::{postgres, print_progress, redis, sockets};
 use crate::output;
 
 #[derive(Debug, Clone)]
@@ -46,39 +46,39 @@ pub struct UpOptions {
 
 /// Control of the children that lessons pause and kill.
 #[derive(Debug, Clone)]
-pub struct Hands {
+pub struct ProcessControl {
     /// In the order of their addresses.
-    pub replicas: Vec<Hand>,
+    pub replicas: Vec<ProcessHandle>,
     /// The Redis that the shop locks with.
-    pub redis: Hand,
+    pub redis: ProcessHandle,
     /// Nodes of the quorum.
-    pub nodes: Vec<Hand>,
+    pub nodes: Vec<ProcessHandle>,
 }
 
 /// Runs Postgres, Redis and the replicas until INT, TERM or HUP. Stops them all on an error.
 ///
 /// `prepare` receives the URL of an existing, perhaps empty database, and creates the schema and
-/// the seed for the replicas. `beside` runs while everything is up, and is dropped at the end.
+/// the seed for the replicas. `companion` runs while everything is up, and is dropped at the end.
 pub async fn up(
     options: UpOptions,
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
-    beside: impl AsyncFnOnce(RunningUp, Hands),
+    companion: impl AsyncFnOnce(RunningUp, ProcessControl),
 ) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
+    let mut signals = StopSignals::listen()?;
     let addresses = check(&options)?;
-    let folder = Folder::open(&options.data, &replicas::base_url(addresses[0])).await?;
-    let mut stack = Stack::new(&folder)?;
+    let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
+    let mut stack = ChildStack::new(&data_dir)?;
     let outcome = tokio::select! {
-        outcome = run(&options, &addresses, &folder, &mut stack, prepare, beside) => outcome,
+        outcome = run(&options, &addresses, &data_dir, &mut stack, prepare, companion) => outcome,
         name = signals.next() => {
-            progress(&format!("{name}: stopping …"));
+            print_progress(&format!("{name}: stopping …"));
             Ok(())
         }
     };
-    folder.remove_env();
+    data_dir.remove_env();
     stack.stop(&mut signals).await;
     if outcome.is_ok() {
-        progress(&format!("stopped; the data stays in {}", options.data.display()));
+        print_progress(&format!("stopped; the data stays in {}", options.data.display()));
     }
     Ok(outcome?)
 }
@@ -95,18 +95,18 @@ fn check(options: &UpOptions) -> Result<Vec<SocketAddr>> {
 async fn run(
     options: &UpOptions,
     addresses: &[SocketAddr],
-    folder: &Folder,
-    stack: &mut Stack,
+    data_dir: &DataDir,
+    stack: &mut ChildStack,
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
-    beside: impl AsyncFnOnce(RunningUp, Hands),
+    companion: impl AsyncFnOnce(RunningUp, ProcessControl),
 ) -> Result<()> {
-    let home = folder.home()?;
-    let cluster = home.path.join("postgres");
-    leftovers::end_all(folder.path(), &cluster).await?;
+    let services_dir = data_dir.services_dir()?;
+    let cluster = services_dir.path.join("postgres");
+    orphans::terminate_all(data_dir.path(), &cluster).await?;
     let programs = Programs::find(&cluster)?;
     replicas::check_free(addresses)?;
-    let sockets = stack.make_sockets(&home)?;
-    start_services(options, &programs, folder, &home, &sockets, stack).await?;
+    let sockets = stack.create_sockets(&services_dir)?;
+    start_services(options, &programs, data_dir, &services_dir, &sockets, stack).await?;
     let running = RunningUp {
         database_url: postgres::url(&sockets, "holdfast"),
         redis_url: redis::url(&sockets, redis::MAIN),
@@ -114,19 +114,19 @@ async fn run(
         replicas: addresses.iter().copied().map(replicas::base_url).collect(),
         lab: options.lab,
     };
-    progress("preparing the database …");
+    print_progress("preparing the database …");
     prepare(&running.database_url).await.map_err(Error::Prepare)?;
-    start_replicas(options, addresses, folder, &running, stack).await?;
-    folder.write_env(&running)?;
+    start_replicas(options, addresses, data_dir, &running, stack).await?;
+    data_dir.write_env(&running)?;
     announce(options, &running);
     // Crashed children are restarted; this is for a child that exited just before that began.
-    let watched = stack.children.iter().map(|child| Box::pin(child.given_up()));
-    let fallen = futures_util::future::select_all(watched);
-    let beside = beside(running, stack.hands());
-    tokio::pin!(fallen, beside);
+    let failures = stack.children.iter().map(|child| Box::pin(child.wait_failed()));
+    let failure = futures_util::future::select_all(failures);
+    let companion = companion(running, stack.process_control());
+    tokio::pin!(failure, companion);
     tokio::select! {
-        (error, ..) = &mut fallen => Err(error),
-        () = beside => Err(fallen.await.0),
+        (error, ..) = &mut failure => Err(error),
+        () = companion => Err(failure.await.0),
     }
 }
 
@@ -134,22 +134,27 @@ async fn run(
 async fn start_services(
     options: &UpOptions,
     programs: &Programs,
-    folder: &Folder,
-    home: &Home,
+    data_dir: &DataDir,
+    services_dir: &ServicesDir,
     sockets: &std::path::Path,
-    stack: &mut Stack,
+    stack: &mut ChildStack,
 ) -> Result<()> {
-    let cluster = postgres::make_cluster(&programs.initdb, home).await?;
-    progress("starting Postgres …");
-    let log = folder.log("postgres");
-    let spec = postgres::spec(&programs.postgres, &cluster, home, sockets, log);
-    stack.start(spec, postgres::START_LIMIT, async || postgres::answers(sockets).await).await?;
+    let cluster = postgres::create_cluster(&programs.initdb, services_dir).await?;
+    print_progress("starting Postgres …");
+    let log = data_dir.log("postgres");
+    let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets, log);
+    stack
+        .start(spec, postgres::START_TIMEOUT, async || postgres::check_ready(sockets).await)
+        .await?;
     for name in std::iter::once(redis::MAIN.to_owned()).chain(nodes(options)) {
-        progress(&format!("starting {} …", if name == redis::MAIN { "Redis" } else { &name }));
-        home.make(&name)?;
-        let spec = redis::spec(&programs.redis, home, sockets, &name, folder.log(&name));
-        let ready = async || redis::answers(sockets, &name).await;
-        stack.start(spec, redis::START_LIMIT, ready).await?;
+        print_progress(&format!(
+            "starting {} …",
+            if name == redis::MAIN { "Redis" } else { &name }
+        ));
+        services_dir.create(&name)?;
+        let spec = redis::spec(&programs.redis, services_dir, sockets, &name, data_dir.log(&name));
+        let ready = async || redis::check_ready(sockets, &name).await;
+        stack.start(spec, redis::START_TIMEOUT, ready).await?;
     }
     stack.services = stack.children.len();
     postgres::create_database(sockets).await
@@ -159,11 +164,11 @@ async fn start_services(
 async fn start_replicas(
     options: &UpOptions,
     addresses: &[SocketAddr],
-    folder: &Folder,
+    data_dir: &DataDir,
     running: &RunningUp,
-    stack: &mut Stack,
+    stack: &mut ChildStack,
 ) -> Result<()> {
-    let shared = Shared {
+    let replica_options = ReplicaOptions {
         program: &options.serve_program,
         database_url: &running.database_url,
         redis_url: &running.redis_url,
@@ -174,11 +179,11 @@ async fn start_replicas(
     // Always `None`, or one size after the other.
     let mut pool_sizes = options.pool_sizes.iter().cycle();
     for address in addresses {
-        progress(&format!("starting replica {} …", address.port()));
-        let log = folder.log(&format!("replica-{}", address.port()));
-        let spec = replicas::spec(*address, pool_sizes.next().copied(), &shared, log);
-        let ready = async || replicas::answers(*address).await;
-        stack.start(spec, replicas::START_LIMIT, ready).await?;
+        print_progress(&format!("starting replica {} …", address.port()));
+        let log = data_dir.log(&format!("replica-{}", address.port()));
+        let spec = replicas::spec(*address, pool_sizes.next().copied(), &replica_options, log);
+        let ready = async || replicas::check_ready(*address).await;
+        stack.start(spec, replicas::START_TIMEOUT, ready).await?;
     }
     Ok(())
 }
@@ -202,96 +207,102 @@ fn announce(options: &UpOptions, running: &RunningUp) {
 }
 
 /// The started children, in order.
-struct Stack {
-    notes: Arc<Notes>,
+struct ChildStack {
+    registry: Arc<ChildRegistry>,
     spawner: Spawner,
-    children: Vec<Supervised>,
+    children: Vec<SupervisedChild>,
     /// Number of services among them; the others are replicas.
     services: usize,
     sockets: Option<PathBuf>,
-    hurry: watch::Sender<bool>,
+    is_urgent: watch::Sender<bool>,
 }
 
-impl Stack {
-    fn new(folder: &Folder) -> Result<Self> {
-        let notes = Arc::new(Notes::new(folder.path()));
+impl ChildStack {
+    fn new(data_dir: &DataDir) -> Result<Self> {
+        let registry = Arc::new(ChildRegistry::new(data_dir.path()));
         Ok(Self {
-            spawner: Spawner::new(Arc::clone(&notes))?,
-            notes,
+            spawner: Spawner::new(Arc::clone(&registry))?,
+            registry,
             children: Vec::new(),
             services: usize::MAX,
             sockets: None,
-            hurry: watch::Sender::new(false),
+            is_urgent: watch::Sender::new(false),
         })
     }
 
-    fn make_sockets(&mut self, home: &Home) -> Result<PathBuf> {
-        let sockets = sockets::make(home.account.as_ref())?;
+    fn create_sockets(&mut self, services_dir: &ServicesDir) -> Result<PathBuf> {
+        let sockets = sockets::create(services_dir.account.as_ref())?;
         self.sockets = Some(sockets.clone());
-        self.notes.sockets(&sockets)?;
+        self.registry.record_sockets(&sockets)?;
         Ok(sockets)
     }
 
     async fn start(
         &mut self,
-        spec: Spec,
-        limit: Duration,
+        spec: ChildSpec,
+        timeout: Duration,
         probe: impl AsyncFn() -> std::result::Result<(), String>,
     ) -> Result<()> {
-        let child = Supervised::start(&self.spawner, spec, &self.hurry.subscribe()).await?;
+        let child =
+            SupervisedChild::start(&self.spawner, spec, &self.is_urgent.subscribe()).await?;
         // Pushed first, so that it is stopped even if the wait fails.
         self.children.push(child);
         match self.children.last() {
-            Some(child) => child.ready(limit, probe).await,
+            Some(child) => child.wait_ready(timeout, probe).await,
             None => Ok(()),
         }
     }
 
     /// Returns the control of all children but Postgres.
-    fn hands(&self) -> Hands {
+    fn process_control(&self) -> ProcessControl {
         // The order of starting: Postgres, Redis, the nodes, the replicas.
         let (services, replicas) = self.children.split_at(self.services);
-        let hands = |children: &[Supervised]| children.iter().map(Supervised::hand).collect();
-        Hands { replicas: hands(replicas), redis: services[1].hand(), nodes: hands(&services[2..]) }
+        let handles =
+            |children: &[SupervisedChild]| children.iter().map(SupervisedChild::handle).collect();
+        ProcessControl {
+            replicas: handles(replicas),
+            redis: services[1].handle(),
+            nodes: handles(&services[2..]),
+        }
     }
 
     /// Stops all, the last started first; another signal cuts their grace periods short.
-    async fn stop(mut self, signals: &mut Signals) {
+    async fn stop(mut self, signals: &mut StopSignals) {
         let stopping = stop_in_turn(&mut self.children, self.services);
         tokio::pin!(stopping);
         tokio::select! {
             () = &mut stopping => {}
             name = signals.next() => {
-                progress(&format!("{name} again: ending everything at once"));
-                self.hurry.send_replace(true);
+                print_progress(&format!("{name} again: ending everything at once"));
+                self.is_urgent.send_replace(true);
                 stopping.await;
             }
         }
-        // Without sockets nothing was started, and the notes may still be those of the last `up`.
+        // Without sockets nothing was started, and `pids` may still be that of the last `up`.
         if let Some(sockets) = &self.sockets {
             sockets::remove(sockets);
-            self.notes.clear();
+            self.registry.clear();
         }
     }
 }
 
 /// Stops the replicas together, as each may take its grace period, then the services in turn.
-async fn stop_in_turn(children: &mut [Supervised], services: usize) {
+async fn stop_in_turn(children: &mut [SupervisedChild], services: usize) {
     let (services, replicas) = children.split_at_mut(children.len().min(services));
-    futures_util::future::join_all(replicas.iter_mut().map(Supervised::stop)).await;
+    futures_util::future::join_all(replicas.iter_mut().map(SupervisedChild::stop)).await;
     for service in services.iter_mut().rev() {
         service.stop().await;
     }
 }
 
-struct Signals {
+struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     /// `None` under `nohup`: a handler would override it.
     hang_up: Option<Signal>,
 }
 
-impl Signals {
+impl StopSignals {
     fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(system("cannot listen to signals"));
         Ok(Self {

@@ -6,13 +6,16 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::store::State;
+// The names in the text of the queries.
+use EarlierAttempt as Earlier;
+
+use super::store::RunState::{self, self as State};
 use crate::db::Pool;
 use crate::shop::Error;
 
 /// A run of a job.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Run {
+pub struct JobRun {
     /// Number of the run, in order of start.
     pub id: i64,
     /// Name of the job.
@@ -21,7 +24,7 @@ pub struct Run {
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
     /// Its state.
-    pub state: State,
+    pub state: RunState,
     /// Number of the current or last attempt, from 1.
     pub attempt: i32,
     /// Number of attempts after which it is parked.
@@ -44,13 +47,13 @@ pub struct Run {
     /// Error of an unsuccessful run.
     pub trouble: Option<String>,
     /// The previous attempts, the latest twenty.
-    #[schema(value_type = Vec<Earlier>)]
-    pub earlier: Json<Vec<Earlier>>,
+    #[schema(value_type = Vec<EarlierAttempt>)]
+    pub earlier: Json<Vec<EarlierAttempt>>,
 }
 
 /// A previous attempt, which was unsuccessful.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Earlier {
+pub struct EarlierAttempt {
     /// Number of the attempt, from 1.
     pub attempt: i32,
     /// The replica that executed it.
@@ -67,7 +70,7 @@ pub struct Earlier {
     pub trouble: String,
 }
 
-impl Run {
+impl JobRun {
     pub fn took_ms(&self) -> Option<i64> {
         let took = self.ended_at? - self.started_at;
         Some(i64::try_from(took.whole_milliseconds()).unwrap_or(0).max(0))
@@ -75,14 +78,14 @@ impl Run {
 }
 
 /// Returns the newest runs, newest first.
-pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<Run>, Error> {
+pub async fn latest(pool: &Pool, max: i64) -> Result<Vec<JobRun>, Error> {
     let runs = sqlx::query_as!(
-        Run,
+        JobRun,
         r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
                   earlier as "earlier: Json<Vec<Earlier>>"
              from job_runs order by id desc limit $1"#,
-        most,
+        max,
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
@@ -91,12 +94,15 @@ pub async fn latest(pool: &Pool, most: i64) -> Result<Vec<Run>, Error> {
 
 /// Returns the time, and runs, newest first: the newest and the newest completed run of each of
 /// these jobs, and the open runs of all jobs.
-pub async fn standing(pool: &Pool, jobs: &[String]) -> Result<(OffsetDateTime, Vec<Run>), Error> {
+pub async fn newest_and_open(
+    pool: &Pool,
+    jobs: &[String],
+) -> Result<(OffsetDateTime, Vec<JobRun>), Error> {
     let mut connection = pool.acquire().await?;
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
     let now = now.fetch_one(&mut *connection).await?;
     let runs = sqlx::query_as!(
-        Run,
+        JobRun,
         r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
                   earlier as "earlier: Json<Vec<Earlier>>"
@@ -117,9 +123,9 @@ pub async fn standing(pool: &Pool, jobs: &[String]) -> Result<(OffsetDateTime, V
     Ok((now, runs))
 }
 
-pub async fn of(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<Run>, Error> {
+pub async fn find(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<JobRun>, Error> {
     let run = sqlx::query_as!(
-        Run,
+        JobRun,
         r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
                   earlier as "earlier: Json<Vec<Earlier>>"

@@ -1,6 +1,6 @@
-//! Scheduled jobs (this module and its siblings), order expiry ([`unpaid`]), big keys ([`keys`]).
+//! Scheduled jobs (this module and its siblings), order expiry ([`order_expiry`]).
 //!
-//! Every replica has a scheduler ([`schedule`]) and sees every tick. A single replica runs it:
+//! Every replica has a scheduler ([`scheduler`]) and sees every tick. A single replica runs it:
 //! - **the row** (`job_runs`, unique by job and due time) records that the tick was started;
 //! - **the lock** (`fenced`, `job:NAME`) separates replicas; its lease expires if its holder dies;
 //! - **the fence** is in the row: the result of a holder whose run was taken over is a stale write.
@@ -13,19 +13,18 @@
 //! ([`lab_tick`]). A job that never awaits is not stopped. Tests: `tests/it/jobs.rs`,
 //! `jobs_replicas.rs`.
 
+pub mod cron;
 pub mod history;
-pub mod keys;
 pub mod lab_tick;
+pub mod order_expiry;
 pub mod purge;
 pub mod reconcile;
-pub mod schedule;
+pub mod scheduler;
+pub mod status;
 pub mod store;
-pub mod timetable;
-pub mod unpaid;
-pub mod view;
 
-mod turn;
-mod walk;
+mod block_scan;
+mod execute;
 
 use std::time::Duration;
 
@@ -36,8 +35,8 @@ use time::OffsetDateTime;
 use crate::probe::Probe;
 use crate::shop::Shop;
 
-pub use schedule::Scheduler;
-pub use turn::Came;
+pub use execute::RunOutcome;
+pub use scheduler::Scheduler;
 
 /// A scheduled job.
 #[derive(Debug)]
@@ -45,23 +44,24 @@ pub struct Job {
     /// Name in rows, locks and metrics: `a-z`, `0-9` and dashes.
     pub name: &'static str,
     pub about: &'static str,
-    /// Cron expression, in UTC; a job without a timetable runs only at ticks it is offered.
-    pub timetable: Option<&'static str>,
+    /// Cron expression, in UTC; a job without one runs only at ticks it is offered.
+    pub cron: Option<&'static str>,
     /// Timeout of a run: a longer run is cancelled and has failed.
-    pub at_most_for: Duration,
+    pub timeout: Duration,
     /// Minimum time for which the lock is held after it was acquired. The row already makes the
     /// tick run once; this keeps late replicas from reading it.
-    pub at_least_for: Duration,
+    pub min_lock_time: Duration,
     /// Does all outstanding work and returns a summary. It may be dropped at any await, and called
     /// again after it completed.
-    pub run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
+    pub run_once: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 }
 
-pub static JOBS: [&Job; 4] = [&reconcile::JOB, &purge::JOB, &unpaid::sweep::JOB, &lab_tick::JOB];
+pub static JOBS: [&Job; 4] =
+    [&reconcile::JOB, &purge::JOB, &order_expiry::reconcile_queue::JOB, &lab_tick::JOB];
 
 /// The context of one attempt, passed to the job.
 #[derive(Debug, Clone)]
-pub struct Turn {
+pub struct JobContext {
     pub shop: Shop,
     /// The tick for which the job runs.
     pub due_at: OffsetDateTime,
@@ -70,7 +70,7 @@ pub struct Turn {
     pub fence: Option<i64>,
     pub replica: String,
     /// True if a row ensures that this tick runs once.
-    pub is_kept: bool,
+    pub has_row: bool,
     /// Points at which the lab can pause the run.
     pub probe: Probe,
 }
@@ -78,7 +78,7 @@ pub struct Turn {
 /// The mechanism that makes a tick run once. The scheduler uses `LockAndRow`; the others are for
 /// the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Once {
+pub enum OncePolicy {
     /// None: every replica runs it.
     Nothing,
     /// A lock, released after the run.
@@ -98,9 +98,9 @@ mod tests {
             assert!(!job.name.is_empty() && job.name.bytes().all(fits), "{}", job.name);
             assert!(JOBS[..at].iter().all(|other| other.name != job.name), "{}", job.name);
             assert!(job.about.ends_with('.'), "{}", job.name);
-            assert!(job.at_least_for < job.at_most_for, "{}", job.name);
-            if let Some(timetable) = job.timetable {
-                timetable::Timetable::read(timetable).expect(job.name);
+            assert!(job.min_lock_time < job.timeout, "{}", job.name);
+            if let Some(expression) = job.cron {
+                cron::CronSchedule::parse(expression).expect(job.name);
             }
         }
     }

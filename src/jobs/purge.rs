@@ -3,7 +3,7 @@
 //! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
 //! holds row locks briefly, stays far below the statement timeout, and an interrupted run keeps its
 //! progress. No statement reads all of a table that grows forever: key records are found by
-//! [`super::walk`], the rest from one end of an index. If a kind fails, the other kinds are purged
+//! [`super::scan`], the rest from one end of an index. If a kind fails, the other kinds are purged
 //! all the same; the run then fails and names the kind and the cause.
 //!
 //! A run is bounded by time, not by rows: it keeps up with the shop as long as Postgres deletes
@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::walk::Walk;
-use super::{Job, Turn, lab_tick, store};
+use super::block_scan::BlockScan;
+use super::{Job, JobContext, lab_tick, store};
 use crate::db::Pool;
 use crate::shop::store::purge;
 use crate::shop::{Error, users};
@@ -36,46 +36,46 @@ pub(super) const JOB: Job = Job {
     name: NAME,
     about: "Deletes what is kept for a time only: answers to requests, for a day; sessions, until they \
             are over; runs of these jobs, for a month.",
-    timetable: Some("23 * * * *"),
-    at_most_for: Duration::from_mins(5),
-    at_least_for: Duration::from_secs(5),
-    run_once: |turn| Box::pin(run_once(turn)),
+    cron: Some("23 * * * *"),
+    timeout: Duration::from_mins(5),
+    min_lock_time: Duration::from_secs(5),
+    run_once: |context| Box::pin(run_once(context)),
 };
 
 /// Bounds of a statement and of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
+pub struct PurgeLimits {
     /// Rows per statement, where rows are found by an index.
-    pub batch: i64,
+    pub rows_per_statement: i64,
     /// Blocks per statement, where a table is scanned.
-    pub stretch: i64,
+    pub blocks_per_statement: i64,
     /// Minimum number of blocks that a run scans, if the table has them: a small shop's whole
     /// table.
-    pub at_least: i64,
+    pub min_blocks_per_run: i64,
     /// Upper bound of the runs that a scan of the whole table takes, however large it is.
-    pub runs_per_walk: i64,
+    pub runs_per_scan: i64,
     /// Time for each kind; a kind leaves unused time to the next ones.
-    pub each_for: Duration,
+    pub time_per_kind: Duration,
 }
 
-impl Default for Pace {
-    /// A stretch is 2 MB and at most a few thousand rows: milliseconds, or a second from a slow
+impl Default for PurgeLimits {
+    /// 256 blocks are 2 MB and at most a few thousand rows: milliseconds, or a second from a slow
     /// disk. 64 MB are read quickly and hold the keys of a hundred thousand orders. A scan of the
     /// table takes a day of hourly runs, and a response is kept for a day: so keys of at most two
     /// days exist, and rows that stay forever are read once a day, not once an hour.
     fn default() -> Self {
         Self {
-            batch: 1_000,
-            stretch: 256,
-            at_least: 8_192,
-            runs_per_walk: 24,
-            each_for: Duration::from_secs(45),
+            rows_per_statement: 1_000,
+            blocks_per_statement: 256,
+            min_blocks_per_run: 8_192,
+            runs_per_scan: 24,
+            time_per_kind: Duration::from_secs(45),
         }
     }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Purged {
+pub struct PurgeResult {
     /// Key records, except those of orders.
     pub keys: u64,
     /// Stored responses of orders, whose key records stay.
@@ -90,75 +90,86 @@ pub struct Purged {
     pub all: bool,
     /// Kinds that were not purged, or only in part; with any of these the run fails.
     #[serde(skip)]
-    pub failed: Vec<Failed>,
+    pub failed: Vec<PurgeFailure>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
+pub struct PurgeFailure {
     pub kind: &'static str,
-    pub why: String,
+    pub cause: String,
 }
 
 /// Purges all kinds. An error names the kinds that failed; the others are purged.
-pub async fn run_once(turn: Turn) -> anyhow::Result<Value> {
-    let purged = purge(&turn.shop.pool, &Pace::default()).await;
-    if let Some(trouble) = purged.trouble() {
-        bail!(trouble);
+pub async fn run_once(context: JobContext) -> anyhow::Result<Value> {
+    let result = purge(&context.shop.pool, &PurgeLimits::default()).await;
+    if let Some(message) = result.error_message() {
+        bail!(message);
     }
-    serde_json::to_value(purged).context("what was purged")
+    serde_json::to_value(result).context("what was purged")
 }
 
-impl Purged {
-    pub fn trouble(&self) -> Option<String> {
+impl PurgeResult {
+    pub fn error_message(&self) -> Option<String> {
         if self.failed.is_empty() {
             return None;
         }
-        let mut said = String::new();
-        for Failed { kind, why } in &self.failed {
-            let _ = write!(said, "{kind}: {why}; ");
+        let mut message = String::new();
+        for PurgeFailure { kind, cause } in &self.failed {
+            let _ = write!(message, "{kind}: {cause}; ");
         }
         let Self { keys, answers, sessions, runs, marks, .. } = self;
         let _ = write!(
-            said,
+            message,
             "forgotten nevertheless: keys {keys}, answers {answers}, sessions {sessions}, \
              runs {runs}, marks {marks}"
         );
-        Some(said)
+        Some(message)
     }
 }
 
-/// Purges at a given pace; reports failures in the result. Safe to drop and call again.
-pub async fn purge(pool: &Pool, pace: &Pace) -> Purged {
+/// Purges within these limits; reports failures in the result. Safe to drop and call again.
+pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let began = Instant::now();
-    let until = |kind: u32| began + pace.each_for * kind;
-    let Purged { mut keys, mut answers, mut sessions, mut runs, mut marks, mut blocks, .. } =
-        Purged::default();
-    let walk = |kind, number| Walk { kind, pool, pace, until: until(number) };
+    let until = |kind: u32| began + limits.time_per_kind * kind;
+    let PurgeResult {
+        mut keys, mut answers, mut sessions, mut runs, mut marks, mut blocks, ..
+    } = PurgeResult::default();
+    let scan = |kind, number| BlockScan { kind, pool, limits, until: until(number) };
     let records = |blocks, before| purge::purge_records(pool, blocks, before);
     let bodies = |blocks, before| purge::purge_bodies(pool, blocks, before);
     // The small kinds first; orders, which have the most records, get the remaining time.
     let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
-        ("marks", batches(&mut marks, until(1), || lab_tick::forget(pool, pace.batch)).await),
+        (
+            "marks",
+            batches(&mut marks, until(1), || lab_tick::delete_old(pool, limits.rows_per_statement))
+                .await,
+        ),
         (
             "runs",
-            batches(&mut runs, until(2), || store::forget(pool, RUNS_KEPT_DAYS, pace.batch)).await,
+            batches(&mut runs, until(2), || {
+                store::delete_old(pool, RUNS_KEPT_DAYS, limits.rows_per_statement)
+            })
+            .await,
         ),
         (
             "sessions",
-            batches(&mut sessions, until(3), || users::purge_sessions(pool, pace.batch)).await,
+            batches(&mut sessions, until(3), || {
+                users::purge_sessions(pool, limits.rows_per_statement)
+            })
+            .await,
         ),
-        ("keys", walk("keys", 4).on(&mut keys, &mut blocks, records).await),
-        ("answers", walk("answers", KINDS).on(&mut answers, &mut blocks, bodies).await),
+        ("keys", scan("keys", 4).run(&mut keys, &mut blocks, records).await),
+        ("answers", scan("answers", KINDS).run(&mut answers, &mut blocks, bodies).await),
     ];
-    let mut purged =
-        Purged { keys, answers, sessions, runs, marks, blocks, all: true, failed: Vec::new() };
+    let mut result =
+        PurgeResult { keys, answers, sessions, runs, marks, blocks, all: true, failed: Vec::new() };
     for (kind, ended) in ended {
-        purged.all &= matches!(ended, Ok(true));
+        result.all &= matches!(ended, Ok(true));
         if let Err(error) = ended {
-            purged.failed.push(Failed { kind, why: error.to_string() });
+            result.failed.push(PurgeFailure { kind, cause: error.to_string() });
         }
     }
-    purged
+    result
 }
 
 /// Repeats a statement until it affects no rows or the time is up; returns whether no rows are
@@ -189,17 +200,20 @@ mod tests {
         // A statement may start at the last moment and take until its timeout; acquiring a
         // connection and the position of the scan come on top.
         let after_the_last_moment = Duration::from_secs(4) * 3;
-        let longest = (Pace::default().each_for + after_the_last_moment) * KINDS;
-        assert!(longest < JOB.at_most_for, "{longest:?}");
+        let longest = (PurgeLimits::default().time_per_kind + after_the_last_moment) * KINDS;
+        assert!(longest < JOB.timeout, "{longest:?}");
     }
 
     #[test]
     fn trouble_says_what_failed_and_what_was_done_nevertheless() {
-        assert_eq!(Purged { keys: 1, all: true, ..Purged::default() }.trouble(), None);
-        let failed = vec![Failed { kind: "sessions", why: "no such table".to_owned() }];
-        let purged = Purged { keys: 3, failed, ..Purged::default() };
         assert_eq!(
-            purged.trouble().unwrap(),
+            PurgeResult { keys: 1, all: true, ..PurgeResult::default() }.error_message(),
+            None
+        );
+        let failed = vec![PurgeFailure { kind: "sessions", cause: "no such table".to_owned() }];
+        let purged = PurgeResult { keys: 3, failed, ..PurgeResult::default() };
+        assert_eq!(
+            purged.error_message().unwrap(),
             "sessions: no such table; forgotten nevertheless: keys 3, answers 0, sessions 0, \
              runs 0, marks 0"
         );

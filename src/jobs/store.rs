@@ -13,19 +13,22 @@ use sqlx::postgres::types::PgInterval;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
+// The name in the text of the queries.
+use RunState as State;
+
 use crate::db::Pool;
 use crate::shop::Error;
 
 /// Attempts of a run before it is parked.
-pub const ATTEMPTS: i32 = 5;
+pub const MAX_ATTEMPTS: i32 = 5;
 /// Upper bound of the previous attempts that a row keeps.
-const REMEMBERED: i32 = 20;
+const MAX_EARLIER_ATTEMPTS: i32 = 20;
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
-pub enum State {
+pub enum RunState {
     /// A replica executes it, or died while executing it.
     Running,
     /// It is done.
@@ -38,7 +41,7 @@ pub enum State {
 
 /// The newest run of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Last {
+pub struct NewestRun {
     pub due_at: OffsetDateTime,
     /// Start of its latest attempt.
     pub started_at: OffsetDateTime,
@@ -46,26 +49,26 @@ pub struct Last {
 
 /// The run of a job that is not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenRun {
     pub due_at: OffsetDateTime,
-    pub state: State,
+    pub state: RunState,
     pub next_at: Option<OffsetDateTime>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known {
-    pub last: Option<Last>,
-    pub open: Option<Open>,
+pub struct JobRuns {
+    pub last: Option<NewestRun>,
+    pub open: Option<OpenRun>,
 }
 
 /// The runs known of all jobs, and when they were read, by Postgres's clock.
 #[derive(Debug)]
-pub struct Book {
+pub struct JobsSnapshot {
     pub now: OffsetDateTime,
-    pub known: HashMap<String, Known>,
+    pub runs: HashMap<String, JobRuns>,
 }
 
-pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
+pub async fn load_snapshot(pool: &Pool, jobs: &[String]) -> Result<JobsSnapshot, Error> {
     let rows = sqlx::query!(
         r#"select asked.job as "job!", clock_timestamp() as "now!",
                   last.due_at as "last_due_at?", last.started_at as "last_started_at?",
@@ -80,21 +83,21 @@ pub async fn book(pool: &Pool, jobs: &[String]) -> Result<Book, Error> {
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
     let now = rows.first().map_or(OffsetDateTime::UNIX_EPOCH, |row| row.now);
-    let known = rows.into_iter().map(|row| {
+    let runs = rows.into_iter().map(|row| {
         let last = row.last_due_at.zip(row.last_started_at);
         let open = row.open_due_at.zip(row.open_state);
-        let known = Known {
-            last: last.map(|(due_at, started_at)| Last { due_at, started_at }),
-            open: open.map(|(due_at, state)| Open { due_at, state, next_at: row.open_next_at }),
+        let job_runs = JobRuns {
+            last: last.map(|(due_at, started_at)| NewestRun { due_at, started_at }),
+            open: open.map(|(due_at, state)| OpenRun { due_at, state, next_at: row.open_next_at }),
         };
-        (row.job, known)
+        (row.job, job_runs)
     });
-    Ok(Book { now, known: known.collect() })
+    Ok(JobsSnapshot { now, runs: runs.collect() })
 }
 
 /// The holder of the job's lock, which claims a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Holder<'a> {
+pub struct JobLockHolder<'a> {
     pub job: &'a str,
     pub replica: &'a str,
     pub fence: i64,
@@ -102,62 +105,58 @@ pub struct Holder<'a> {
 
 /// An attempt that the caller has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct ClaimedAttempt {
     pub id: i64,
     /// Number of the attempt, from 1.
-    pub number: i32,
-    pub allowed: i32,
+    pub attempt: i32,
+    pub attempts_allowed: i32,
     /// Start of the attempt, by Postgres's clock.
     pub started_at: OffsetDateTime,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claim {
-    Ours(Attempt),
+pub enum ClaimResult {
+    Claimed(ClaimedAttempt),
     Done,
     /// It failed or is parked, and its pause is not over.
-    NotYet,
+    NotDue,
     /// The run of another tick is open, and covers this tick.
-    OtherIsOpen,
+    OtherRunIsOpen,
     /// The fence in the row, which is not below the holder's: Redis has lost its fences.
-    Behind(i64),
+    StaleFence(i64),
     /// The holder of every attempt died; the run is now parked.
     Parked,
 }
 
-/// Claims the run of a tick, under the job's lock. `again`: the pause of a failed or parked run is
-/// over. `parked_until`: the time of the next attempt, if the run has to be parked. After an error
-/// it is unknown whether the run was claimed; if it was, the next holder of the lock takes it over.
+/// Claims the run of a tick, under the job's lock. `is_retry`: the pause of a failed or parked run
+/// is over. `parked_until`: the time of the next attempt, if the run has to be parked. After an
+/// error it is unknown whether the run was claimed; if it was, the next holder takes it over.
 pub async fn claim(
     pool: &Pool,
-    holder: Holder<'_>,
+    holder: JobLockHolder<'_>,
     due_at: OffsetDateTime,
-    again: bool,
+    is_retry: bool,
     parked_until: Option<OffsetDateTime>,
-) -> Result<Claim, Error> {
+) -> Result<ClaimResult, Error> {
     let mut connection = pool.acquire().await?;
-    let begun = sqlx::query!(
+    let claimed = sqlx::query_as!(
+        ClaimedAttempt,
         r#"insert into job_runs (job, due_at, state, attempts_allowed, replica, fence)
            values ($1, $2, 'running', $3, $4, $5)
            on conflict do nothing
            returning id, attempt, attempts_allowed, started_at"#,
         holder.job,
         due_at,
-        ATTEMPTS,
+        MAX_ATTEMPTS,
         holder.replica,
         holder.fence,
     )
     .fetch_optional(&mut *connection)
     .await?;
-    if let Some(row) = begun {
-        return Ok(Claim::Ours(Attempt {
-            id: row.id,
-            number: row.attempt,
-            allowed: row.attempts_allowed,
-            started_at: row.started_at,
-        }));
+    if let Some(attempt) = claimed {
+        return Ok(ClaimResult::Claimed(attempt));
     }
-    let there = sqlx::query!(
+    let run = sqlx::query!(
         r#"select id, state as "state: State", attempt, attempts_allowed, fence
              from job_runs where job = $1 and due_at = $2"#,
         holder.job,
@@ -166,22 +165,25 @@ pub async fn claim(
     .fetch_optional(&mut *connection)
     .await?;
     drop(connection);
-    let Some(there) = there else { return Ok(Claim::OtherIsOpen) };
-    match there.state {
-        State::Done => Ok(Claim::Done),
-        State::Failed | State::Parked if !again => Ok(Claim::NotYet),
-        _ if holder.fence <= there.fence => Ok(Claim::Behind(there.fence)),
+    let Some(run) = run else { return Ok(ClaimResult::OtherRunIsOpen) };
+    match run.state {
+        RunState::Done => Ok(ClaimResult::Done),
+        RunState::Failed | RunState::Parked if !is_retry => Ok(ClaimResult::NotDue),
+        _ if holder.fence <= run.fence => Ok(ClaimResult::StaleFence(run.fence)),
         // This replica holds the lock, so the previous holder is dead or its lease expired.
-        State::Running if there.attempt >= there.attempts_allowed => {
-            park_the_dead(pool, holder, there.id, parked_until).await
+        RunState::Running if run.attempt >= run.attempts_allowed => {
+            park_dead(pool, holder, run.id, parked_until).await
         }
-        State::Running | State::Failed | State::Parked => follow(pool, holder, there.id).await,
+        RunState::Running | RunState::Failed | RunState::Parked => {
+            take_over(pool, holder, run.id).await
+        }
     }
 }
 
 /// Starts the next attempt of a run; the row keeps the previous attempt.
-async fn follow(pool: &Pool, holder: Holder<'_>, id: i64) -> Result<Claim, Error> {
-    let row = sqlx::query!(
+async fn take_over(pool: &Pool, holder: JobLockHolder<'_>, id: i64) -> Result<ClaimResult, Error> {
+    let claimed = sqlx::query_as!(
+        ClaimedAttempt,
         r#"update job_runs
               set state = 'running', attempt = attempt + 1, replica = $2, fence = $3,
                   started_at = clock_timestamp(), ended_at = null, next_at = null, trouble = null,
@@ -196,31 +198,24 @@ async fn follow(pool: &Pool, holder: Holder<'_>, id: i64) -> Result<Claim, Error
         id,
         holder.replica,
         holder.fence,
-        DIED,
-        REMEMBERED,
+        HOLDER_DIED,
+        MAX_EARLIER_ATTEMPTS,
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
-    Ok(row.map_or(Claim::Done, |row| {
-        Claim::Ours(Attempt {
-            id: row.id,
-            number: row.attempt,
-            allowed: row.attempts_allowed,
-            started_at: row.started_at,
-        })
-    }))
+    Ok(claimed.map_or(ClaimResult::Done, ClaimResult::Claimed))
 }
 
 /// Error of an attempt that recorded none.
-pub const DIED: &str = "its holder died, or was silent for longer than its lease";
+pub const HOLDER_DIED: &str = "its holder died, or was silent for longer than its lease";
 
 /// Parks a run that may have killed every holder, so that it does not kill all replicas in turn.
-async fn park_the_dead(
+async fn park_dead(
     pool: &Pool,
-    holder: Holder<'_>,
+    holder: JobLockHolder<'_>,
     id: i64,
     parked_until: Option<OffsetDateTime>,
-) -> Result<Claim, Error> {
+) -> Result<ClaimResult, Error> {
     sqlx::query!(
         "update job_runs set state = 'parked', ended_at = clock_timestamp(), next_at = $3,
                 trouble = $4, fence = $2
@@ -228,15 +223,15 @@ async fn park_the_dead(
         id,
         holder.fence,
         parked_until,
-        DIED,
+        HOLDER_DIED,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
-    Ok(Claim::Parked)
+    Ok(ClaimResult::Parked)
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum AttemptResult {
     /// It is done, with this summary.
     Done(Value),
     /// It failed; it is retried after this pause.
@@ -249,13 +244,22 @@ pub enum End {
 
 /// Records the result of an attempt. Returns `false` if a later holder took the run over; then
 /// nothing is written.
-pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Error> {
-    let (state, result, trouble, pause, at, more) = match end {
-        End::Done(result) => (State::Done, Some(result), None, None, None, 0),
-        End::Failed(why, pause) => (State::Failed, None, Some(why.as_str()), Some(*pause), None, 0),
-        End::Parked(why, at) => (State::Parked, None, Some(why.as_str()), None, *at, 0),
-        End::Stopped => {
-            (State::Failed, None, Some("its replica was stopped"), Some(Duration::ZERO), None, 1)
+pub async fn record_result(
+    pool: &Pool,
+    id: i64,
+    fence: i64,
+    outcome: &AttemptResult,
+) -> Result<bool, Error> {
+    let (state, result, trouble, pause, at, extra_attempts) = match outcome {
+        AttemptResult::Done(result) => (RunState::Done, Some(result), None, None, None, 0),
+        AttemptResult::Failed(cause, pause) => {
+            (RunState::Failed, None, Some(cause.as_str()), Some(*pause), None, 0)
+        }
+        AttemptResult::Parked(cause, at) => {
+            (RunState::Parked, None, Some(cause.as_str()), None, *at, 0)
+        }
+        AttemptResult::Stopped => {
+            (RunState::Failed, None, Some("its replica was stopped"), Some(Duration::ZERO), None, 1)
         }
     };
     let pause = pause.map(|pause| PgInterval {
@@ -271,12 +275,12 @@ pub async fn end(pool: &Pool, id: i64, fence: i64, end: &End) -> Result<bool, Er
           where id = $1 and fence = $2 and state = 'running'",
         id,
         fence,
-        state as State,
+        state as RunState,
         result,
         trouble,
         pause,
         at,
-        more,
+        extra_attempts,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
@@ -290,7 +294,7 @@ pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
                 attempts_allowed = attempt + $2
           where id = $1 and state = 'parked'",
         id,
-        ATTEMPTS,
+        MAX_ATTEMPTS,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
@@ -298,10 +302,10 @@ pub async fn try_again(pool: &Pool, id: i64) -> Result<bool, Error> {
 }
 
 /// Deletes runs that are done and started more than `days` ago, but never a job's newest. Checks
-/// only the `most` oldest runs: few of these are open or a job's newest, so if none of them may be
+/// only the `max` oldest runs: few of these are open or a job's newest, so if none of them may be
 /// deleted, no later run may either.
-pub async fn forget(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
-    let forgotten = sqlx::query!(
+pub async fn delete_old(pool: &Pool, days: i32, max: i64) -> Result<u64, Error> {
+    let deleted = sqlx::query!(
         "delete from job_runs where id = any(array(
             select old.id
               from (select id, job, state, started_at from job_runs order by id limit $2) old
@@ -310,9 +314,9 @@ pub async fn forget(pool: &Pool, days: i32, most: i64) -> Result<u64, Error> {
                and exists (select from job_runs newer
                             where newer.job = old.job and newer.id > old.id)))",
         days,
-        most,
+        max,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
-    Ok(forgotten.rows_affected())
+    Ok(deleted.rows_affected())
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::wanted::MOST_BUYERS;
 use crate::db::Pool;
-use crate::embedded::{Hands, RunningUp};
+use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
 use crate::shop::users::{self, LAB_NAME_PREFIX as NAMES};
 use crate::shop::{Sku, UserId};
@@ -32,7 +32,7 @@ const SCAN_STEP: usize = 500;
 #[derive(Debug)]
 pub(super) struct House {
     pub(super) replicas: Vec<SocketAddr>,
-    pub(super) hands: Hands,
+    pub(super) hands: ProcessControl,
     pub(super) pool: Pool,
     pub(super) redis_url: String,
     /// Session tokens of the buyers, whose accounts are empty.
@@ -48,7 +48,7 @@ impl House {
     pub(super) async fn open(
         pool: &Pool,
         running: &RunningUp,
-        hands: Hands,
+        hands: ProcessControl,
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();

@@ -14,7 +14,7 @@ use super::run::{Arm, Outcome, State, Wanted};
 use super::stage::Stage;
 use super::store;
 use crate::db::{self, Pool};
-use crate::embedded::{Hands, RunningUp};
+use crate::embedded::{ProcessControl, RunningUp};
 
 /// Poll interval for queued runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -29,7 +29,7 @@ const RESTORED_WITHIN: Duration = Duration::from_secs(90);
 /// Timeout of a run.
 const LONGEST: Duration = Duration::from_secs(300);
 
-pub async fn serve(running: RunningUp, hands: Hands) {
+pub async fn serve(running: RunningUp, hands: ProcessControl) {
     let pool = match db::pool(&running.database_url, CONNECTIONS) {
         Ok(pool) => pool,
         Err(error) => {
@@ -54,7 +54,7 @@ async fn be_there(pool: &Pool) {
     }
 }
 
-async fn carry_out(pool: &Pool, running: &RunningUp, hands: Hands) {
+async fn carry_out(pool: &Pool, running: &RunningUp, hands: ProcessControl) {
     let mut ticks = interval(LOOK_EVERY);
     let mut house = loop {
         ticks.tick().await;

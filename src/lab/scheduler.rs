@@ -147,7 +147,7 @@ impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &Board) -> Self {
         let mut shop = shop.clone();
-        shop.pool = shop.pool.patient(CONNECTIONS, SESSION);
+        shop.pool = shop.pool.with_session_timeout(CONNECTIONS, SESSION);
         shop.locks = shop.locks.with_timeout(SESSION);
         let places = Arc::new(Semaphore::new(MOST_GAMES));
         Self { shop, board: board.clone(), games: Mutex::default(), places }

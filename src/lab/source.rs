@@ -15,8 +15,8 @@ const FILES: [Source; 7] = [
     Source {
         name: "claim.lua",
         about: "how a worker gets what is due: put off, not taken out",
-        path: "src/jobs/unpaid/claim.lua",
-        text: include_str!("../jobs/unpaid/claim.lua"),
+        path: "src/jobs/order_expiry/claim.lua",
+        text: include_str!("../jobs/order_expiry/claim.lua"),
     },
     Source {
         name: "expire_orders.rs",
@@ -45,8 +45,8 @@ const FILES: [Source; 7] = [
     Source {
         name: "remove.rs",
         about: "how a big key is removed without a stall",
-        path: "src/jobs/keys/remove.rs",
-        text: include_str!("../jobs/keys/remove.rs"),
+        path: "src/keys/remove.rs",
+        text: include_str!("../keys/remove.rs"),
     },
     Source {
         name: "reserve.rs",

@@ -16,7 +16,7 @@ use super::lessons::{self, LESSONS, Lesson};
 use super::run::{Run, State, Wanted};
 use super::store::{self, Asked as Queued};
 use crate::db::{self, Pool};
-use crate::embedded::{OwnShop, Plan, RunningUp, read_env};
+use crate::embedded::{RunningUp, TempCluster, TempClusterOptions, read_env};
 use crate::output;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -55,12 +55,12 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
                     eprintln!("the lab of the shop on {} is off", data.display());
                 }
                 let pool_sizes = vec![POOL_SIZE; 2];
-                let plan = Plan { name: "lesson", pool_sizes, nodes: 0, jobs: true };
-                own.insert(OwnShop::start(&plan)?).ready().await?
+                let plan = TempClusterOptions { name: "lesson", pool_sizes, nodes: 0, jobs: true };
+                own.insert(TempCluster::start(&plan)?).ready().await?
             }
         };
         let pool = db::pool(&running.database_url, 2)?;
-        db::reach(&running.database_url).await?;
+        db::check_reachable(&running.database_url).await?;
         let id = begin(&pool, &running, lesson).await?;
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
             let _ = page.set(address_of(replica, id));

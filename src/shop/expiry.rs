@@ -1,6 +1,7 @@
 //! Expiry of unpaid orders: notifications of placed orders, and the state of due ones.
 //!
-//! [`super::command::expire_orders`] is the command that expires them; `jobs::unpaid` schedules it.
+//! [`super::command::expire_orders`] is the command that expires them; `jobs::order_expiry`
+//! schedules it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 use super::failure::Error;
 use super::{OrderId, Sku};
 use crate::db::Pool;
+use crate::metrics::EXPIRY_ENQUEUE_FAILURES;
 
 /// Capacity of the channel to the delay queue. The sweep finds orders that did not fit.
 const MAX_NOTIFICATIONS: usize = 10_000;
@@ -38,7 +40,7 @@ impl ExpiryNotifier {
     pub fn notify(&self, orders: &[(OrderId, Duration)]) {
         let now = Instant::now();
         let Ok(permits) = self.0.try_reserve_many(orders.len()) else {
-            metrics::counter!("holdfast_unpaid_untold_total").increment(orders.len() as u64);
+            metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(orders.len() as u64);
             return;
         };
         for (permit, (order, due_in)) in permits.zip(orders) {

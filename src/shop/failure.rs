@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{OrderId, Sku};
-use crate::db::{self, Trouble};
+use crate::db::{self, ErrorClass};
 use crate::ladder::LockError;
 use crate::lock::{self, Holder, LockKey};
 
@@ -182,15 +182,15 @@ impl Error {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
 
-    fn from_class(trouble: Trouble, cause: String) -> Self {
-        match trouble {
-            Trouble::Conflict => Error::Conflict(cause),
-            Trouble::LockTimeout => Error::RowLocked(cause),
-            Trouble::Overloaded => Error::Overloaded(cause),
-            Trouble::Unavailable => {
+    fn from_class(class: ErrorClass, cause: String) -> Self {
+        match class {
+            ErrorClass::Conflict => Error::Conflict(cause),
+            ErrorClass::LockTimeout => Error::RowLocked(cause),
+            ErrorClass::Overloaded => Error::Overloaded(cause),
+            ErrorClass::Unavailable => {
                 Error::Unavailable { what: "Postgres", cause, outcome_unknown: false }
             }
-            Trouble::Bug => Error::Bug(cause),
+            ErrorClass::Bug => Error::Bug(cause),
         }
     }
 }
@@ -204,13 +204,13 @@ impl Sku {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        Error::from_class(db::trouble(&error), error.to_string())
+        Error::from_class(db::classify(&error), error.to_string())
     }
 }
 
-impl From<(Trouble, sqlx::Error)> for Error {
-    fn from((trouble, error): (Trouble, sqlx::Error)) -> Self {
-        Error::from_class(trouble, error.to_string())
+impl From<(ErrorClass, sqlx::Error)> for Error {
+    fn from((class, error): (ErrorClass, sqlx::Error)) -> Self {
+        Error::from_class(class, error.to_string())
     }
 }
 

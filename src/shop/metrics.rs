@@ -1,10 +1,11 @@
 //! Metrics of waiting for locks and holding them, by strategy.
 //!
-//! Never by key or user, so that the number of series is bounded. `app` describes each metric.
+//! Never by key or user, so that the number of series is bounded. [`crate::metrics`] defines them.
 
 use tokio::time::Instant;
 
 use super::Strategy;
+use crate::metrics::{LOCK_HOLD, LOCK_WAIT, LOCK_WAITING_REQUESTS};
 
 /// A request that waits for its locks; counted until dropped.
 #[derive(Debug)]
@@ -16,22 +17,21 @@ pub(super) struct LockWait {
 impl LockWait {
     pub(super) fn begin(strategy: &Strategy) -> Self {
         let strategy = strategy.name;
-        metrics::gauge!("holdfast_lock_waiting_requests", "strategy" => strategy).increment(1.0);
+        metrics::gauge!(LOCK_WAITING_REQUESTS, "strategy" => strategy).increment(1.0);
         Self { strategy, since: Instant::now() }
     }
 
     /// Records the wait, once the lock module has granted or denied the locks. Cancelled requests
     /// and errors of Redis are not recorded.
     pub(super) fn record(self) {
-        metrics::histogram!("holdfast_lock_wait_seconds", "strategy" => self.strategy)
+        metrics::histogram!(LOCK_WAIT, "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
     }
 }
 
 impl Drop for LockWait {
     fn drop(&mut self) {
-        metrics::gauge!("holdfast_lock_waiting_requests", "strategy" => self.strategy)
-            .decrement(1.0);
+        metrics::gauge!(LOCK_WAITING_REQUESTS, "strategy" => self.strategy).decrement(1.0);
     }
 }
 
@@ -51,7 +51,7 @@ impl LockHold {
 
 impl Drop for LockHold {
     fn drop(&mut self) {
-        metrics::histogram!("holdfast_lock_hold_seconds", "strategy" => self.strategy)
+        metrics::histogram!(LOCK_HOLD, "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
     }
 }

@@ -27,7 +27,7 @@ use actix_web::{Error, HttpRequest};
 use super::address::{Proxies, counted_as};
 use super::auth::{Credential, caller, site};
 use super::problems::{Kind, Problem};
-use crate::limits::{Limiter, Policy, Rate, Standing, Verdict};
+use crate::rate_limit::{LimitDecision, LimitStatus, Limiter, Policy, Rate};
 use crate::shop::users::is_valid_name;
 
 /// Paths without rate limits.
@@ -78,17 +78,17 @@ impl Door {
         counted_as(self.proxies.client(peer, lines.into_iter()))
     }
 
-    async fn pass(&self, wanted: &[Wanted]) -> Result<Vec<Standing>, Problem> {
+    async fn pass(&self, wanted: &[Wanted]) -> Result<Vec<LimitStatus>, Problem> {
         let wanted: Vec<(Policy, &str)> =
             wanted.iter().map(|(policy, who)| (*policy, who.as_str())).collect();
-        match self.limiter.pass(&wanted).await {
-            Verdict::Pass(standings) => Ok(standings),
-            Verdict::Refused { by, wait, standings } => Err(too_many(by, wait, &standings)),
+        match self.limiter.admit(&wanted).await {
+            LimitDecision::Admitted(standings) => Ok(standings),
+            LimitDecision::Rejected { by, wait, statuses } => Err(too_many(by, wait, &statuses)),
         }
     }
 
     /// Counts a request against the limits of its address and of its user.
-    async fn admit(&self, request: &HttpRequest) -> Result<Vec<Standing>, Problem> {
+    async fn admit(&self, request: &HttpRequest) -> Result<Vec<LimitStatus>, Problem> {
         let mut wanted = Vec::new();
         wanted.extend(limit("address", self.rates.address, || self.address(request)));
         let credential = self.rates.client.and_then(|_| Credential::of(request));
@@ -121,7 +121,7 @@ impl Door {
         let name = name.filter(|name| is_valid_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
         let place = at(name, &address);
-        let who = if self.limiter.knows(&place).await { place } else { name.to_owned() };
+        let who = if self.limiter.is_remembered(&place).await { place } else { name.to_owned() };
         let by_name = limit("sign-in-name", self.rates.name, || who);
         self.pass(by_name.as_slice()).await.map(drop)
     }
@@ -172,7 +172,7 @@ fn is_free(path: &str) -> bool {
     FREE.iter().any(under)
 }
 
-fn too_many(by: Policy, wait: Duration, standings: &[Standing]) -> Problem {
+fn too_many(by: Policy, wait: Duration, standings: &[LimitStatus]) -> Problem {
     let detail = format!(
         "the limit “{}” is {} at once, and then {}",
         by.name,
@@ -190,7 +190,7 @@ fn too_many(by: Policy, wait: Duration, standings: &[Standing]) -> Problem {
 }
 
 /// Adds the rate limit headers, unless the response has them already.
-fn tell(to: &mut HeaderMap, standings: &[Standing]) {
+fn tell(to: &mut HeaderMap, standings: &[LimitStatus]) {
     if !to.contains_key(RATE_LIMIT) {
         for (name, value) in headers(standings) {
             to.insert(name, value);
@@ -198,9 +198,9 @@ fn tell(to: &mut HeaderMap, standings: &[Standing]) {
     }
 }
 
-fn headers(standings: &[Standing]) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(standings: &[LimitStatus]) -> Vec<(HeaderName, HeaderValue)> {
     let (mut policies, mut limits) = (String::new(), String::new());
-    for Standing { policy: Policy { name, rate }, left, full_s } in standings {
+    for LimitStatus { policy: Policy { name, rate }, left, full_s } in standings {
         let comma = if limits.is_empty() { "" } else { ", " };
         // Writing to a string can't fail.
         let _ = write!(policies, "{comma}\"{name}\";q={};w={}", rate.burst(), rate.window_s());
@@ -234,8 +234,8 @@ mod tests {
             rate: text.parse().unwrap_or_else(|_| unreachable!()),
         };
         let standings = [
-            Standing { policy: policy("address", "500/s:2000"), left: 1_999, full_s: 1 },
-            Standing { policy: policy("client", "50/s:200"), left: 0, full_s: 4 },
+            LimitStatus { policy: policy("address", "500/s:2000"), left: 1_999, full_s: 1 },
+            LimitStatus { policy: policy("client", "50/s:200"), left: 0, full_s: 4 },
         ];
         let told: Vec<(String, String)> = headers(&standings)
             .into_iter()

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::Site;
 use super::conditions::{RequestId, ServedUnder};
 use super::problems::{Kind, Problem};
+use crate::metrics::HTTP_REQUEST_DURATION;
 use crate::shop::REQUEST_TIMEOUT;
 
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
@@ -75,7 +76,7 @@ pub async fn envelope(
     let elapsed = started.elapsed();
     tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "answered");
     metrics::histogram!(
-        "holdfast_http_request_seconds",
+        HTTP_REQUEST_DURATION,
         "method" => method, "route" => pattern, "status" => status.as_u16().to_string(),
     )
     .record(elapsed.as_secs_f64());

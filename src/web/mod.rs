@@ -21,7 +21,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource, Route};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::jobs::{self, unpaid::Unpaid};
+use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
 use crate::probe::Board;
 use crate::shop::{Execution, Shop, StoredResponse};
@@ -34,7 +34,7 @@ use problems::{Kind, Problem};
 #[derive(Debug)]
 pub struct Site {
     pub shop: Shop,
-    pub unpaid: Unpaid,
+    pub unpaid: OrderExpiry,
     pub replica: String,
     pub lab: bool,
     /// The requests that the lab holds at a probe point.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast::jobs::unpaid::queue::DelayQueue;
+use holdfast::jobs::order_expiry::queue::DelayQueue;
 use holdfast_lock::Redis;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     // Long enough for eight workers to take a thousand on a busy machine, and to wait for.
     let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()))
-        .with_claim(Duration::from_secs(5));
+        .with_claim_timeout(Duration::from_secs(5));
     let ids: Vec<Uuid> = (0..1_000).map(|_| Uuid::now_v7()).collect();
     let due: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
     for some in due.chunks(300) {
@@ -58,13 +58,13 @@ async fn what_is_renewed_stays_claimed_and_what_is_done_stays_away() {
     let name = format!("test-{}:", Uuid::new_v4().simple());
     let [queue, patient] = [100, 60_000].map(|ms| {
         let queue = DelayQueue::new(redis.clone(), name.clone());
-        queue.with_claim(Duration::from_millis(ms))
+        queue.with_claim_timeout(Duration::from_millis(ms))
     });
     let ids: Vec<Uuid> = (0..90).map(|_| Uuid::now_v7()).collect();
     let (renewed, rest) = ids.split_at(30);
     let (done, lost) = rest.split_at(30);
     let brought = queue.bring_forward(&ids).await.unwrap();
-    assert_eq!((brought.unknown, brought.no_room), (90, Vec::new()));
+    assert_eq!((brought.added, brought.no_room), (90, Vec::new()));
     assert_eq!(patient.claim(90).await.unwrap().ids.len(), 90);
     queue.remove(done).await.unwrap();
     queue.renew(lost).await.unwrap();
@@ -78,7 +78,7 @@ async fn what_is_renewed_stays_claimed_and_what_is_done_stays_away() {
     assert_eq!(again, lost.iter().copied().collect());
     assert_eq!(queue.lengths().await.unwrap().0, 60, "what is done is not brought back");
     let brought = patient.bring_forward(&[renewed, done].concat()).await.unwrap();
-    assert_eq!(brought.unknown, 30, "those that were done");
+    assert_eq!(brought.added, 30, "those that were done");
     queue.remove(&ids).await.unwrap();
 }
 
@@ -86,7 +86,7 @@ async fn what_is_renewed_stays_claimed_and_what_is_done_stays_away() {
 async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let name = format!("test-{}:", Uuid::new_v4().simple());
-    let queue = DelayQueue::new(redis, name).with_most_per_shard(3);
+    let queue = DelayQueue::new(redis, name).with_max_per_shard(3);
     let later: Vec<_> = (0..400).map(|_| (Uuid::now_v7(), Duration::from_secs(3_600))).collect();
     let no_room = queue.add(&later).await.unwrap();
     assert_eq!(queue.lengths().await.unwrap(), (96, 3));
@@ -112,7 +112,7 @@ async fn many_are_put_in_at_once_and_who_is_in_stays_due_when_it_was() {
     assert_eq!(queue.lengths().await.unwrap().0, 20_000);
     let claimed = queue.claim(1_000).await.unwrap();
     assert!(claimed.ids.is_empty() && claimed.next_in.unwrap() > hour / 2, "{claimed:?}");
-    queue.put_off(&due_in(Duration::ZERO)).await.unwrap();
+    queue.postpone(&due_in(Duration::ZERO)).await.unwrap();
     assert_eq!(queue.claim(1_000).await.unwrap().ids.len(), 1_000, "all of them are put off");
     queue.remove(&ids).await.unwrap();
     assert_eq!(queue.lengths().await.unwrap(), (0, 0));

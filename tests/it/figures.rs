@@ -25,7 +25,7 @@ async fn figures_for_prometheus_carry_their_units_and_say_what_they_mean() {
     shop.placed(&alice, "deadbolt", 1).await;
     shop.read(&alice, "/api/items/deadbolt").await;
     let figures = figures(&shop, 0).await;
-    assert!(figures.contains("holdfast_http_request_seconds_bucket"), "{figures}");
+    assert!(figures.contains("holdfast_http_request_duration_seconds_bucket"), "{figures}");
     assert!(figures.contains(r#"route="/api/orders",status="201""#), "{figures}");
     assert!(figures.contains(r#"route="/api/items/{sku}",status="200""#), "{figures}");
     assert!(figures.contains("holdfast_lock_wait_seconds_bucket"), "{figures}");

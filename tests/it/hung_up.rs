@@ -4,7 +4,7 @@
 //! The others in the line came before, and are served in the end: had the wait been over because
 //! its time was, theirs would have been over first.
 
-use holdfast::jobs::unpaid::queue_of;
+use holdfast::jobs::order_expiry::queue_of;
 use holdfast_lock::Redis;
 use reqwest::StatusCode;
 use serde_json::json;

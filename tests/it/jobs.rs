@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use holdfast::jobs::history::{self, Run};
-use holdfast::jobs::store::{ATTEMPTS, DIED, State};
-use holdfast::jobs::{Came, Job, Once, Scheduler, Turn};
+use holdfast::jobs::history::{self, JobRun};
+use holdfast::jobs::store::{HOLDER_DIED, MAX_ATTEMPTS, RunState};
+use holdfast::jobs::{Job, JobContext, OncePolicy, RunOutcome, Scheduler};
 use holdfast::ladder::ShopLocks;
 use holdfast::probe::Probe;
 use holdfast::shop::Shop as Domain;
@@ -29,28 +29,28 @@ const YEARLY: &str = "0 0 1 1 *";
 
 pub const fn job(
     name: &'static str,
-    run_once: fn(Turn) -> BoxFuture<'static, anyhow::Result<Value>>,
+    run_once: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 ) -> Job {
     Job {
         name,
         about: "A test's.",
-        timetable: Some(YEARLY),
-        at_most_for: Duration::from_secs(20),
-        at_least_for: Duration::ZERO,
+        cron: Some(YEARLY),
+        timeout: Duration::from_secs(20),
+        min_lock_time: Duration::ZERO,
         run_once,
     }
 }
 
 /// Leaves a row per run, and nothing that would keep a second one out.
-static COUNTS: Job = job("counts", |turn| Box::pin(effect(turn)));
+static COUNTS: Job = job("counts", |context| Box::pin(effect(context)));
 
-async fn effect(turn: Turn) -> anyhow::Result<Value> {
+async fn effect(context: JobContext) -> anyhow::Result<Value> {
     sqlx::query("insert into effects (due_at, replica) values ($1, $2)")
-        .bind(turn.due_at)
-        .bind(&turn.replica)
-        .execute(&mut *turn.shop.connection().await?)
+        .bind(context.due_at)
+        .bind(&context.replica)
+        .execute(&mut *context.shop.connection().await?)
         .await?;
-    Ok(json!({ "attempt": turn.attempt }))
+    Ok(json!({ "attempt": context.attempt }))
 }
 
 /// A shop without replicas, and a table for effects.
@@ -86,30 +86,30 @@ fn replica_over(
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
 }
 
-pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {
+pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
     let job = &to.names()[0];
-    to.offer(job, due_at, Once::LockAndRow, Probe::Off).await.unwrap().unwrap()
+    to.offer(job, due_at, OncePolicy::LockAndRow, Probe::Off).await.unwrap().unwrap()
 }
 
 /// The same, once nobody is at that job any more: a turn ends a moment after its row does.
-async fn told(to: &Scheduler, due_at: OffsetDateTime) -> Came {
+async fn told(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
     let mut came = offer(to, due_at).await;
     until("nobody is at it", async || {
-        if matches!(came, Came::Busy(_)) {
+        if matches!(came, RunOutcome::Busy(_)) {
             came = offer(to, due_at).await;
         }
-        !matches!(came, Came::Busy(_))
+        !matches!(came, RunOutcome::Busy(_))
     })
     .await;
     came
 }
 
-async fn run_of(shop: &Shop, job: &Job, due_at: OffsetDateTime) -> Option<Run> {
-    history::of(&shop.pool.clone().into(), job.name, due_at).await.unwrap()
+async fn run_of(shop: &Shop, job: &Job, due_at: OffsetDateTime) -> Option<JobRun> {
+    history::find(&shop.pool.clone().into(), job.name, due_at).await.unwrap()
 }
 
 /// Waits until the run of that job is in that state, and no look is at it any more.
-async fn until_is(shop: &Shop, job: &Job, state: State, attempt: i32) -> Run {
+async fn until_is(shop: &Shop, job: &Job, state: RunState, attempt: i32) -> JobRun {
     until(&format!("{} is {state:?}, attempt {attempt}", job.name), async || {
         let run = run_of(shop, job, DUE).await;
         run.is_some_and(|run| run.state == state && run.attempt == attempt)
@@ -122,7 +122,7 @@ async fn until_is(shop: &Shop, job: &Job, state: State, attempt: i32) -> Run {
 async fn look_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
     until(what, async || {
         for replica in replicas {
-            replica.look().await;
+            replica.poll().await;
         }
         condition().await
     })
@@ -142,16 +142,19 @@ async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
     for round in 0..ROUNDS {
         let due_at = DUE + Duration::from_mins(round.unsigned_abs().into());
         let came = join_all(replicas.iter().map(|replica| offer(replica, due_at))).await;
-        let ran = came.iter().filter(|came| came.was_run()).count();
+        let ran = came.iter().filter(|came| came.was_executed()).count();
         assert_eq!(ran, 1, "round {round}: {came:?}");
         assert!(
-            came.iter().all(|came| matches!(came, Came::Done(_) | Came::Busy(_) | Came::Already)),
+            came.iter().all(|came| matches!(
+                came,
+                RunOutcome::Done(_) | RunOutcome::Busy(_) | RunOutcome::AlreadyDone
+            )),
             "round {round}: {came:?}"
         );
         // And whoever's clock is late.
         for replica in &replicas {
             let late = offer(replica, due_at).await;
-            assert!(matches!(late, Came::Already), "round {round}: {late:?}");
+            assert!(matches!(late, RunOutcome::AlreadyDone), "round {round}: {late:?}");
         }
     }
     let rounds = i64::from(ROUNDS);
@@ -175,12 +178,12 @@ async fn ticks_that_everybody_missed_are_one_run() {
     .await;
     let (a, b) = (replica(&shop, "a", &COUNTS), replica(&shop, "b", &COUNTS));
     look_until(&[&a, &b], "the missed tick is run", async || {
-        run_of(&shop, &COUNTS, DUE).await.is_some_and(|run| run.state == State::Done)
+        run_of(&shop, &COUNTS, DUE).await.is_some_and(|run| run.state == RunState::Done)
     })
     .await;
     for _ in 0..5 {
-        a.look().await;
-        b.look().await;
+        a.poll().await;
+        b.poll().await;
     }
     assert_eq!(shop.number("select count(*) from job_runs").await, 2, "and not those in between");
     assert_eq!(shop.number("select count(*) from effects").await, 1);
@@ -192,7 +195,7 @@ async fn a_clock_that_was_put_back_runs_nothing_again() {
     let a = replica(&shop, "a", &COUNTS);
     look_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
         .await;
-    until_is(&shop, &COUNTS, State::Done, 1).await;
+    until_is(&shop, &COUNTS, RunState::Done, 1).await;
     // What was begun last says that it is 2031: so it was, for a moment, by Postgres's clock.
     sql(
         &shop,
@@ -203,20 +206,20 @@ async fn a_clock_that_was_put_back_runs_nothing_again() {
     .await;
     let b = replica(&shop, "b", &COUNTS);
     for _ in 0..5 {
-        a.look().await;
-        b.look().await;
+        a.poll().await;
+        b.poll().await;
     }
-    assert!(matches!(told(&b, DUE).await, Came::Already));
+    assert!(matches!(told(&b, DUE).await, RunOutcome::AlreadyDone));
     assert_eq!(shop.number("select count(*) from effects").await, 1);
     // A tick that has not been run is, although one of 2031 was.
-    assert!(matches!(told(&b, DUE + Duration::from_hours(1)).await, Came::Done(_)));
+    assert!(matches!(told(&b, DUE + Duration::from_hours(1)).await, RunOutcome::Done(_)));
 }
 
 static IS_BROKEN: AtomicBool = AtomicBool::new(true);
-static FAILS: Job = job("fails", |turn| {
+static FAILS: Job = job("fails", |context| {
     Box::pin(async move {
         anyhow::ensure!(!IS_BROKEN.load(Ordering::SeqCst), "it is broken");
-        effect(turn).await
+        effect(context).await
     })
 });
 
@@ -225,8 +228,8 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
     let shop = bare().await;
     let a = replica(&shop, "a", &FAILS);
     let mut pauses = Vec::new();
-    for attempt in 1..=ATTEMPTS {
-        let state = if attempt == ATTEMPTS { State::Parked } else { State::Failed };
+    for attempt in 1..=MAX_ATTEMPTS {
+        let state = if attempt == MAX_ATTEMPTS { RunState::Parked } else { RunState::Failed };
         look_until(&[&a], "it is tried", async || {
             let run = run_of(&shop, &FAILS, DUE).await;
             run.is_some_and(|run| run.state == state && run.attempt == attempt)
@@ -237,7 +240,7 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
         pauses.push(run.next_at.unwrap() - run.ended_at.unwrap());
         // Its time has not come: however often one looks, nothing is tried.
         for _ in 0..3 {
-            a.look().await;
+            a.poll().await;
         }
         assert_eq!(run_of(&shop, &FAILS, DUE).await.unwrap().attempt, attempt);
         sql(&shop, "update job_runs set next_at = clock_timestamp() where state = 'failed'").await;
@@ -254,10 +257,10 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
     assert!(holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap());
     assert!(!holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap(), "not parked now");
     look_until(&[&a], "it is done", async || {
-        run_of(&shop, &FAILS, DUE).await.is_some_and(|run| run.state == State::Done)
+        run_of(&shop, &FAILS, DUE).await.is_some_and(|run| run.state == RunState::Done)
     })
     .await;
-    let done = until_is(&shop, &FAILS, State::Done, ATTEMPTS + 1).await;
+    let done = until_is(&shop, &FAILS, RunState::Done, MAX_ATTEMPTS + 1).await;
     assert_eq!(done.earlier.0.len(), 5);
     assert_eq!(shop.number("select count(*) from job_runs").await, 1, "it was one run all along");
     assert_eq!(shop.number("select count(*) from effects").await, 1);
@@ -270,20 +273,23 @@ async fn a_job_that_panics_has_failed_and_the_scheduler_lives() {
     let shop = bare().await;
     let a = replica(&shop, "a", &PANICS);
     let came = offer(&a, DUE).await;
-    assert!(matches!(&came, Came::Failed(why) if why == "it panicked: on purpose"), "{came:?}");
-    assert_eq!(run_of(&shop, &PANICS, DUE).await.unwrap().state, State::Failed);
+    assert!(
+        matches!(&came, RunOutcome::Failed(why) if why == "it panicked: on purpose"),
+        "{came:?}"
+    );
+    assert_eq!(run_of(&shop, &PANICS, DUE).await.unwrap().state, RunState::Failed);
     // While a run is open, the next tick waits for it.
-    assert!(matches!(offer(&a, DUE + Duration::from_hours(1)).await, Came::NotYet));
+    assert!(matches!(offer(&a, DUE + Duration::from_hours(1)).await, RunOutcome::NotDue));
     sql(&shop, "update job_runs set next_at = clock_timestamp()").await;
-    a.look().await;
-    until_is(&shop, &PANICS, State::Failed, 2).await;
+    a.poll().await;
+    until_is(&shop, &PANICS, RunState::Failed, 2).await;
 }
 
 static HANGS: Job = Job {
-    at_most_for: Duration::from_millis(150),
-    ..job("hangs", |turn| {
+    timeout: Duration::from_millis(150),
+    ..job("hangs", |context| {
         Box::pin(async move {
-            let mut tx = turn.shop.begin().await?;
+            let mut tx = context.shop.begin().await?;
             sqlx::query("insert into effects values (now(), 'half')").execute(&mut *tx).await?;
             std::future::pending().await
         })
@@ -296,7 +302,7 @@ async fn a_job_that_hangs_is_cancelled_and_what_it_had_begun_is_undone() {
     let a = replica(&shop, "a", &HANGS);
     let came = offer(&a, DUE).await;
     let said = "it took longer than 150ms, and was cancelled";
-    assert!(matches!(&came, Came::Failed(why) if why == said), "{came:?}");
+    assert!(matches!(&came, RunOutcome::Failed(why) if why == said), "{came:?}");
     assert_eq!(shop.number("select count(*) from effects").await, 0);
     let idle = "select count(*) from pg_stat_activity
                  where datname = current_database() and state like 'idle in transaction%'";
@@ -304,12 +310,12 @@ async fn a_job_that_hangs_is_cancelled_and_what_it_had_begun_is_undone() {
 }
 
 static GATE: Semaphore = Semaphore::const_new(0);
-static WAITS: Job = job("waits", |turn| {
+static WAITS: Job = job("waits", |context| {
     Box::pin(async move {
-        if turn.attempt == 1 {
+        if context.attempt == 1 {
             GATE.acquire().await?.forget();
         }
-        effect(turn).await
+        effect(context).await
     })
 });
 
@@ -321,29 +327,29 @@ async fn a_redis_that_forgot_its_numbers_is_told_them_and_the_first_holder_write
         let a = a.clone();
         async move { offer(&a, DUE).await }
     });
-    let begun = until_is(&shop, &WAITS, State::Running, 1).await;
+    let begun = until_is(&shop, &WAITS, RunState::Running, 1).await;
     assert!(
-        matches!(offer(&b, DUE).await, Came::Busy(holder) if holder.process == Some("a".into()))
+        matches!(offer(&b, DUE).await, RunOutcome::Busy(holder) if holder.process == Some("a".into()))
     );
     // The lock and its numbers are gone, as after a restart without data.
     let key = format!("{}lock:{{job:waits}}", shop.prefix);
     let gone: i64 = ask(&services().running.redis_url, &format!("DEL {key} {key}:fence")).unwrap();
     assert_eq!(gone, 2, "the lock and its counter were there");
     let came = offer(&b, DUE).await;
-    assert!(matches!(came, Came::Done(_)), "{came:?}");
+    assert!(matches!(came, RunOutcome::Done(_)), "{came:?}");
     let done = run_of(&shop, &WAITS, DUE).await.unwrap();
-    assert_eq!((done.state, done.attempt, done.replica.as_str()), (State::Done, 2, "b"));
+    assert_eq!((done.state, done.attempt, done.replica.as_str()), (RunState::Done, 2, "b"));
     assert!(done.fence > begun.fence, "{} after {}", done.fence, begun.fence);
-    assert_eq!(done.earlier.0[0].trouble, DIED);
+    assert_eq!(done.earlier.0[0].trouble, HOLDER_DIED);
     // The first one finds its lock gone, and what it would say is not written.
     let late = first.await.unwrap();
-    assert!(matches!(late, Came::Late), "{late:?}");
+    assert!(matches!(late, RunOutcome::Stale), "{late:?}");
     let still = run_of(&shop, &WAITS, DUE).await.unwrap();
-    assert_eq!((still.state, still.attempt, still.fence), (State::Done, 2, done.fence));
+    assert_eq!((still.state, still.attempt, still.fence), (RunState::Done, 2, done.fence));
     assert_eq!(shop.number("select count(*) from effects").await, 1);
 }
 
-static DEADLY: Job = job("deadly", |turn| Box::pin(effect(turn)));
+static DEADLY: Job = job("deadly", |context| Box::pin(effect(context)));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_every_holder_died_at_is_not_given_to_the_next_one() {
@@ -355,15 +361,20 @@ async fn a_run_that_every_holder_died_at_is_not_given_to_the_next_one() {
     )
     .await;
     let a = replica(&shop, "a", &DEADLY);
-    a.look().await;
-    let parked = until_is(&shop, &DEADLY, State::Parked, ATTEMPTS).await;
-    assert_eq!((parked.trouble.as_deref(), parked.replica.as_str()), (Some(DIED), "the fifth"));
-    a.look().await;
+    a.poll().await;
+    let parked = until_is(&shop, &DEADLY, RunState::Parked, MAX_ATTEMPTS).await;
+    assert_eq!(
+        (parked.trouble.as_deref(), parked.replica.as_str()),
+        (Some(HOLDER_DIED), "the fifth")
+    );
+    a.poll().await;
     assert_eq!(shop.number("select count(*) from effects").await, 0);
 }
 
-static KEPT: Job =
-    Job { at_least_for: Duration::from_secs(15), ..job("kept", |turn| Box::pin(effect(turn))) };
+static KEPT: Job = Job {
+    min_lock_time: Duration::from_secs(15),
+    ..job("kept", |context| Box::pin(effect(context)))
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
@@ -373,10 +384,10 @@ async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
         let a = a.clone();
         async move { offer(&a, DUE).await }
     });
-    until_is(&shop, &KEPT, State::Done, 1).await;
+    until_is(&shop, &KEPT, RunState::Done, 1).await;
     // It is done, and whoever comes late does not even get to look.
     let late = offer(&b, DUE + Duration::from_mins(1)).await;
-    assert!(matches!(late, Came::Busy(_)), "{late:?}");
+    assert!(matches!(late, RunOutcome::Busy(_)), "{late:?}");
     assert!(!first.is_finished());
     first.abort();
 }
@@ -386,12 +397,12 @@ async fn without_redis_no_job_begins_and_others_are_not_kept_from_it() {
     let shop = bare().await;
     let there = "redis+unix:///nowhere/redis.sock";
     let nowhere = replica_over(&shop, "nowhere", &COUNTS, there, &shop.database_url());
-    let asked = nowhere.offer("counts", DUE, Once::LockAndRow, Probe::Off).await;
+    let asked = nowhere.offer("counts", DUE, OncePolicy::LockAndRow, Probe::Off).await;
     assert!(asked.is_err(), "{asked:?}");
-    nowhere.look().await;
+    nowhere.poll().await;
     assert_eq!(shop.number("select count(*) from job_runs").await, 0);
     let a = replica(&shop, "a", &COUNTS);
-    assert!(matches!(offer(&a, DUE).await, Came::Done(_)));
+    assert!(matches!(offer(&a, DUE).await, RunOutcome::Done(_)));
 }
 
 static DOOR: Semaphore = Semaphore::const_new(0);
@@ -408,16 +419,16 @@ async fn how_a_run_ended_is_written_when_postgres_is_back() {
     let postgres = crate::trouble::postgres().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let a = replica_over(&shop, "a", &SPEAKS, &services().running.redis_url, &url);
-    a.look().await;
-    until_is(&shop, &SPEAKS, State::Running, 1).await;
+    a.poll().await;
+    until_is(&shop, &SPEAKS, RunState::Running, 1).await;
     postgres.cut();
     DOOR.add_permits(1);
     // Looking in vain takes as long as the first attempt to write.
-    a.look().await;
-    assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, State::Running);
+    a.poll().await;
+    assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, RunState::Running);
     postgres.mend();
-    let done = until_is(&shop, &SPEAKS, State::Done, 1).await;
+    let done = until_is(&shop, &SPEAKS, RunState::Done, 1).await;
     assert_eq!(done.result, Some(json!({ "words": 3 })));
     // And the scheduler has survived it.
-    assert!(matches!(told(&a, DUE).await, Came::Already));
+    assert!(matches!(told(&a, DUE).await, RunOutcome::AlreadyDone));
 }

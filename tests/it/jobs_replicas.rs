@@ -1,8 +1,8 @@
 //! The shop's own jobs on real replicas: a holder that is killed, stopped, or told to end; what
 //! `reconcile` keeps.
 
-use holdfast::jobs::history::{self, Run};
-use holdfast::jobs::store::State;
+use holdfast::jobs::history::{self, JobRun};
+use holdfast::jobs::store::RunState;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -21,8 +21,8 @@ fn tick(shop: &Shop, who: &User, replica: usize) -> RequestBuilder {
     shop.request(who, Method::POST, replica, "/api/lab/ticks").json(&body)
 }
 
-async fn run_of(shop: &Shop) -> Option<Run> {
-    history::of(&shop.pool.clone().into(), "lab-tick", DUE).await.unwrap()
+async fn run_of(shop: &Shop) -> Option<JobRun> {
+    history::find(&shop.pool.clone().into(), "lab-tick", DUE).await.unwrap()
 }
 
 /// The first replica runs the tick, and is held at that point. What it answers comes later.
@@ -38,9 +38,9 @@ async fn held(shop: &Shop, admin: &User, at: &str) -> tokio::task::JoinHandle<Op
 }
 
 /// Waits until somebody has done the run.
-async fn done(shop: &Shop) -> Run {
+async fn done(shop: &Shop) -> JobRun {
     until("somebody does it", async || {
-        run_of(shop).await.is_some_and(|run| run.state == State::Done)
+        run_of(shop).await.is_some_and(|run| run.state == RunState::Done)
     })
     .await;
     run_of(shop).await.unwrap()
@@ -55,7 +55,7 @@ async fn a_killed_holder_is_followed_and_its_effect_is_there_once() {
         let admin = shop.sign_in("admin").await;
         let asked = held(&shop, &admin, at).await;
         let begun = run_of(&shop).await.unwrap();
-        assert_eq!((begun.state, begun.attempt), (State::Running, 1));
+        assert_eq!((begun.state, begun.attempt), (RunState::Running, 1));
         shop.replicas[0].kill();
         assert_eq!(asked.await.unwrap(), None);
         let done = done(&shop).await;
@@ -80,7 +80,7 @@ async fn a_paused_holder_that_comes_back_can_not_write_how_it_ended() {
     let still = run_of(&shop).await.unwrap();
     assert_eq!(
         (still.state, still.fence, still.ended_at),
-        (State::Done, done.fence, done.ended_at)
+        (RunState::Done, done.fence, done.ended_at)
     );
     assert_eq!(shop.number(MARKS).await, 1);
 }

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use holdfast::jobs::keys::{BATCH, Big, Error, Found, Kind, Search, With, find, look_at, remove};
+use holdfast::keys::{
+    BigKeyThreshold, Error, KeyRemovalMethod, KeyType, MAX_BATCH_SIZE, SearchOptions, SearchResult,
+    find, inspect, remove,
+};
 use holdfast_lock::Redis;
 use redis::{Cmd, FromRedisValue, RedisResult, cmd};
 
@@ -14,9 +17,9 @@ const EVERYWHERE: [Topology; 4] =
 const TYPES: [&str; 5] = ["hash", "set", "zset", "list", "stream"];
 
 /// What `holdfast keys` looks for when nothing is said.
-fn usual_search() -> Search {
-    let (pattern, big) = ("*".to_owned(), Big::default());
-    Search { pattern, top: 20, by_memory: true, big, only_big: false, leave: None }
+fn usual_search() -> SearchOptions {
+    let (pattern, big) = ("*".to_owned(), BigKeyThreshold::default());
+    SearchOptions { pattern, top: 20, by_memory: true, big, only_big: false, excluded_prefix: None }
 }
 
 /// Redis in some shape, with nothing in it.
@@ -63,7 +66,7 @@ impl Keep {
         count
     }
 
-    async fn find(&self, search: &Search) -> Found {
+    async fn find(&self, search: &SearchOptions) -> SearchResult {
         find(&self.redis, search, |_| {}).await.unwrap()
     }
 
@@ -104,7 +107,7 @@ fn more(kind: &str, key: &[u8], first: u64, length: u64) -> Cmd {
     script.arg(first).arg(first + length).to_owned()
 }
 
-fn names(found: &Found) -> BTreeSet<String> {
+fn names(found: &SearchResult) -> BTreeSet<String> {
     found.top.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect()
 }
 
@@ -128,7 +131,7 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
         big.insert("big:string".to_owned());
 
         for by_memory in [true, false] {
-            let search = Search { by_memory, only_big: true, ..usual_search() };
+            let search = SearchOptions { by_memory, only_big: true, ..usual_search() };
             let found = keep.find(&search).await;
             assert_eq!(names(&found), big, "{topology:?}");
             assert_eq!((found.big, found.seen, found.gone), (6, 3_012, 0), "{topology:?}");
@@ -138,11 +141,11 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
             assert_eq!(lengths, 5 * 5_001 + 10_241);
             assert!(found.types.values().all(|total| total.keys == 502 && total.big == 1));
         }
-        let search = Search { pattern: "big:[hl]*".to_owned(), ..usual_search() };
+        let search = SearchOptions { pattern: "big:[hl]*".to_owned(), ..usual_search() };
         let found = keep.find(&search).await;
         assert_eq!((found.seen, names(&found).len()), (2, 2), "{topology:?}");
         // Not one of the largest six is small, and not one more is listed than was asked for.
-        let found = keep.find(&Search { top: 12, by_memory: false, ..usual_search() }).await;
+        let found = keep.find(&SearchOptions { top: 12, by_memory: false, ..usual_search() }).await;
         assert!(found.top[..6].iter().all(|entry| entry.big), "{:?}", found.top);
         assert!(names(&found).iter().all(|name| !name.starts_with("small")), "{:?}", found.top);
         assert_eq!(found.top.len(), 12);
@@ -162,7 +165,7 @@ async fn what_weighs_most_is_not_what_has_most_elements() {
     keep.put("string", b"text", 30_000).await;
 
     let by_memory = keep.find(&usual_search()).await;
-    let order = |found: &Found| -> Vec<String> {
+    let order = |found: &SearchResult| -> Vec<String> {
         found.top.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect()
     };
     assert_eq!(order(&by_memory)[0], "heavy");
@@ -170,10 +173,10 @@ async fn what_weighs_most_is_not_what_has_most_elements() {
     assert!((2_000_000..3_000_000).contains(&weight), "{weight}");
     assert!(!by_memory.top[0].big, "it has ten elements");
     // 30,000 bytes are 2.9 times what is big, 6,000 elements 1.2 times.
-    let by_elements = keep.find(&Search { by_memory: false, ..usual_search() }).await;
+    let by_elements = keep.find(&SearchOptions { by_memory: false, ..usual_search() }).await;
     assert_eq!(order(&by_elements), ["text", "many", "heavy"]);
-    let strict = Big { string_bytes: 30_000, elements: 9 };
-    let found = keep.find(&Search { big: strict, only_big: true, ..usual_search() }).await;
+    let strict = BigKeyThreshold { string_bytes: 30_000, elements: 9 };
+    let found = keep.find(&SearchOptions { big: strict, only_big: true, ..usual_search() }).await;
     assert_eq!(names(&found), ["heavy", "many"].map(str::to_owned).into());
 }
 
@@ -236,8 +239,8 @@ async fn keys_that_go_while_they_are_looked_at_are_skipped() {
     let kept: u64 = found.types.values().map(|total| total.keys).sum();
     assert_eq!(found.seen, kept + found.gone);
     assert!(kept >= 1_500, "half of them are there throughout: {kept}");
-    assert!(look_at(&keep.redis, b"nothing", Big::default()).await.unwrap().is_none());
-    let removed = remove(&keep.redis, b"nothing", With::Batches, |_| {}).await.unwrap();
+    assert!(inspect(&keep.redis, b"nothing", BigKeyThreshold::default()).await.unwrap().is_none());
+    let removed = remove(&keep.redis, b"nothing", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
     assert!(removed.is_none());
 }
 
@@ -246,7 +249,7 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
     const LENGTH: u64 = 3_456;
     for topology in EVERYWHERE {
         let Some(keep) = Keep::start(topology) else { continue };
-        for with in [With::Batches, With::Unlink] {
+        for with in [KeyRemovalMethod::Batches, KeyRemovalMethod::Unlink] {
             for kind in TYPES.into_iter().chain(["string"]) {
                 // With a zero byte, and no letters of any language.
                 let name = [kind.as_bytes(), b"\x00\xff{"].concat();
@@ -264,16 +267,21 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
                 assert!(!keep.has(&name).await, "{topology:?} {kind}");
                 assert!(heard.is_sorted() && heard.last() == Some(&LENGTH), "{heard:?}");
                 let whole = keep.calls("del").await + keep.calls("unlink").await;
-                if with == With::Batches && kind != "string" {
-                    assert_eq!(done.with, With::Batches);
-                    assert!(done.commands >= LENGTH / BATCH, "{kind}: {done:?}");
+                if with == KeyRemovalMethod::Batches && kind != "string" {
+                    assert_eq!(done.with, KeyRemovalMethod::Batches);
+                    assert!(done.commands >= LENGTH / MAX_BATCH_SIZE, "{kind}: {done:?}");
                     // An empty stream is still there, and has to be named once.
                     assert_eq!(whole, u64::from(kind == "stream"), "{kind} was removed piecewise");
                 } else {
-                    assert_eq!((done.with, whole, done.commands), (With::Unlink, 1, 1), "{kind}");
+                    assert_eq!(
+                        (done.with, whole, done.commands),
+                        (KeyRemovalMethod::Unlink, 1, 1),
+                        "{kind}"
+                    );
                 }
                 for neighbour in &neighbours {
-                    let there = look_at(&keep.redis, neighbour, Big::default()).await.unwrap();
+                    let there =
+                        inspect(&keep.redis, neighbour, BigKeyThreshold::default()).await.unwrap();
                     assert_eq!(there.unwrap().length, Some(700), "{topology:?} {kind}");
                     keep.says::<u64>(cmd("DEL").arg(neighbour)).await;
                 }
@@ -290,16 +298,17 @@ async fn a_batch_is_bounded_by_elements_and_by_bytes() {
     for setting in ["hash-max-listpack-entries", "set-max-intset-entries"] {
         keep.says::<()>(cmd("CONFIG").arg("SET").arg(setting).arg(100_000)).await;
     }
-    keep.put("hash", b"in-one-piece", 10 * BATCH).await;
+    keep.put("hash", b"in-one-piece", 10 * MAX_BATCH_SIZE).await;
     keep.forget_calls().await;
-    remove(&keep.redis, b"in-one-piece", With::Batches, |_| {}).await.unwrap();
+    remove(&keep.redis, b"in-one-piece", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
     assert_eq!(keep.calls("hdel").await, 10);
 
     for field in 0..60 {
         keep.says::<()>(cmd("HSET").arg("heavy").arg(field).arg("x".repeat(300_000))).await;
     }
     keep.forget_calls().await;
-    let done = remove(&keep.redis, b"heavy", With::Batches, |_| {}).await.unwrap().unwrap();
+    let done =
+        remove(&keep.redis, b"heavy", KeyRemovalMethod::Batches, |_| {}).await.unwrap().unwrap();
     assert_eq!((done.removed, done.left), (60, 0));
     let calls = keep.calls("hdel").await;
     assert!(calls >= 60 / 4, "at most about 1 MB at once, and it took {calls}");
@@ -314,13 +323,17 @@ async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_l
         // For every batch that goes, two come.
         let (url, mut next) = (keep.url().to_owned(), LENGTH);
         let grow = |_| {
-            let _: redis::Value = say(&url, &more(kind, kind.as_bytes(), next, 2 * BATCH)).unwrap();
-            next += 2 * BATCH;
+            let _: redis::Value =
+                say(&url, &more(kind, kind.as_bytes(), next, 2 * MAX_BATCH_SIZE)).unwrap();
+            next += 2 * MAX_BATCH_SIZE;
         };
-        let done = remove(&keep.redis, kind.as_bytes(), With::Batches, grow).await;
+        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
         let done = done.unwrap().unwrap();
-        assert!(done.removed <= 2 * (LENGTH + BATCH), "{kind}: {done:?}");
-        let there = look_at(&keep.redis, kind.as_bytes(), Big::default()).await.unwrap().unwrap();
+        assert!(done.removed <= 2 * (LENGTH + MAX_BATCH_SIZE), "{kind}: {done:?}");
+        let there = inspect(&keep.redis, kind.as_bytes(), BigKeyThreshold::default())
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(there.length, Some(done.left), "{kind}");
         assert!(done.left > LENGTH, "{kind}: {done:?}");
     }
@@ -339,7 +352,7 @@ async fn what_is_added_for_a_while_is_removed_too() {
                 next += 100;
             }
         };
-        let done = remove(&keep.redis, kind.as_bytes(), With::Batches, grow).await;
+        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
         let done = done.unwrap().unwrap();
         assert_eq!((done.left, done.removed), (0, LENGTH + 500), "{kind}: {done:?}");
         assert!(!keep.has(kind.as_bytes()).await, "{kind}");
@@ -356,8 +369,11 @@ async fn what_has_become_something_else_meanwhile_is_left_alone() {
             let _: i64 = ask(&url, &format!("DEL {kind}")).unwrap();
             let _: String = ask(&url, &format!("SET {kind} precious")).unwrap();
         };
-        let done = remove(&keep.redis, kind.as_bytes(), With::Batches, replace).await;
-        assert!(matches!(done, Err(Error::Changed(ref name)) if name == kind), "{kind}: {done:?}");
+        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, replace).await;
+        assert!(
+            matches!(done, Err(Error::TypeChanged(ref name)) if name == kind),
+            "{kind}: {done:?}"
+        );
         assert_eq!(keep.says::<String>(cmd("GET").arg(kind)).await, "precious", "{kind}");
     }
 }
@@ -381,12 +397,19 @@ async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
     assert_eq!(found.top[0].name, b"many", "by elements instead");
     assert!(found.top.iter().all(|entry| entry.memory_bytes.is_none()));
     for (name, kind) in
-        [("many", Kind::SortedSet), ("stream", Kind::Stream), ("text", Kind::String)]
+        [("many", KeyType::SortedSet), ("stream", KeyType::Stream), ("text", KeyType::String)]
     {
-        let there = look_at(&limited, name.as_bytes(), Big::default()).await.unwrap().unwrap();
+        let there =
+            inspect(&limited, name.as_bytes(), BigKeyThreshold::default()).await.unwrap().unwrap();
         assert_eq!(there.kind, kind);
-        let done = remove(&limited, name.as_bytes(), With::Unlink, |_| {}).await.unwrap().unwrap();
-        assert!(done.unlink_refused && done.with == With::Batches && done.left == 0, "{done:?}");
+        let done = remove(&limited, name.as_bytes(), KeyRemovalMethod::Unlink, |_| {})
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(
+            done.unlink_refused && done.with == KeyRemovalMethod::Batches && done.left == 0,
+            "{done:?}"
+        );
         assert!(!keep.has(name.as_bytes()).await);
     }
     assert_eq!(keep.count().await, 1);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::limits::Rate;
-use holdfast::limits::bucket::{Bucket, Grant, script_arguments};
+use holdfast::rate_limit::Rate;
+use holdfast::rate_limit::bucket::{BucketGrant, TokenBucket, script_arguments};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use redis::Script;
@@ -18,7 +18,7 @@ use crate::figures::{figures, value};
 use crate::queue::{fresh_key, keyed};
 use crate::topology::ask;
 
-const SCRIPT: &str = include_str!("../../src/limits/bucket.lua");
+const SCRIPT: &str = include_str!("../../src/rate_limit/bucket.lua");
 
 /// Limits that are not the one that is looked at.
 pub const NO_OTHER: [(&str, &str); 4] = [
@@ -148,7 +148,7 @@ async fn a_strangers_word_about_the_address_is_not_taken() {
         assert_eq!(from(0, "1.2.3.6", path).await, 200, "{path}");
     }
     let told = figures(&shop, 0).await;
-    assert_eq!(value(&told, "holdfast_limit_refusals_total{limit=\"address\"}"), Some(1.0));
+    assert_eq!(value(&told, "holdfast_rate_limit_rejections_total{limit=\"address\"}"), Some(1.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +209,7 @@ async fn with_redis_away_each_replica_keeps_the_limit_alone() {
     })
     .await;
     assert_eq!(passed, 20);
-    let alone = async || value(&figures(&shop, 0).await, "holdfast_limits_alone");
+    let alone = async || value(&figures(&shop, 0).await, "holdfast_rate_limit_degraded");
     assert_eq!(alone().await, Some(1.0));
     redis.mend();
     until("limits are shared again", async || alone().await == Some(0.0)).await;
@@ -291,7 +291,7 @@ async fn the_script_does_the_sums_of_the_model() {
         ["50/s:200", "1000000/s", "7/s:3", "10/m:5", "1/h:1000000", "999983/h:77", "333/s:1"];
     let rates = rates.map(|rate| rate.parse::<Rate>().unwrap());
     let run = fresh_key();
-    let mut buckets = rates.map(|_| Bucket::default());
+    let mut buckets = rates.map(|_| TokenBucket::default());
     let mut now_us = 1_800_000_000_000_000_u64;
     for step in 0..600 {
         // Sometimes the clock is set back.
@@ -305,12 +305,12 @@ async fn the_script_does_the_sums_of_the_model() {
                 let most = if dice.random_bool(0.2) { rate.burst() } else { 6 };
                 dice.random_range(0..=most)
             };
-            let (at_once, ahead) = (many(), many());
+            let (requested, lease) = (many(), many());
             call.key(format!("{run}:{at}"));
-            call.arg(&script_arguments(*rate)).arg(at_once).arg(ahead);
-            let Grant { at_once, ahead, left, wait_us, full_us } =
-                buckets[at].take(*rate, now_us, at_once, ahead);
-            expected.push((at_once, ahead, left, wait_us, full_us));
+            call.arg(&script_arguments(*rate)).arg(requested).arg(lease);
+            let BucketGrant { granted, leased, left, wait_us, full_us } =
+                buckets[at].take(*rate, now_us, requested, lease);
+            expected.push((granted, leased, left, wait_us, full_us));
         }
         call.arg(now_us / 1_000_000).arg(now_us % 1_000_000);
         let told: Vec<(u64, u64, u64, u64, u64)> = call.invoke_async(&mut redis).await.unwrap();

@@ -77,7 +77,7 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
     assert_eq!(problem(refused, 503).await, "overloaded");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     let told = figures(&shop, 0).await;
-    assert_eq!(value(&told, "holdfast_line_full_total"), Some(1.0));
+    assert_eq!(value(&told, "holdfast_queue_full_total"), Some(1.0));
     // A finished key is looked up before it is refused, unless that takes too long.
     until("the finished key has its answer, where there is still no room", async || {
         let told = order(&done).send().await.unwrap();

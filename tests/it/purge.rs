@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use holdfast::db::Pool;
-use holdfast::jobs::purge::{self, Failed, Pace, Purged};
-use holdfast::jobs::{Came, Job};
+use holdfast::jobs::purge::{self, PurgeFailure, PurgeLimits, PurgeResult};
+use holdfast::jobs::{Job, RunOutcome};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -69,8 +69,8 @@ async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
         run(&shop, sql).await;
     }
     let pool = shop.pool.clone().into();
-    let purged = purge::purge(&pool, &Pace::default()).await;
-    let expected = Purged {
+    let purged = purge::purge(&pool, &PurgeLimits::default()).await;
+    let expected = PurgeResult {
         keys: 2_400,
         answers: 1_200,
         sessions: 1_500,
@@ -94,8 +94,8 @@ async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
     for (sql, count) in counts {
         assert_eq!(shop.number(sql).await, count, "{sql}");
     }
-    let again = purge::purge(&pool, &Pace::default()).await;
-    let nothing = Purged { all: true, blocks: again.blocks, ..Purged::default() };
+    let again = purge::purge(&pool, &PurgeLimits::default()).await;
+    let nothing = PurgeResult { all: true, blocks: again.blocks, ..PurgeResult::default() };
     assert_eq!(again, nothing);
 }
 
@@ -107,7 +107,12 @@ async fn purge_ends_by_time_and_goes_on_where_it_ended() {
         run(&shop, sql).await;
     }
     let pool = shop.pool.clone().into();
-    let pace = Pace { batch: 600, stretch: 20, each_for: Duration::ZERO, ..Pace::default() };
+    let pace = PurgeLimits {
+        rows_per_statement: 600,
+        blocks_per_statement: 20,
+        time_per_kind: Duration::ZERO,
+        ..PurgeLimits::default()
+    };
     let (mut sessions, mut keys) = (Vec::new(), Vec::new());
     for turn in 1.. {
         let purged = purge::purge(&pool, &pace).await;
@@ -133,7 +138,12 @@ async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a
     let shop = Shop::bare().await;
     let pool = shop.pool.clone().into();
     old_orders(&pool, 20_000, true).await;
-    let pace = Pace { stretch: 8, at_least: 8, runs_per_walk: RUNS, ..Pace::default() };
+    let pace = PurgeLimits {
+        blocks_per_statement: 8,
+        min_blocks_per_run: 8,
+        runs_per_scan: RUNS,
+        ..PurgeLimits::default()
+    };
     let mut left = vec![shop.number(ANSWERS).await];
     for _ in 0..RUNS {
         let part = shop.number(BLOCKS).await / RUNS + 1;
@@ -191,10 +201,11 @@ async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
     assert!(blocks > 8 * 64, "{blocks}");
     let before = shop.number(READ).await;
     // Enough statements for Postgres to choose the plan that it keeps.
-    let pace = Pace { stretch: 4, at_least: 64, ..Pace::default() };
+    let pace =
+        PurgeLimits { blocks_per_statement: 4, min_blocks_per_run: 64, ..PurgeLimits::default() };
     apart(&shop, async |pool| {
         let purged = purge::purge(pool, &pace).await;
-        let nothing = Purged { blocks: 2 * PART, all: true, ..Purged::default() };
+        let nothing = PurgeResult { blocks: 2 * PART, all: true, ..PurgeResult::default() };
         assert_eq!(purged, nothing);
     })
     .await;
@@ -225,7 +236,7 @@ async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
         run(&shop, sql).await;
     }
     let came = offer(&replica(&shop, "a", &PURGES), DUE).await;
-    let Came::Failed(why) = came else { panic!("{came:?}") };
+    let RunOutcome::Failed(why) = came else { panic!("{came:?}") };
     for word in ["marks: ", "sessions: ", "answers: ", "not these", "keys 2400", "runs 31"] {
         assert!(why.contains(word), "{word}: {why}");
     }
@@ -240,7 +251,7 @@ async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
     );
 
     run(&shop, "drop function no cascade").await;
-    let purged = purge::purge(&shop.pool.clone().into(), &Pace::default()).await;
+    let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.answers);
     assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed begins where it failed");
     assert!(purged.all);
@@ -251,8 +262,8 @@ async fn purge_without_postgres_says_so_of_every_kind_in_time() {
     let shop = Shop::bare().await;
     let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
     pool.close().await;
-    let purged = purge::purge(&pool, &Pace::default()).await;
-    let kinds: Vec<&str> = purged.failed.iter().map(|Failed { kind, .. }| *kind).collect();
+    let purged = purge::purge(&pool, &PurgeLimits::default()).await;
+    let kinds: Vec<&str> = purged.failed.iter().map(|PurgeFailure { kind, .. }| *kind).collect();
     assert_eq!(kinds, ["marks", "runs", "sessions", "keys", "answers"]);
     assert!(!purged.all);
 }
@@ -277,7 +288,7 @@ async fn keys_stay_used_when_their_answers_are_forgotten() {
     body(topped, StatusCode::CREATED).await;
     let old = "update idempotency set created_at = created_at - interval '25 hours'";
     sqlx::query(old).execute(&shop.pool).await.unwrap();
-    let purged = purge::purge(&shop.pool.clone().into(), &Pace::default()).await;
+    let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     assert_eq!((purged.keys, purged.answers), (2, 1));
     // Also for a clock that was put back since: an answer that is gone is not made up.
     let young = "update idempotency set created_at = now()";

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::unpaid::{Unpaid, failures, sweep};
+use holdfast::jobs::order_expiry::{OrderExpiry, failures, reconcile_queue};
 use holdfast::shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -123,7 +123,7 @@ async fn a_worker_is_killed_at(point: &str) {
         shop.read(&alice, &status).await["status"] == "cancelled"
     })
     .await;
-    let unpaid = Unpaid::of(&shop.in_this_process("batched"));
+    let unpaid = OrderExpiry::new(&shop.in_this_process("batched"));
     until("nothing is left to do", async || unpaid.queue().lengths().await.unwrap() == (0, 0))
         .await;
     assert_eq!(shop.given_back().await, 1, "{point}");
@@ -151,7 +151,7 @@ async fn what_redis_forgets_postgres_remembers() {
     }
     let orders = (0..100).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 1));
     join_all(orders).await;
-    let queue = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
+    let queue = OrderExpiry::new(&shop.in_this_process_on("batched", &redis.url));
     until("the queue knows them", async || queue.queue().lengths().await.unwrap().0 == 100).await;
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     for replica in 0..2 {
@@ -167,7 +167,7 @@ async fn what_redis_forgets_postgres_remembers() {
 async fn one_that_was_forgotten_brings_those_back_that_are_due_next() {
     let (shop, redis) = Shop::with_its_own_redis_and(&[JOBS]).await;
     let alice = shop.sign_in("alice").await;
-    let unpaid = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
+    let unpaid = OrderExpiry::new(&shop.in_this_process_on("batched", &redis.url));
     let known = async || unpaid.queue().lengths().await.unwrap().0;
     join_all((0..40).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 55_000))).await;
     let sweeps = "select count(*) from job_runs where job = 'sweep'";
@@ -218,11 +218,11 @@ async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
     let alice = shop.sign_in("alice").await;
     join_all((0..40).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 200_000))).await;
     let here = shop.in_this_process_on("batched", &redis.url);
-    let unpaid = Unpaid::of(&here);
+    let unpaid = OrderExpiry::new(&here);
     until("the queue knows them", async || unpaid.queue().lengths().await.unwrap().0 == 40).await;
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     for _ in 0..2 {
-        let swept = sweep::run_once(&here, &unpaid).await.unwrap();
+        let swept = reconcile_queue::run_once(&here, &unpaid).await.unwrap();
         assert_eq!((swept.due_soon, swept.no_room), (40, 0));
         assert_eq!(unpaid.queue().lengths().await.unwrap().0, 40, "and none twice");
     }
@@ -232,7 +232,7 @@ async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
 async fn a_clock_that_was_set_gives_nothing_back_too_early_or_never() {
     let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
-    let unpaid = Unpaid::of(&shop.in_this_process("batched"));
+    let unpaid = OrderExpiry::new(&shop.in_this_process("batched"));
     let prefix = &shop.prefix;
     let set_scores = |score: &'static str| async move {
         for shard in 0..32 {
@@ -302,7 +302,7 @@ async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
     let failure = failed().await.swap_remove(0);
     assert_eq!((failure.attempts, failure.order.to_string()), (10, poisoned.clone()));
     assert!(failure.cause.contains("items_stock_range"), "{}", failure.cause);
-    let empty = Unpaid::of(&here);
+    let empty = OrderExpiry::new(&here);
     until("nobody tries", async || empty.queue().lengths().await.unwrap().0 == 0).await;
 
     let mend = "update items set stock = 99 where sku = $1";
@@ -318,7 +318,7 @@ async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
     assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
     shop.until_none_is_unpaid().await;
     assert_eq!(shop.stock(&alice, &bad).await, 100);
-    let swept = sweep::run_once(&here, &Unpaid::of(&here)).await.unwrap();
+    let swept = reconcile_queue::run_once(&here, &OrderExpiry::new(&here)).await.unwrap();
     assert_eq!(swept.forgotten, 1);
     shop.assert_sound().await;
 }

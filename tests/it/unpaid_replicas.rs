@@ -1,7 +1,7 @@
 //! Unpaid orders where one replica can do nothing: what it has in hand is for the other one.
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::unpaid::Unpaid;
+use holdfast::jobs::order_expiry::OrderExpiry;
 use serde_json::json;
 
 use crate::common::{Shop, until};
@@ -29,7 +29,7 @@ async fn a_replica_that_has_lost_postgres_lets_go_of_the_orders_it_has() {
     sqlx::query(lock).bind(&sku).execute(&mut *idle).await.unwrap();
     let due = "select count(*) from orders where expires_at > now()";
     until("all are due", async || shop.number(due).await == 0).await;
-    let queue = Unpaid::of(&shop.in_this_process("batched"));
+    let queue = OrderExpiry::new(&shop.in_this_process("batched"));
     let left = async || queue.queue().claim(60).await.unwrap().ids;
     until("the other replica has all of them", async || left().await.is_empty()).await;
     let blocked = "select count(*) from pg_stat_activity

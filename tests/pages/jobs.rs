@@ -2,7 +2,7 @@
 //! that tries it again; with a browser that runs no scripts, on a phone.
 
 use holdfast::jobs::history;
-use holdfast::jobs::store::State;
+use holdfast::jobs::store::RunState;
 use serde_json::json;
 use time::macros::datetime;
 
@@ -32,8 +32,8 @@ async fn parked() -> Shop {
 
 async fn is_done(shop: &Shop) -> bool {
     let due_at = datetime!(2026-11-21 09:23 UTC);
-    let run = history::of(&shop.pool.clone().into(), "purge", due_at).await.unwrap().unwrap();
-    run.state == State::Done && run.attempt == 6
+    let run = history::find(&shop.pool.clone().into(), "purge", due_at).await.unwrap().unwrap();
+    run.state == RunState::Done && run.attempt == 6
 }
 
 #[tokio::test(flavor = "multi_thread")]

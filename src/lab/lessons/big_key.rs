@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Lesson, Shown};
-use crate::embedded::Spare;
-use crate::jobs::keys::{self, BATCH, With};
+use crate::embedded::TempRedis;
+use crate::keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::lab::stage::Stage;
 use crate::lock::Redis;
 
@@ -86,7 +86,7 @@ enum Way {
 }
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let spare = Spare::start().await?;
+    let spare = TempRedis::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
     cmd("CONFIG").arg(&lazy).exec_async(&mut redis).await?;
@@ -100,7 +100,8 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let del = once(&spare, &mut redis, Way::Del, None).await?;
     stage.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
     let batches = best(&spare, &mut redis, Way::Batches, &del).await?;
-    let words = format!("The same hash, {BATCH} fields at a time: the client waited at most");
+    let words =
+        format!("The same hash, {MAX_BATCH_SIZE} fields at a time: the client waited at most");
     stage.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
     let unlink = best(&spare, &mut redis, Way::Unlink, &del).await?;
     stage.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
@@ -119,7 +120,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     Ok(Shown::that(
         ratio > AT_LEAST && del.command.as_secs_f64() > AT_LEAST * command.as_secs_f64(),
         format!(
-            "{fields},000 fields, a client's longest wait: DEL {} · batches of {BATCH} {} · UNLINK \
+            "{fields},000 fields, a client's longest wait: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
              {}; DEL of a million would take about {:.0} ms",
             ms(del.stall),
             ms(batches.stall),
@@ -131,7 +132,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
 /// Returns the round with the shortest wait: other programs on the machine only add to a wait.
 async fn best(
-    spare: &Spare,
+    spare: &TempRedis,
     redis: &mut MultiplexedConnection,
     way: Way,
     del: &Cost,
@@ -151,7 +152,7 @@ async fn best(
 
 /// Fills the hash and removes it. The waits are cut into windows of `stretch`, if given.
 async fn once(
-    spare: &Spare,
+    spare: &TempRedis,
     redis: &mut MultiplexedConnection,
     way: Way,
     stretch: Option<Duration>,
@@ -162,8 +163,8 @@ async fn once(
     let began = Instant::now();
     match way {
         Way::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
-        Way::Batches => piecewise(&spare.url, With::Batches).await?,
-        Way::Unlink => piecewise(&spare.url, With::Unlink).await?,
+        Way::Batches => piecewise(&spare.url, KeyRemovalMethod::Batches).await?,
+        Way::Unlink => piecewise(&spare.url, KeyRemovalMethod::Unlink).await?,
     }
     let took = began.elapsed();
     until_freed(redis).await?;
@@ -176,7 +177,7 @@ async fn once(
 }
 
 /// Removes the hash as `holdfast keys --delete` does.
-async fn piecewise(url: &str, with: With) -> anyhow::Result<()> {
+async fn piecewise(url: &str, with: KeyRemovalMethod) -> anyhow::Result<()> {
     let removal = keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
     let removal = removal.context("the hash was not there")?;
     ensure!(removal.left == 0 && removal.with == with, "it was not removed: {removal:?}");

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
-use crate::embedded::Spare;
+use crate::embedded::TempRedis;
 use crate::lab::by_hand::{process, take};
 use crate::lab::house::connect;
 use crate::lab::stage::Stage;
@@ -87,9 +87,9 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// Starts a primary and a replica, and waits until the replica has caught up.
-async fn pair() -> anyhow::Result<(Spare, Spare)> {
-    let primary = Spare::start().await?;
-    let replica = Spare::start().await?;
+async fn pair() -> anyhow::Result<(TempRedis, TempRedis)> {
+    let primary = TempRedis::start().await?;
+    let replica = TempRedis::start().await?;
     let mut there = connect(&replica.url).await?;
     let mut password = redis::cmd("CONFIG");
     password.arg("SET").arg("masterauth").arg(&primary.password).exec_async(&mut there).await?;

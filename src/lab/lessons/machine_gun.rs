@@ -28,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "It says *not twice at once*. Whoever waits for each answer is never twice at once, however \
          often he comes.",
         "*Not more than so many a second* is another question, and needs a counter with a time: \
-         `--limit-client` (src/limits/). It is off while the lab is on, where the load comes from \
+         `--limit-client` (src/rate_limit/). It is off while the lab is on, where the load comes from \
          one hand.",
     ],
     play: |stage| Box::pin(play(stage)),

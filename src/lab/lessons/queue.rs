@@ -216,7 +216,7 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let due = due_at(&unpaid.body).context("the order is due at no time")?;
     let id = unpaid.order().context("the order has no id")?;
     let queue = &stage.unpaid_queue()?;
-    until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
+    until("the delay queue is told", || async move { Ok(queue.contains(id).await?) }).await?;
     let lease = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
     let renewed = stage.order_held("L, under a lease", 0, &leased, &lease).await?;
     let holder = stage.holder(&leased).await?;
@@ -246,7 +246,7 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let elsewhere = stage.answer(stage.order("D, other replica", 1, &sku, &trying)).await?;
     stage.until_free(&leased).await?;
     let kept = stage.order_as_read(1, id).await?;
-    let queued = queue.has(id).await?;
+    let queued = queue.contains(id).await?;
     let audit = stage.audit(&sku).await?;
     stage
         .say(

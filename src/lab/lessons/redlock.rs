@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
-use crate::embedded::Spare;
+use crate::embedded::TempRedis;
 use crate::lab::by_hand::{process, take};
 use crate::lab::house::connect;
 use crate::lab::stage::Stage;
@@ -54,7 +54,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.say("Five independent Redis, of the lesson's own.").await;
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        nodes.push(Spare::start().await?);
+        nodes.push(TempRedis::start().await?);
     }
     let urls: Vec<String> = nodes.iter().map(|node| node.url.clone()).collect();
     let locks = quorum(&urls, "B")?;

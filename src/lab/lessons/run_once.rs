@@ -11,9 +11,9 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
-use crate::jobs::history::{self, Run};
+use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
-use crate::jobs::store::State;
+use crate::jobs::store::RunState;
 use crate::lab::stage::{Asking, Stage, Wish};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -131,7 +131,7 @@ async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<u
     stage.say(format!("A's replica runs it, and is killed {when}.")).await;
     let first = tick(stage, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
     stage.until_held(&first).await?;
-    let begun = history::of(&stage.house.pool, lab_tick::NAME, due_at).await?;
+    let begun = history::find(&stage.house.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
     stage.kill(first).await?;
     let done = followed(stage, due_at).await?;
@@ -148,11 +148,11 @@ async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<u
 }
 
 /// Waits until the run is done, and returns it.
-async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<Run> {
+async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
     let end = Instant::now() + FOLLOWED_WITHIN;
     loop {
-        match history::of(&stage.house.pool, lab_tick::NAME, due_at).await? {
-            Some(run) if run.state == State::Done => return Ok(run),
+        match history::find(&stage.house.pool, lab_tick::NAME, due_at).await? {
+            Some(run) if run.state == RunState::Done => return Ok(run),
             run if Instant::now() > end => bail!("nobody followed: {run:?}"),
             _ => sleep(LOOK_EVERY).await,
         }
@@ -165,11 +165,11 @@ async fn nothing_is_open(stage: &Stage) -> anyhow::Result<()> {
     let end = Instant::now() + FOLLOWED_WITHIN;
     let names = [lab_tick::NAME.to_owned()];
     loop {
-        let (_, runs) = history::standing(&stage.house.pool, &names).await?;
-        let open = |run: &Run| run.job == lab_tick::NAME && run.state != State::Done;
+        let (_, runs) = history::newest_and_open(&stage.house.pool, &names).await?;
+        let open = |run: &JobRun| run.job == lab_tick::NAME && run.state != RunState::Done;
         match runs.iter().find(|run| open(run)) {
             None => return Ok(()),
-            Some(run) if run.state == State::Parked => {
+            Some(run) if run.state == RunState::Parked => {
                 crate::jobs::store::try_again(&stage.house.pool, run.id).await?;
             }
             Some(run) if Instant::now() > end => bail!("an earlier tick is still open: {run:?}"),

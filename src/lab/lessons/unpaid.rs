@@ -256,5 +256,5 @@ async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
 }
 
 async fn queued(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
-    Ok(stage.unpaid_queue()?.has(order).await?)
+    Ok(stage.unpaid_queue()?.contains(order).await?)
 }

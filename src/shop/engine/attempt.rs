@@ -17,6 +17,7 @@ use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use super::write::{count_purchases, pass_point, write};
 use crate::lock::LockKey;
+use crate::metrics::STALE_WRITES;
 use crate::probe::Point;
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{BalanceSnapshot, ShopState};
@@ -49,7 +50,7 @@ pub(super) async fn execute_entries(
         match attempt(shop, strategy, locks, entries, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
-                metrics::counter!("holdfast_stale_writes_total").increment(1);
+                metrics::counter!(STALE_WRITES).increment(1);
                 match locks.raise_fences(stale).await {
                     Ok(()) => {}
                     Err(error @ Error::LockLost(_)) => {
@@ -168,7 +169,7 @@ async fn open_and_read(
     if strategy.transaction == Isolation::Autocommit {
         let (snapshot, connection) = shop
             .pool
-            .ask(move |db| {
+            .read(move |db| {
                 let request = request.clone();
                 async move { read::read(db, &request).await }.boxed()
             })

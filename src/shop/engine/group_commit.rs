@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use super::batch::ReadyWrite;
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::DatabaseSession;
+use crate::metrics::GROUP_COMMIT_REQUESTS;
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::guard::any_row_shared;
@@ -230,7 +231,7 @@ async fn send_group(
     if batches.len() > 1 {
         let commands: usize = writes.iter().map(|queued| queued.write.len()).sum();
         tracing::debug!(writes = batches.len(), commands, ?outcome, "a shared write");
-        metrics::histogram!("holdfast_group_requests").record(commands as f64);
+        metrics::histogram!(GROUP_COMMIT_REQUESTS).record(commands as f64);
     }
     for queued in writes {
         let _ = queued.reply.send(outcome.clone());

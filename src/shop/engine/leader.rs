@@ -30,6 +30,7 @@ use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::write::pass_point;
 use crate::lock::{self, AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
+use crate::metrics::{BATCH_REQUESTS, QUEUE_FULL};
 use crate::probe::{Point, Seen};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
@@ -82,7 +83,7 @@ pub(super) async fn enqueue(
         }
         JoinResult::Behind => {}
         JoinResult::Full => {
-            metrics::counter!("holdfast_line_full_total").increment(1);
+            metrics::counter!(QUEUE_FULL).increment(1);
             let full = Error::Overloaded(format!("too many requests wait for {key}"));
             let request = command.idempotency();
             return replays.find_or(shop, request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
@@ -121,7 +122,7 @@ async fn run(shop: Shop, key: LockKey) {
         }
         let (mut done, state) = leader.execute(&mut lock.locks, batch).await;
         if !done.is_empty() {
-            metrics::histogram!("holdfast_batch_requests").record(done.len() as f64);
+            metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
         }
         lock.batches += 1;
         leader.expected_batch_size = done.len() + leader.queues.waiting(&leader.key);

@@ -67,7 +67,7 @@ pub(super) async fn look_up(
     shop: &Shop,
     requests: Vec<IdempotencyRequest>,
 ) -> Result<Vec<Option<Replay>>, Error> {
-    let reading = shop.pool.ask(move |db| {
+    let reading = shop.pool.read(move |db| {
         let requests = requests.clone();
         async move { key_records::look_up(db, &requests.iter().collect::<Vec<_>>()).await }.boxed()
     });

@@ -87,7 +87,7 @@ impl SoldOutCache {
         requests: Vec<IdempotencyRequest>,
     ) -> Result<Vec<StockLookup>, Error> {
         let item = sku.clone();
-        let reading = shop.pool.ask(move |db| {
+        let reading = shop.pool.read(move |db| {
             let (item, requests) = (item.clone(), requests.clone());
             async move {
                 // The stock first: the orders that emptied it have committed by then, so the lookup

@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 
 use super::lab::lab_is_on;
 use crate::jobs::lab_tick;
-use crate::jobs::unpaid::failures;
-use crate::jobs::view::{self, Standing};
-use crate::jobs::{Came, Once, store};
+use crate::jobs::order_expiry::failures;
+use crate::jobs::status::{self, JobsStatus};
+use crate::jobs::{OncePolicy, RunOutcome, store};
 use crate::web::auth::Admin;
 use crate::web::body::{self, Json};
 use crate::web::conditions::Wished;
@@ -21,9 +21,9 @@ use crate::web::{HttpResult, Site};
 /// Returns the state of all scheduled jobs and their latest runs, with replica, times, fence and
 /// result (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = Standing), Refusals))]
+    responses((status = 200, body = JobsStatus), Refusals))]
 pub async fn standing(site: web::Data<Site>, _: Admin) -> HttpResult {
-    Ok(HttpResponse::Ok().json(view::standing(&site.shop, &site.jobs, &site.unpaid).await?))
+    Ok(HttpResponse::Ok().json(status::jobs_status(&site.shop, &site.jobs, &site.unpaid).await?))
 }
 
 /// Retries a parked run now; it has all its attempts again (admin).
@@ -116,21 +116,23 @@ pub async fn tick(
         return Err(Problem::new(Kind::Forbidden, detail));
     }
     let once = match tick.once {
-        Keeper::Nothing => Once::Nothing,
-        Keeper::Lock => Once::Lock,
-        Keeper::LockAndRow => Once::LockAndRow,
+        Keeper::Nothing => OncePolicy::Nothing,
+        Keeper::Lock => OncePolicy::Lock,
+        Keeper::LockAndRow => OncePolicy::LockAndRow,
     };
     let probe = conditions.probe.clone();
     let came = site.jobs.offer(lab_tick::NAME, tick.due_at, once, probe).await?;
     let Some(came) = came else {
         return Err(Problem::new(Kind::InternalError, "the lab's job is not among the jobs"));
     };
-    let word = came.word();
+    let word = came.label();
     let (detail, holder) = match came {
-        Came::Done(result) => (result, None),
-        Came::Failed(why) | Came::Parked(why) => (why.into(), None),
-        Came::Busy(holder) => (Value::Null, holder.process),
-        Came::Late | Came::Stopped | Came::Already | Came::NotYet => (Value::Null, None),
+        RunOutcome::Done(result) => (result, None),
+        RunOutcome::Failed(why) | RunOutcome::Parked(why) => (why.into(), None),
+        RunOutcome::Busy(holder) => (Value::Null, holder.process),
+        RunOutcome::Stale | RunOutcome::Stopped | RunOutcome::AlreadyDone | RunOutcome::NotDue => {
+            (Value::Null, None)
+        }
     };
     let trace = conditions.probe.trace();
     Ok(HttpResponse::Ok().json(Ticked { came: word, detail, holder, trace }))

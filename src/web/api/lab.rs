@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orders::{Wanted, with_trace};
-use crate::jobs::unpaid::{LONGEST_WISH, Wish};
+use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use crate::lab::wishes::TTL_RANGE_MS;
 use crate::probe::Point;
 use crate::shop::model::{Item, Order};
@@ -138,12 +138,12 @@ pub struct WorkerWish {
 pub async fn worker(site: web::Data<Site>, _: Admin, wish: Json<WorkerWish>) -> HttpResult {
     let wish = wish.read()?;
     lab_is_on(&site)?;
-    site.unpaid.wish(wished(wish, site.shop.strategy)?);
+    site.unpaid.set_lab_request(wished(wish, site.shop.strategy)?);
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<Wish>, Problem> {
-    let longest_ms = u64::try_from(LONGEST_WISH.as_millis()).unwrap_or(u64::MAX);
+fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<LabRequest>, Problem> {
+    let longest_ms = u64::try_from(LAB_REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
     let number = |field, number: Option<u64>, range: RangeInclusive<u64>| match number {
         Some(number) if !range.contains(&number) => {
             let (least, most) = range.into_inner();
@@ -164,11 +164,11 @@ fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<Wish>, Problem> {
     };
     match (rest, wish.pause) {
         (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
-        (Some(rest), None) => Ok(Some(Wish::Rest(rest))),
+        (Some(rest), None) => Ok(Some(LabRequest::Rest(rest))),
         (None, Some(name)) => {
             let why = || Problem::field("pause", format!("one of {}", Point::names()));
             let at = Point::named(&name).ok_or_else(why)?;
-            Ok(Some(Wish::Pause { at, ttl, strategy }))
+            Ok(Some(LabRequest::Pause { at, ttl, strategy }))
         }
         (None, None) => Ok(None),
     }

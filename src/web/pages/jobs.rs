@@ -11,11 +11,11 @@ use time::OffsetDateTime;
 use super::frame::Frame;
 use super::words::{Moment as _, grouped, short};
 use super::{door, html, see_other};
-use crate::jobs::history::Run;
-use crate::jobs::reconcile::Found;
-use crate::jobs::store::{self, State};
-use crate::jobs::unpaid::failures::{self, Failure};
-use crate::jobs::view::{self, JobStanding, Standing};
+use crate::jobs::history::JobRun;
+use crate::jobs::order_expiry::failures::{self, ExpiryFailure};
+use crate::jobs::reconcile::ReconcileResult;
+use crate::jobs::status::{self, JobStatus, JobsStatus};
+use crate::jobs::store::{self, RunState};
 use crate::web::body;
 use crate::web::{HttpResult, Site};
 
@@ -30,7 +30,7 @@ struct JobsPage {
     queued: Option<usize>,
     due: i64,
     /// The orders whose expiry failed, each with its short id.
-    failures: Vec<(String, Failure)>,
+    failures: Vec<(String, ExpiryFailure)>,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct JobCard {
 
 #[derive(Debug)]
 struct Row {
-    run: Run,
+    run: JobRun,
     shape: &'static str,
     state: &'static str,
     took: String,
@@ -64,10 +64,10 @@ struct Came {
 /// Shows the jobs.
 pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
-    let Standing { on, jobs, parked, runs, unpaid, .. } =
-        view::standing(&site.shop, &site.jobs, &site.unpaid).await?;
+    let JobsStatus { on, jobs, parked, runs, unpaid, .. } =
+        status::jobs_status(&site.shop, &site.jobs, &site.unpaid).await?;
     let frame = Frame::of(&request).await?;
-    let rows = |runs: Vec<Run>| runs.into_iter().map(row).collect();
+    let rows = |runs: Vec<JobRun>| runs.into_iter().map(row).collect();
     let jobs = jobs.into_iter().map(card).collect();
     let failures = unpaid.failures.into_iter();
     let page = JobsPage {
@@ -115,7 +115,7 @@ pub async fn try_unpaid_again(
     Ok(see_other("/jobs"))
 }
 
-fn card(job: JobStanding) -> JobCard {
+fn card(job: JobStatus) -> JobCard {
     let before = match (&job.last, job.last_done) {
         (Some(last), Some(done)) if last.id != done.id => {
             came(done.result.as_ref()).map(|came| (came, done.started_at))
@@ -133,12 +133,12 @@ fn card(job: JobStanding) -> JobCard {
     }
 }
 
-fn row(run: Run) -> Row {
+fn row(run: JobRun) -> Row {
     let (shape, state) = match run.state {
-        State::Running => ("◔", "running"),
-        State::Done => ("●", "done"),
-        State::Failed => ("↻", "failed"),
-        State::Parked => ("▲", "parked"),
+        RunState::Running => ("◔", "running"),
+        RunState::Done => ("●", "done"),
+        RunState::Failed => ("↻", "failed"),
+        RunState::Parked => ("▲", "parked"),
     };
     let took = run.took_ms().map_or_else(|| "not over".to_owned(), span);
     Row { shape, state, took, came: came(run.result.as_ref()), run }
@@ -176,8 +176,8 @@ const COUNTED: [(&str, &str, &str); 9] = [
 /// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
 fn came(result: Option<&Value>) -> Option<Came> {
     let result = result?;
-    if let Ok(found) = Found::deserialize(result) {
-        let Found { sound, checks, failing, .. } = found;
+    if let Ok(found) = ReconcileResult::deserialize(result) {
+        let ReconcileResult { sound, checks, failing, .. } = found;
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
         let words = if sound {
             format!("sound: all {checks} checks hold")

@@ -1,0 +1,151 @@
+//! A temporary shop: a `holdfast up` in a folder of its own.
+//!
+//! The folder is below `/var/tmp`, which is on disk even where `/tmp` is in memory: the cost of
+//! commits is most of what is measured. It is removed at the end. If this process is killed, `up`
+//! ends by itself (on Linux) and the folder remains.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::data_dir::{RunningUp, read_env};
+use super::spawner::tied_command;
+
+/// Timeout of a start, which creates a cluster and starts services and replicas.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Timeout of a stop; `up` stops its children within their own limits.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+/// Lines of its stderr that an error quotes.
+const MAX_QUOTED_LINES: usize = 15;
+/// Range of its ports, below the ephemeral ports.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+#[derive(Debug, Clone)]
+pub struct TempClusterOptions<'a> {
+    /// Name of its folder, before the process id.
+    pub name: &'a str,
+    /// Connections to Postgres, one number per replica.
+    pub pool_sizes: Vec<u32>,
+    /// Number of independent Redis servers for `redlock`.
+    pub nodes: u16,
+    /// True to run the scheduled jobs, which would distort the measured cost of an order.
+    pub jobs: bool,
+}
+
+#[derive(Debug)]
+pub struct TempCluster {
+    up: Child,
+    folder: PathBuf,
+    output_lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl TempCluster {
+    /// Starts `up` on free ports of 127.0.0.1, without waiting until it is ready. Must be called
+    /// from the main thread, with which it ends.
+    pub fn start(options: &TempClusterOptions<'_>) -> anyhow::Result<Self> {
+        let disk = Path::new("/var/tmp");
+        let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
+        let folder = below.join(format!("holdfast-{}-{}", options.name, std::process::id()));
+        let sizes: Vec<String> = options.pool_sizes.iter().map(u32::to_string).collect();
+        let replicas = u16::try_from(sizes.len())?;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
+        let program = std::env::current_exe().context("can't find this very program")?;
+        let mut command = tied_command(&program);
+        // The settings of the user's own shop do not apply.
+        for (name, _) in std::env::vars_os() {
+            let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
+            if ours && name != "HOLDFAST_PROGRAMS_PATH" {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(["up", "--lab", "on", "--redlock", &options.nodes.to_string()])
+            .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
+            .args(["--listen", &listen.to_string(), "--data"])
+            .arg(&folder)
+            .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" })
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        eprintln!("starting a shop of its own in {} …", folder.display());
+        let mut up = command.spawn().context("can't start `holdfast up`")?;
+        let output_lines = Arc::new(Mutex::new(Vec::new()));
+        if let Some(stderr) = up.stderr.take() {
+            let output_lines = Arc::clone(&output_lines);
+            tokio::spawn(async move {
+                let mut lines = BufReader::new(stderr).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let mut output_lines = output_lines.lock();
+                    if output_lines.len() == MAX_QUOTED_LINES {
+                        output_lines.remove(0);
+                    }
+                    output_lines.push(line);
+                }
+            });
+        }
+        Ok(Self { up, folder, output_lines })
+    }
+
+    pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(running) = read_env(&self.folder) {
+                return Ok(running);
+            }
+            if let Some(status) = self.up.try_wait()? {
+                bail!("`holdfast up` ended ({status}); it said:\n{}", self.quoted_output());
+            }
+            if Instant::now() > deadline {
+                bail!("`holdfast up` is not ready; it said:\n{}", self.quoted_output());
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub async fn stop(mut self) {
+        if let Some(pid) =
+            self.up.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if timeout(STOP_TIMEOUT, self.up.wait()).await.is_err() {
+            let _ = self.up.kill().await;
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            eprintln!("holdfast: can't remove {}: {error}", self.folder.display());
+        }
+    }
+
+    fn quoted_output(&self) -> String {
+        let output_lines = self.output_lines.lock();
+        output_lines.join("\n")
+    }
+}
+
+/// Returns the first of `count` consecutive ports that are free now.
+fn free_ports(count: u16) -> anyhow::Result<u16> {
+    let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    for _ in 0..100 {
+        let first = rand::random_range(PORTS.start..PORTS.end - count);
+        if (first..first + count).all(free) {
+            return Ok(first);
+        }
+    }
+    bail!("no {count} free ports in a row on 127.0.0.1")
+}

@@ -1,0 +1,89 @@
+//! A temporary Redis, to be killed or to be one of several, without harm to the shop's.
+//!
+//! Guarantees that no other user reaches it (a socket in a folder of mode 0700; on 127.0.0.1, where
+//! it listens so that another Redis can replicate it, a random password), that it stores nothing,
+//! and that it ends with its value. If this process is killed, it ends too (on Linux); its folder,
+//! which is empty then, remains.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep};
+
+use super::spawner::tied_command;
+use super::{programs, redis, sockets};
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A temporary Redis.
+#[derive(Debug)]
+pub struct TempRedis {
+    /// URL of its socket, in the format of redis-rs.
+    pub url: String,
+    /// Port on 127.0.0.1, for another Redis that replicates it.
+    pub port: u16,
+    pub password: String,
+    child: Child,
+    folder: PathBuf,
+}
+
+impl TempRedis {
+    /// Starts an empty Redis and waits until it answers. Must be called from the main thread, with
+    /// which it ends.
+    pub async fn start() -> anyhow::Result<Self> {
+        let program = programs::redis()?;
+        let folder = sockets::create(None)?;
+        let socket = sockets::redis(&folder, redis::MAIN);
+        let password = format!("{:032x}", rand::random::<u128>());
+        // Another process may take the port; then Redis fails to start.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let mut command = tied_command(&program);
+        command
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--requirepass", &password])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--repl-diskless-sync-delay", "0", "--unixsocketperm", "700"])
+            .arg("--unixsocket")
+            .arg(&socket)
+            .arg("--dir")
+            .arg(&folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child =
+            command.spawn().with_context(|| format!("can't start {}", program.display()))?;
+        let url = format!("redis+unix://{}?pass={password}", socket.display());
+        let mut spare = Self { url, port, password, child, folder };
+        spare.ready().await?;
+        Ok(spare)
+    }
+
+    async fn ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while let Err(error) = redis::ping(&self.url).await {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("a spare Redis ended at once ({status})");
+            }
+            if Instant::now() > deadline {
+                bail!("a spare Redis does not answer: {error}");
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Kills it (SIGKILL) and waits until it has exited.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}
+
+impl Drop for TempRedis {
+    fn drop(&mut self) {
+        let _ = self.child.start_kill();
+        sockets::remove(&self.folder);
+    }
+}

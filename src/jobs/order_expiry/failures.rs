@@ -1,0 +1,150 @@
+//! Failed expiries of orders: attempts, cause, and time of the next attempt. They are in Postgres,
+//! because Redis may lose them, and are parked in the end, never lost.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use serde::Serialize;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::shop::{Error, OrderId, Shop};
+
+/// Attempts (about nine minutes) after which an order is parked until an admin acts.
+pub const MAX_ATTEMPTS: i32 = 10;
+/// Pause after the first failure, in seconds; it doubles with each failure.
+const MIN_BACKOFF_S: f64 = 1.0;
+/// Upper bound of the pause, in seconds.
+const MAX_BACKOFF_S: f64 = 300.0;
+
+/// A failed expiry of an order.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct ExpiryFailure {
+    /// The order.
+    pub order: OrderId,
+    /// Number of attempts.
+    pub attempts: i32,
+    /// Error of the last attempt.
+    pub cause: String,
+    /// Time of the last attempt.
+    #[serde(with = "time::serde::rfc3339")]
+    pub failed_at: OffsetDateTime,
+    /// Time of the next attempt; none once it is parked.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub next_at: Option<OffsetDateTime>,
+}
+
+/// Records a failed expiry. Returns the pause before the next attempt; `None` once it is parked.
+pub(super) async fn record(
+    shop: &Shop,
+    order: OrderId,
+    cause: &str,
+) -> Result<Option<Duration>, Error> {
+    let jitter = rand::rng().random_range(0.75..1.25);
+    let pause_s = sqlx::query_scalar!(
+        r#"insert into unpaid_failures as f (order_id, attempts, cause, failed_at, next_at)
+           values ($1, 1, $2, clock_timestamp(),
+                   clock_timestamp() + make_interval(secs => $3::float8 * $6::float8))
+           on conflict (order_id) do update
+              set attempts = f.attempts + 1, cause = excluded.cause,
+                  failed_at = excluded.failed_at,
+                  next_at = case when f.attempts + 1 < $5 then
+                      excluded.failed_at
+                      + make_interval(secs => least($3::float8 * 2 ^ f.attempts, $4::float8) * $6::float8) end
+           returning extract(epoch from next_at - failed_at)::float8"#,
+        order.0,
+        cause,
+        MIN_BACKOFF_S,
+        MAX_BACKOFF_S,
+        MAX_ATTEMPTS,
+        jitter,
+    )
+    .fetch_one(&mut *shop.connection().await?)
+    .await?;
+    Ok(pause_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
+}
+
+/// An unpaid order that is past its due time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OverdueOrder {
+    pub(super) order: OrderId,
+    since: OffsetDateTime,
+}
+
+/// Returns unpaid orders that have been due for at least this time and are neither parked nor in a
+/// pause, behind the order `after`: the longest due first.
+pub(super) async fn overdue(
+    shop: &Shop,
+    for_at_least: Duration,
+    after: Option<OverdueOrder>,
+    max: i64,
+) -> Result<Vec<OverdueOrder>, Error> {
+    let (since, order) =
+        after.map_or((OffsetDateTime::UNIX_EPOCH, Uuid::nil()), |it| (it.since, it.order.0));
+    // Outside a transaction `now()` is the start of the statement, and an index can be searched for
+    // it.
+    let rows = sqlx::query!(
+        "select o.id, o.expires_at from orders o left join unpaid_failures f on f.order_id = o.id
+          where o.status = 'pending' and o.expires_at <= now() - make_interval(secs => $1)
+            and (o.expires_at, o.id) > ($2, $3)
+            and (f.order_id is null or f.next_at <= now())
+          order by o.expires_at, o.id limit $4",
+        for_at_least.as_secs_f64(),
+        since,
+        order,
+        max,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    let overdue = |(id, since)| OverdueOrder { order: OrderId(id), since };
+    Ok(rows.into_iter().map(|row| overdue((row.id, row.expires_at))).collect())
+}
+
+/// Returns the failures of unpaid orders; parked ones first, then the latest.
+pub async fn list(shop: &Shop, max: i64) -> Result<Vec<ExpiryFailure>, Error> {
+    let rows = sqlx::query!(
+        "select f.order_id, f.attempts, f.cause, f.failed_at, f.next_at
+           from unpaid_failures f join orders o on o.id = f.order_id and o.status = 'pending'
+          order by f.next_at is null desc, f.failed_at desc limit $1",
+        max,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    let failures = rows.into_iter().map(|row| ExpiryFailure {
+        order: OrderId(row.order_id),
+        attempts: row.attempts,
+        cause: row.cause,
+        failed_at: row.failed_at,
+        next_at: row.next_at,
+    });
+    Ok(failures.collect())
+}
+
+/// Retries a failed expiry now and resets its attempts. Returns `false` if there is none to retry.
+pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
+    let updated = sqlx::query!(
+        "update unpaid_failures set attempts = 1, next_at = clock_timestamp()
+          where order_id = $1
+            and exists (select from orders where id = $1 and status = 'pending')",
+        order.0,
+    )
+    .execute(&mut *shop.connection().await?)
+    .await?;
+    Ok(updated.rows_affected() == 1)
+}
+
+/// Deletes failures of orders that are no longer pending, at most `max`; returns their number.
+pub(super) async fn delete_obsolete(shop: &Shop, max: i64) -> Result<u64, Error> {
+    let obsolete: Vec<Uuid> = sqlx::query_scalar!(
+        "select f.order_id from unpaid_failures f join orders o on o.id = f.order_id
+          where o.status <> 'pending' limit $1",
+        max,
+    )
+    .fetch_all(&mut *shop.connection().await?)
+    .await?;
+    let deleted = sqlx::query!("delete from unpaid_failures where order_id = any($1)", &obsolete)
+        .execute(&mut *shop.connection().await?)
+        .await?;
+    Ok(deleted.rows_affected())
+}

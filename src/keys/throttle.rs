@@ -1,0 +1,86 @@
+//! Sends commands to Redis without urgency: retries, pauses and kinds of errors.
+
+use std::time::Duration;
+
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind};
+use tokio::time::sleep;
+
+use crate::clock::Backoff;
+use crate::lock::Redis;
+
+/// Attempts per command if Redis does not respond: a failover, or another client's `DEL`, takes a
+/// second or two. All commands of this module may be repeated: they read, or remove what is to be
+/// removed.
+const MAX_ATTEMPTS: u32 = 5;
+/// Backoff between these attempts.
+const RETRY_BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
+/// Upper bound of a pause, however long the step took.
+const MAX_PAUSE: Duration = Duration::from_millis(200);
+
+/// Sends a command, with retries.
+pub(super) async fn query<T>(redis: &Redis, command: &Cmd) -> Result<T, RedisError>
+where
+    T: FromRedisValue + Send + 'static,
+{
+    with_retries(|| redis.query(command.clone())).await
+}
+
+/// Sends several commands in one round trip, with retries.
+pub(super) async fn query_all<T>(redis: &Redis, commands: &Pipeline) -> Result<T, RedisError>
+where
+    T: FromRedisValue + Send + 'static,
+{
+    with_retries(|| redis.pipe(commands.clone())).await
+}
+
+async fn with_retries<T, F>(call: impl Fn() -> F) -> Result<T, RedisError>
+where
+    F: Future<Output = Result<T, RedisError>>,
+{
+    for attempt in 1..MAX_ATTEMPTS {
+        match call().await {
+            Err(error) if is_transient(&error) => sleep(RETRY_BACKOFF.after(attempt)).await,
+            response => return response,
+        }
+    }
+    call().await
+}
+
+fn is_transient(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, TryAgain};
+
+    match error.kind() {
+        ErrorKind::Io => true,
+        ErrorKind::Server(kind) => {
+            matches!(kind, BusyLoading | ClusterDown | MasterDown | TryAgain)
+        }
+        _ => error.is_timeout() || error.is_connection_dropped(),
+    }
+}
+
+/// Pauses for as long as the step took, up to [`MAX_PAUSE`], to leave time to other clients.
+pub(super) async fn pause_after(taken: Duration) {
+    sleep(taken.min(MAX_PAUSE)).await;
+}
+
+/// Returns whether the server lacks the command, or denies it to this user.
+pub(super) fn is_unsupported(error: &RedisError) -> bool {
+    let words = error.detail().unwrap_or_default().to_ascii_lowercase();
+    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+        || ["unknown command", "unknown subcommand", "not allowed", "not supported", "disabled"]
+            .iter()
+            .any(|refusal| words.contains(refusal))
+}
+
+/// Returns whether the key belongs to another node, or is being migrated there.
+pub(super) fn is_moved(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+
+    matches!(error.kind(), ErrorKind::Server(Ask | Moved | TryAgain))
+}
+
+/// Returns whether the key is no longer of the type that the command requires.
+pub(super) fn is_another_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+}

@@ -1,0 +1,174 @@
+//! Every metric of a replica: name, type, labels, buckets and help, as `/metrics` shows them.
+//!
+//! The code records a metric by its constant. Labels have few values, never a key or a user, so
+//! that the number of series is bounded. A test compares the table with the code.
+
+/// Upper bounds of the buckets of durations, in seconds.
+pub const SECONDS: &[f64] =
+    &[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+/// Upper bounds of the buckets of counts.
+pub const COUNTS: &[f64] = &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricType {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricDefinition {
+    /// Name of the constant.
+    pub constant: &'static str,
+    pub name: &'static str,
+    pub metric_type: MetricType,
+    pub labels: &'static [&'static str],
+    /// Upper bounds of a histogram's buckets.
+    pub buckets: &'static [f64],
+    pub help: &'static str,
+}
+
+macro_rules! metrics_table {
+    ($($constant:ident: $name:literal, $type:ident $labels:tt $buckets:expr, $help:literal;)*) => {
+        $(pub const $constant: &str = $name;)*
+
+        pub const METRICS: &[MetricDefinition] = &[$(MetricDefinition {
+            constant: stringify!($constant),
+            name: $name,
+            metric_type: MetricType::$type,
+            labels: &$labels,
+            buckets: $buckets,
+            help: $help,
+        }),*];
+    };
+}
+
+metrics_table! {
+    HTTP_REQUEST_DURATION: "holdfast_http_request_duration_seconds",
+        Histogram ["method", "route", "status"] SECONDS,
+        "From the arrival of a request to its response";
+
+    LOCK_WAIT: "holdfast_lock_wait_seconds", Histogram ["strategy"] SECONDS,
+        "From the request for a command's locks until they are acquired or denied";
+    LOCK_HOLD: "holdfast_lock_hold_seconds", Histogram ["strategy"] SECONDS,
+        "From the acquisition of a command's locks until they are released";
+    LOCK_WAITING_REQUESTS: "holdfast_lock_waiting_requests", Gauge ["strategy"] &[],
+        "Requests of this process that wait for locks now";
+    BATCH_REQUESTS: "holdfast_batch_requests", Histogram [] COUNTS,
+        "batched: requests per batch";
+    GROUP_COMMIT_REQUESTS: "holdfast_group_commit_requests", Histogram [] COUNTS,
+        "batched: requests for several items per shared write";
+    QUEUE_FULL: "holdfast_queue_full_total", Counter [] &[],
+        "batched: requests rejected because their queue was full";
+    STALE_WRITES: "holdfast_stale_writes_total", Counter [] &[],
+        "Writes rejected because a later holder of the lock had written";
+
+    RATE_LIMIT_REJECTIONS: "holdfast_rate_limit_rejections_total", Counter ["limit"] &[],
+        "Requests rejected by a rate limit";
+    RATE_LIMIT_CALLS: "holdfast_rate_limit_calls_total", Counter [] &[],
+        "Calls to Redis for permits, each for all waiting requests";
+    RATE_LIMIT_DEGRADED: "holdfast_rate_limit_degraded", Gauge [] &[],
+        "1 while Redis is unavailable and this replica applies the rate limits alone";
+
+    JOB_DURATION: "holdfast_job_duration_seconds", Histogram ["job"] SECONDS,
+        "Duration of one attempt of a scheduled job";
+    JOB_RUNS: "holdfast_job_runs_total", Counter ["job", "outcome"] &[],
+        "Attempts of scheduled jobs by outcome: done, failed (is retried), parked, late, stopped";
+
+    EXPIRY_DELAY: "holdfast_expiry_delay_seconds", Histogram [] SECONDS,
+        "From the due time of an unpaid order until a worker processes it";
+    EXPIRED_ORDERS: "holdfast_expiry_orders_total", Counter [] &[],
+        "Unpaid orders that expired and returned their units";
+    EXPIRY_FAILURES: "holdfast_expiry_failures_total", Counter [] &[],
+        "Failed attempts to expire an unpaid order";
+    EXPIRY_ENQUEUE_FAILURES: "holdfast_expiry_enqueue_failures_total", Counter [] &[],
+        "Placed orders that were not added to the delay queue; workers find them in Postgres";
+
+    // Recorded by `crate::lock`, under names of its own.
+    LOCK_QUEUE_REQUESTS: "holdfast_lock_line_requests", Histogram [] COUNTS,
+        "fenced: requests of this process that were in the queue before a new one";
+    LOCK_CONTENDED_KEYS: "holdfast_lock_contended_keys", Gauge [] &[],
+        "fenced: keys this process holds while another process is known to wait for them";
+    LOCK_HANDOFFS: "holdfast_lock_handoffs_total", Counter ["kind"] &[],
+        "fenced: acquisitions by kind: free, local (from this process), remote (notified), polled";
+    LOCK_RENEWALS: "holdfast_lock_renewals_total", Counter [] &[],
+        "fenced: leases that were renewed";
+    LOCK_LOST: "holdfast_lock_lost_total", Counter [] &[],
+        "fenced: leases that were lost while they were held";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.ends_with("src/lock") || path.ends_with("src/metrics.rs") {
+                continue;
+            }
+            if path.is_dir() {
+                files.extend(sources(&path));
+            } else {
+                files.push(path);
+            }
+        }
+        files
+    }
+
+    /// Returns the arguments of each call of `metrics::{name}!`.
+    fn calls<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+        let start = format!("metrics::{name}!(");
+        let calls = text.match_indices(&start).map(|(at, _)| &text[at + start.len()..]);
+        calls.map(|rest| rest.split(')').next().unwrap().trim()).collect()
+    }
+
+    #[test]
+    fn code_records_exactly_the_metrics_of_the_table() {
+        let mut recorded = BTreeSet::new();
+        for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            for (name, metric_type) in [
+                ("counter", MetricType::Counter),
+                ("gauge", MetricType::Gauge),
+                ("histogram", MetricType::Histogram),
+            ] {
+                for call in calls(&text, name) {
+                    let constant = call.split(',').next().unwrap();
+                    let metric = METRICS.iter().find(|metric| metric.constant == constant);
+                    let place = path.display();
+                    let metric = metric.unwrap_or_else(|| panic!("{place}: {constant}"));
+                    let labels: Vec<&str> = call
+                        .split("=>")
+                        .filter_map(|part| part.rsplit_once('"')?.0.rsplit_once('"'))
+                        .map(|(_, label)| label)
+                        .collect();
+                    assert_eq!(metric.metric_type, metric_type, "{place}: {constant}");
+                    assert_eq!(metric.labels, labels, "{place}: {constant}");
+                    recorded.insert(constant.to_owned());
+                }
+            }
+        }
+        let by_lock = ["QUEUE_REQUESTS", "CONTENDED_KEYS", "HANDOFFS", "RENEWALS", "LOST"];
+        recorded.extend(by_lock.map(|constant| format!("LOCK_{constant}")));
+        assert!(METRICS.iter().all(|metric| recorded.contains(metric.constant)), "{recorded:?}");
+    }
+
+    #[test]
+    fn names_follow_the_convention_of_prometheus() {
+        let mut names = BTreeSet::new();
+        for MetricDefinition { name, metric_type, buckets, .. } in METRICS {
+            assert!(name.starts_with("holdfast_") && names.insert(name), "{name}");
+            assert_eq!(name.ends_with("_total"), *metric_type == MetricType::Counter, "{name}");
+            assert_eq!(!buckets.is_empty(), *metric_type == MetricType::Histogram, "{name}");
+            assert_eq!(name.ends_with("_seconds"), *buckets == SECONDS, "{name}");
+        }
+    }
+}

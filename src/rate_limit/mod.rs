@@ -1,0 +1,220 @@
+//! Rate limits per client, shared by all replicas through Redis.
+//!
+//! Guarantees: per [`Policy`] and name, all replicas together admit at most `burst + rate × w`
+//! requests in any time span `w` (one more by rounding), by the clock of Redis. A rejection by a
+//! bucket that is known to be empty costs no call to Redis, and a busy client's request rarely
+//! does: a replica leases the permits it expects to need within 200 ms, and concurrent requests for
+//! permits share one call.
+//!
+//! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
+//! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
+//! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
+//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
+//! names per process; in Redis a bucket expires as soon as it is full.
+//!
+//! Tests: `tests/it/limits.rs`.
+
+pub mod bucket;
+mod local_bucket;
+mod permit_client;
+mod rate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use parking_lot::Mutex;
+
+use crate::clock::monotonic_us;
+use crate::lock::Redis;
+use crate::metrics::RATE_LIMIT_REJECTIONS;
+use local_bucket::{LocalBucket, PermitResult};
+use permit_client::PermitClient;
+pub use rate::Rate;
+
+/// Upper bound of names in memory; a request of an evicted name costs a call.
+const MAX_CLIENTS: u64 = 50_000;
+/// Idle time after which a name is evicted.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// A rate limit: its name in headers, and the rate per client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Lower case and dashes.
+    pub name: &'static str,
+    pub rate: Rate,
+}
+
+/// A client's status under one limit, as far as this replica knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitStatus {
+    pub policy: Policy,
+    pub left: u64,
+    /// Time until a whole burst is available, in seconds, rounded up.
+    pub full_s: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitDecision {
+    Admitted(Vec<LimitStatus>),
+    Rejected {
+        by: Policy,
+        wait: Duration,
+        /// The status under all limits of the request.
+        statuses: Vec<LimitStatus>,
+    },
+}
+
+/// The rate limits of one process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    client: Arc<PermitClient>,
+    locals: Cache<String, SharedLocalBucket>,
+}
+
+/// The local state of a bucket, shared by all requests for it.
+type SharedLocalBucket = Arc<Mutex<LocalBucket>>;
+
+/// One limit for one name, with its local state.
+#[derive(Debug, Clone)]
+struct LimitCheck {
+    policy: Policy,
+    /// Identifies the bucket in Redis, after the prefix.
+    name: String,
+    local: SharedLocalBucket,
+}
+
+impl Limiter {
+    /// Creates limits that all processes with the same Redis and prefix share.
+    pub fn new(redis: Redis, prefix: &str) -> Self {
+        let locals = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();
+        Self { client: Arc::new(PermitClient::new(redis, prefix)), locals }
+    }
+
+    /// Takes one permit of each limit for its name, or rejects the request. A rejection costs no
+    /// permit if this replica knows of it in advance; if Redis has to be asked, permits granted by
+    /// the request's other limits are spent.
+    ///
+    /// A call to Redis times out after 200 ms; then this replica applies the limit alone.
+    ///
+    /// # Cancel safety
+    /// Safe: permits on their way to a dropped future are lost, and nothing else.
+    pub async fn admit(&self, limits: &[(Policy, &str)]) -> LimitDecision {
+        let checks: Vec<LimitCheck> =
+            limits.iter().map(|(policy, client)| self.check(*policy, client)).collect();
+        let now_us = monotonic_us();
+        // Checks all limits before it spends a permit.
+        for check in &checks {
+            let decision = check.local.lock().peek(now_us);
+            if let PermitResult::Rejected { wait_us } = decision {
+                return reject(&checks, check.policy, wait_us);
+            }
+        }
+        let mut unknown = Vec::new();
+        for check in &checks {
+            let decision = check.local.lock().spend(now_us);
+            match decision {
+                PermitResult::Granted => {}
+                PermitResult::Rejected { wait_us } => {
+                    return reject(&checks, check.policy, wait_us);
+                }
+                PermitResult::Unknown => unknown.push(check.clone()),
+            }
+        }
+        if !unknown.is_empty() {
+            let results = self.client.request_permits(&unknown).await;
+            for (check, result) in unknown.iter().zip(results) {
+                let decision = match result {
+                    PermitResult::Unknown => {
+                        check.local.lock().take_degraded(check.policy.rate, monotonic_us())
+                    }
+                    result => result,
+                };
+                if let PermitResult::Rejected { wait_us } = decision {
+                    return reject(&checks, check.policy, wait_us);
+                }
+            }
+        }
+        LimitDecision::Admitted(statuses(&checks))
+    }
+
+    /// Remembers `name` for `ttl`; see [`Limiter::is_remembered`]. Does nothing while Redis is
+    /// unavailable.
+    pub async fn remember(&self, name: &str, ttl: Duration) {
+        self.client.remember(name, ttl).await;
+    }
+
+    /// Returns whether `name` is remembered, by one call; `false` while Redis is unavailable.
+    pub async fn is_remembered(&self, name: &str) -> bool {
+        self.client.is_remembered(name).await
+    }
+
+    fn check(&self, policy: Policy, client: &str) -> LimitCheck {
+        let name = format!("{}:{client}", policy.name);
+        let local = match self.locals.get(&name) {
+            Some(local) => local,
+            None => self.locals.get_with_by_ref(&name, SharedLocalBucket::default),
+        };
+        LimitCheck { policy, name, local }
+    }
+}
+
+fn reject(checks: &[LimitCheck], by: Policy, wait_us: u64) -> LimitDecision {
+    metrics::counter!(RATE_LIMIT_REJECTIONS, "limit" => by.name).increment(1);
+    let statuses = statuses(checks);
+    LimitDecision::Rejected { by, wait: Duration::from_micros(wait_us), statuses }
+}
+
+fn statuses(checks: &[LimitCheck]) -> Vec<LimitStatus> {
+    let now_us = monotonic_us();
+    let status = |check: &LimitCheck| {
+        let local = check.local.lock();
+        let full_s = local.full_us(now_us).div_ceil(1_000_000);
+        LimitStatus { policy: check.policy, left: local.left(now_us), full_s }
+    };
+    checks.iter().map(status).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        Policy { name: "address", rate: text.parse().unwrap_or_else(|_| unreachable!()) }
+    }
+
+    /// A limiter whose Redis is unavailable.
+    fn away() -> Limiter {
+        let redis = Redis::open("redis://127.0.0.1:1").unwrap_or_else(|_| unreachable!());
+        Limiter::new(redis, "test:")
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn with_redis_away_the_door_is_open_and_the_limit_this_replicas_own() {
+        let limiter = away();
+        let policy = policy("1/h:20");
+        let mut passed = 0;
+        for _ in 0..100 {
+            passed += usize::from(matches!(
+                limiter.admit(&[(policy, "1.2.3.4")]).await,
+                LimitDecision::Admitted(_)
+            ));
+        }
+        assert_eq!(passed, 20);
+        let other = limiter.admit(&[(policy, "1.2.3.5")]).await;
+        assert!(matches!(other, LimitDecision::Admitted(_)), "{other:?}");
+        assert!(!limiter.is_remembered("anybody").await);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_flood_of_addresses_fills_no_memory() {
+        let limiter = away();
+        let policy = policy("50/s");
+        for n in 0..200_000_u32 {
+            let check = limiter.check(policy, &std::net::Ipv4Addr::from(n).to_string());
+            check.local.lock().spend(0);
+        }
+        limiter.locals.run_pending_tasks();
+        assert!(limiter.locals.entry_count() <= MAX_CLIENTS, "{}", limiter.locals.entry_count());
+    }
+}
