@@ -14,7 +14,8 @@ use tokio::time::{Instant, interval};
 use uuid::Uuid;
 
 use super::faults;
-use super::request::{Wish, post};
+use super::headers::{LabHeaders, TTL_MS, WAIT, WORK_MS};
+use super::request::post;
 use super::run::{Arm, Bucket, Fault, Journey, Lane, Sample};
 use super::stage::{Stage, order_of};
 use super::target::{Now, PRICE_CENTS, Target};
@@ -51,9 +52,10 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    fn headers(&self) -> String {
-        let (wait, work_ms, ttl_ms) = (self.wait.as_deref(), self.work_ms, self.ttl_ms);
-        Wish { wait, work_ms, ttl_ms, ..Wish::under(&self.strategy) }.headers()
+    fn headers(&self) -> LabHeaders {
+        let work_ms = Some(self.work_ms).filter(|work_ms| *work_ms > 0);
+        let headers = LabHeaders::under(&self.strategy).with_some(WAIT, self.wait.as_ref());
+        headers.with_some(WORK_MS, work_ms).with_some(TTL_MS, self.ttl_ms)
     }
 }
 
@@ -165,7 +167,7 @@ async fn prepare(stage: &Stage, spec: &Spec) -> anyhow::Result<(Target, Vec<Clie
 
 /// Creates orders to pay; the account of `token` receives money for `spec.stock` of them.
 async fn purse(stage: &Stage, token: &str, spec: &Spec) -> anyhow::Result<Vec<Uuid>> {
-    let wish = Wish::under("row-lock");
+    let wish = LabHeaders::under("row-lock");
     let money = format!("{{\"amount_cents\":{}}}", (spec.stock * PRICE_CENTS).max(1));
     let rich = stage.post_as(token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
     anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
@@ -184,7 +186,7 @@ async fn purse(stage: &Stage, token: &str, spec: &Spec) -> anyhow::Result<Vec<Uu
 struct Buyer {
     posts: std::vec::IntoIter<(String, String)>,
     token: String,
-    headers: String,
+    headers: LabHeaders,
     rng: StdRng,
     at: usize,
 }

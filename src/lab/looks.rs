@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::stage::{Answer, Asking, Stage, Wish};
+use super::headers::LabHeaders;
+use super::stage::{Answer, Asking, Stage};
 use crate::shop::Sku;
 
 /// Timeout of every wait.
@@ -123,7 +124,7 @@ impl Stage {
         label: &str,
         replica: usize,
         sku: &Sku,
-        wish: &Wish<'_>,
+        wish: &LabHeaders,
     ) -> anyhow::Result<Asking> {
         let asking = self.order(label, replica, sku, wish);
         self.until_held(&asking).await?;
@@ -136,7 +137,7 @@ impl Stage {
         label: &str,
         replica: usize,
         sku: &Sku,
-        wish: &Wish<'_>,
+        wish: &LabHeaders,
     ) -> anyhow::Result<Answer> {
         self.answer(self.order(label, replica, sku, wish)).await
     }

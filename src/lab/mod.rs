@@ -1,12 +1,13 @@
 //! The lab: executes loads and lessons in which locks are missing or broken and processes fail.
 //!
-//! [`wishes`] parses the conditions of one request. A [`run`] is a load or a lesson: a row requests
-//! it ([`store`]), the process that owns the replicas executes it ([`runner`]), and everything is
+//! [`headers`] set the conditions of one request. A [`run`] is a load or a lesson: a row requests it
+//! ([`store`]), the process that owns the replicas executes it ([`runner`]), and everything is
 //! restored at its end.
 //!
 //! Writes that may go wrong touch only throw-away items and accounts of the lab's own users.
 //! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
 
+pub mod headers;
 pub mod lessons;
 pub mod run;
 pub mod runner;
@@ -15,7 +16,6 @@ pub mod source;
 pub mod store;
 pub mod terminal;
 pub mod wanted;
-pub mod wishes;
 
 mod arm;
 mod by_hand;
@@ -29,4 +29,4 @@ mod stage;
 mod target;
 mod worker;
 
-pub use wishes::{Ungrantable, Wishes};
+pub use headers::{InvalidLabHeader, LabHeaders};

@@ -1,4 +1,4 @@
-//! A lesson's request: its options, its state in flight and its response.
+//! A lesson's request, its state in flight and its response.
 
 use std::time::Duration;
 
@@ -7,73 +7,26 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::headers::LabHeaders;
 use super::run::LaneEvent;
 
 /// Timeout of a request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wish<'a> {
-    /// Name of the strategy.
-    pub lock: &'a str,
-    /// `try`, `retry` or `notify`.
-    pub wait: Option<&'a str>,
-    /// Behavior if the queue is full: `add`, `offer`, `put` or `offer-for:250`.
-    pub offer: Option<&'a str>,
-    /// Capacity of the queue.
-    pub places: Option<u16>,
-    /// Priority in the queue: `high` or `normal`.
-    pub priority: Option<&'a str>,
-    /// Extra work between read and write.
-    pub work_ms: u64,
-    /// Lease of the lock.
-    pub ttl_ms: Option<u64>,
-    /// Probe point where the request is held, or `every`.
-    pub pause: Option<&'a str>,
-    /// Time after which the unpaid order expires.
-    pub hold_ms: Option<u64>,
-}
-
-impl<'a> Wish<'a> {
-    /// Returns options with a strategy only.
-    pub fn under(lock: &'a str) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
-    /// Formats the options as header lines; a trace is always requested.
-    pub(super) fn headers(&self) -> String {
-        let text = |wish: Option<&str>| wish.map(str::to_owned);
-        let number = |wish: Option<u64>| wish.map(|number| number.to_string());
-        let wishes = [
-            ("Lock", text(Some(self.lock))),
-            ("Trace", text(Some("on"))),
-            ("Wait", text(self.wait)),
-            ("Offer", text(self.offer)),
-            ("Places", number(self.places.map(u64::from))),
-            ("Priority", text(self.priority)),
-            ("Work-Ms", number(Some(self.work_ms).filter(|work| *work > 0))),
-            ("Ttl-Ms", number(self.ttl_ms)),
-            ("Pause", text(self.pause)),
-            ("Hold-Ms", number(self.hold_ms)),
-        ];
-        let said = wishes.into_iter().filter_map(|(name, wish)| Some((name, wish?)));
-        said.map(|(name, wish)| format!("Holdfast-{name}: {wish}\r\n")).collect()
-    }
-}
-
 /// Formats a `POST`.
 pub(super) fn post(
     path: &str,
     token: &str,
-    headers: &str,
+    headers: &LabHeaders,
     id: Uuid,
     key: Uuid,
     body: &str,
 ) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\n{headers}X-Request-Id: {id}\r\n\
+         Content-Type: application/json\r\n{}X-Request-Id: {id}\r\n\
          Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        headers.lines(),
         body.len()
     )
     .into_bytes()

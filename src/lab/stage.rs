@@ -13,8 +13,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::headers::LabHeaders;
 use super::house::House;
-pub use super::request::{Answer, Asking, Wish};
+pub use super::request::{Answer, Asking};
 use super::request::{PATIENCE, Traced, post};
 use super::run::{Fact, Lane, LaneEvent, Outcome, Progress, Wanted};
 use super::store;
@@ -81,7 +82,14 @@ impl Stage {
     }
 
     /// Sends a `POST` as the lab's first buyer, without waiting for the response.
-    pub fn post(&self, label: &str, replica: usize, path: &str, body: &str, wish: &Wish) -> Asking {
+    pub fn post(
+        &self,
+        label: &str,
+        replica: usize,
+        path: &str,
+        body: &str,
+        wish: &LabHeaders,
+    ) -> Asking {
         self.post_as(&self.house.buyers[0], label, replica, path, body, wish)
     }
 
@@ -93,7 +101,7 @@ impl Stage {
         replica: usize,
         path: &str,
         body: &str,
-        wish: &Wish,
+        wish: &LabHeaders,
     ) -> Asking {
         self.post_keyed(token, label, replica, path, body, Uuid::now_v7(), wish)
     }
@@ -108,10 +116,10 @@ impl Stage {
         path: &str,
         body: &str,
         key: Uuid,
-        wish: &Wish,
+        wish: &LabHeaders,
     ) -> Asking {
         let id = Uuid::now_v7();
-        let request = post(path, token, &wish.headers(), id, key, body);
+        let request = post(path, token, &wish, id, key, body);
         let replica = self.replica(replica);
         let target = self.house.replicas[replica];
         let answer = tokio::spawn(async move { load::ask(target, &request).await });
@@ -121,7 +129,7 @@ impl Stage {
     }
 
     /// Sends an order for one unit.
-    pub fn order(&self, label: &str, replica: usize, sku: &Sku, wish: &Wish) -> Asking {
+    pub fn order(&self, label: &str, replica: usize, sku: &Sku, wish: &LabHeaders) -> Asking {
         self.post(label, replica, "/api/orders", &order_of(sku), wish)
     }
 
@@ -189,8 +197,8 @@ impl Stage {
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let id = Uuid::now_v7();
-        let wish = Wish::under("none");
-        let request = post("/api/lab/items", &self.house.admin, &wish.headers(), id, id, &body);
+        let wish = LabHeaders::under("none");
+        let request = post("/api/lab/items", &self.house.admin, &wish, id, id, &body);
         let (status, body) = load::ask(self.house.replicas[0], &request).await?;
         let made: Value = serde_json::from_slice(&body)?;
         let sku = made.get("sku").and_then(Value::as_str).map(ToOwned::to_owned);

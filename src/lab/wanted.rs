@@ -1,9 +1,9 @@
 //! Validates a request for a run, and derives its arms.
 
 use super::arm::Spec;
+use super::headers::TTL_RANGE_MS;
 use super::lessons::{self, Lesson};
 use super::run::Wanted;
-use super::wishes::TTL_RANGE_MS;
 use crate::lock::Wait;
 use crate::shop::Strategy;
 

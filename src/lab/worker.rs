@@ -6,9 +6,10 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::headers::LabHeaders;
 use super::request::post;
 use super::run::{Lane, LaneEvent};
-use super::stage::{Stage, Wish};
+use super::stage::Stage;
 use crate::clock::monotonic_us;
 use crate::jobs::unpaid::queue::DelayQueue;
 use crate::jobs::unpaid::queue_of;
@@ -99,9 +100,9 @@ impl Stage {
     }
 
     async fn wish_of_worker(&self, replica: usize, wish: &str) -> anyhow::Result<()> {
-        let (id, none) = (Uuid::now_v7(), Wish::under("none"));
+        let (id, none) = (Uuid::now_v7(), LabHeaders::under("none"));
         let admin = &self.house.admin;
-        let request = post("/api/lab/worker", admin, &none.headers(), id, id, wish);
+        let request = post("/api/lab/worker", admin, &none, id, id, wish);
         let replica = self.house.replicas[self.replica(replica)];
         match load::ask(replica, &request).await? {
             (204, _) => Ok(()),

@@ -2,7 +2,8 @@
 //! its lease has expired and B has the lock.
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 6,
@@ -24,7 +25,7 @@ pub(super) const LESSON: Lesson = Lesson {
 };
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
-const TTL_MS: u64 = 1_500;
+const LEASE_MS: u64 = 1_500;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
@@ -32,18 +33,18 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         .say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.")
         .await;
     let at_delete =
-        Wish { ttl_ms: Some(TTL_MS), pause: Some("delete"), ..Wish::under("check-then-del") };
+        LabHeaders::under("check-then-del").with(TTL_MS, LEASE_MS).with(PAUSE, "delete");
     let a = stage.order_held("A", 0, &sku, &at_delete).await?;
     stage.until_free(&sku).await?;
     stage.say("Its lease ends.").await;
-    let long = Wish { pause: Some("read"), ..Wish::under("check-then-del") };
+    let long = LabHeaders::under("check-then-del").with(PAUSE, "read");
     let b = stage.order_held("B", 1, &sku, &long).await?;
     let of_b = stage.holder(&sku).await?;
     stage.say("B takes the lock and reads 9.").await;
     let a = stage.finish(a).await?.sold_from()?;
     let robbed = of_b.is_some() && stage.holder(&sku).await?.is_none();
     stage.say("A deletes the key. It was B's.").await;
-    let c = stage.ordered("C", 0, &sku, &Wish::under("check-then-del")).await?.sold_from()?;
+    let c = stage.ordered("C", 0, &sku, &LabHeaders::under("check-then-del")).await?.sold_from()?;
     let b = stage.finish(b).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
     let left = audit.opening - audit.stock;

@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::{Crowd, nobody_meets};
+use crate::lab::headers::{LabHeaders, PAUSE};
 use crate::lab::runner;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::stage::Stage;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -78,7 +79,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
     let sku = stage.item(10).await?;
     stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
-    let held = Wish { pause: Some("commit"), ..Wish::under("advisory") };
+    let held = LabHeaders::under("advisory").with(PAUSE, "commit");
     let first = stage.order_held("A", 0, &sku, &held).await?;
     let at_once = tokio::spawn(locked_read(stage.house.pool.clone(), sku.clone(), false));
     until_waited_for(stage).await?;

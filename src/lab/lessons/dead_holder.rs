@@ -2,8 +2,9 @@
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
 use super::{Lesson, Shown};
+use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
 use crate::lab::looks::Expiry;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 3,
@@ -56,11 +57,11 @@ async fn killed(
 ) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     stage.say(format!("A, under {strategy}, is killed {when}.")).await;
-    let held = Wish { pause: Some(at), ..Wish::under(strategy) };
+    let held = LabHeaders::under(strategy).with(PAUSE, at);
     let first = stage.order_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
     stage.kill(first).await?;
     let expiry = stage.expiry(&sku).await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under(strategy) };
+    let trying = LabHeaders::under(strategy).with(WAIT, "try");
     let second = stage.ordered("B", 1, &sku, &trying).await?;
     let problem = second.problem().unwrap_or("nothing").to_owned();
     stage.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;

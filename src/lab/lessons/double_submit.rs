@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Answer, Asking, Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::stage::{Answer, Asking, Stage};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -46,7 +47,14 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    fn asks(&self, label: &str, replica: usize, key: Uuid, quantity: u32, wish: &Wish) -> Asking {
+    fn asks(
+        &self,
+        label: &str,
+        replica: usize,
+        key: Uuid,
+        quantity: u32,
+        wish: &LabHeaders,
+    ) -> Asking {
         let (stage, sku) = (self.stage, &self.sku);
         let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":{quantity}}}]}}");
         let token = &stage.house.buyers[0];
@@ -54,7 +62,7 @@ impl Client<'_> {
     }
 
     async fn again(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<Answer> {
-        let asking = self.asks(label, 1, key, quantity, &Wish::under(STRATEGY));
+        let asking = self.asks(label, 1, key, quantity, &LabHeaders::under(STRATEGY));
         self.stage.answer(asking).await
     }
 
@@ -101,7 +109,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &Client<'_>) -> anyhow::Result<bool> {
     let (stage, key) = (client.stage, Uuid::now_v7());
-    let held = Wish { pause: Some("read"), ..Wish::under(STRATEGY) };
+    let held = LabHeaders::under(STRATEGY).with(PAUSE, "read");
     let first = client.asks("click", 0, key, 1, &held);
     stage.until_held(&first).await?;
     let second = client.again("second click", key, 1).await?;
@@ -116,7 +124,7 @@ async fn double_click(client: &Client<'_>) -> anyhow::Result<bool> {
 /// The client disconnects before the response, and sends the request again.
 async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (stage, key) = (client.stage, Uuid::now_v7());
-    let held = Wish { pause: Some("committed"), ..Wish::under(STRATEGY) };
+    let held = LabHeaders::under(STRATEGY).with(PAUSE, "committed");
     let first = client.asks("unheard", 0, key, 1, &held);
     stage.until_held(&first).await?;
     let at = (first.id, first.replica);
@@ -131,7 +139,7 @@ async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
 /// The replica is killed between commit and response.
 async fn crash(client: &Client<'_>) -> anyhow::Result<bool> {
     let (stage, key) = (client.stage, Uuid::now_v7());
-    let held = Wish { pause: Some("committed"), ..Wish::under(STRATEGY) };
+    let held = LabHeaders::under(STRATEGY).with(PAUSE, "committed");
     let first = client.asks("killed", 0, key, 1, &held);
     stage.until_held(&first).await?;
     stage.kill(first).await?;

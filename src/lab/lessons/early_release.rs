@@ -2,7 +2,8 @@
 //! and reads the old value. Then the same with the lock around the transaction.
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 23,
@@ -31,10 +32,10 @@ pub(super) const LESSON: Lesson = Lesson {
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
-    let early = Wish { pause: Some("release"), ..Wish::under("early-release") };
+    let early = LabHeaders::under("early-release").with(PAUSE, "release");
     let a = stage.order_held("A, early", 0, &sku, &early).await?;
     let free = stage.holder(&sku).await?.is_none();
-    let read = Wish { pause: Some("read"), wait: Some("try"), ..Wish::under("early-release") };
+    let read = LabHeaders::under("early-release").with(PAUSE, "read").with(WAIT, "try");
     let b = stage.order_held("B, early", 1, &sku, &read).await?;
     stage
         .say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
@@ -45,9 +46,9 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
     let sku = stage.item(10).await?;
-    let around = Wish { pause: Some("commit"), ..Wish::under("owner") };
+    let around = LabHeaders::under("owner").with(PAUSE, "commit");
     let c = stage.order_held("A, around", 0, &sku, &around).await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under("owner") };
+    let trying = LabHeaders::under("owner").with(WAIT, "try");
     let d = stage.ordered("B, around", 1, &sku, &trying).await?;
     let kept_out = d.problem() == Some("lock-busy");
     stage.say("With the lock around the transaction, B is turned away at the same moment.").await;

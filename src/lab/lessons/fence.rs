@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use sqlx::PgConnection;
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::stage::Stage;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -58,11 +59,11 @@ async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
     stage
         .say("A has the lock for 300 ms and has read 10; then its whole process is stopped.")
         .await;
-    let wish = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("fenced") };
+    let wish = LabHeaders::under("fenced").with(TTL_MS, 300).with(PAUSE, "read");
     let mut first = stage.order_held("A, paused", 0, &sku, &wish).await?;
     stage.pause(&mut first).await;
     stage.until_free(&sku).await?;
-    let second = stage.ordered("B", 1, &sku, &Wish::under("fenced")).await?.sold_from()?;
+    let second = stage.ordered("B", 1, &sku, &LabHeaders::under("fenced")).await?.sold_from()?;
     stage.say("B had the lock after A, with a higher number, and has sold one.").await;
     stage.resume(&mut first).await;
     let first = stage.finish(first).await?;
@@ -80,19 +81,22 @@ async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
 async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     for number in 1..=3 {
-        let one = stage.order(&format!("before, {number}"), number, &sku, &Wish::under("fenced"));
+        let one =
+            stage.order(&format!("before, {number}"), number, &sku, &LabHeaders::under("fenced"));
         stage.answer(one).await?.sold_from()?;
     }
     let before = number_of(stage, &sku).await?;
     stage.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
-    let wish = Wish { pause: Some("read"), ..Wish::under("fenced") };
+    let wish = LabHeaders::under("fenced").with(PAUSE, "read");
     let first = stage.order_held("A, forgotten", 0, &sku, &wish).await?;
     let of_a = stage.holder(&sku).await?.as_deref().and_then(number_in);
     let of_a = of_a.context("A's lock has no number")?;
     redis::cmd("FLUSHALL").exec_async(&mut stage.redis().await?).await?;
     stage.say("Redis forgets everything: the lock, and how far it had counted.").await;
-    let second =
-        stage.ordered("B, numbers from 1", 1, &sku, &Wish::under("fenced")).await?.sold_from()?;
+    let second = stage
+        .ordered("B, numbers from 1", 1, &sku, &LabHeaders::under("fenced"))
+        .await?
+        .sold_from()?;
     let number = number_of(stage, &sku).await?;
     stage
         .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 4,
@@ -29,12 +30,12 @@ pub(super) const LESSON: Lesson = Lesson {
     play: |stage| Box::pin(play(stage)),
 };
 
-const TTL_MS: u64 = 300;
+const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage
-        .say(format!("{CHANGES} orders, one after the other, never deleting, TTL {TTL_MS} ms."))
+        .say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."))
         .await;
     let slow = one_by_one(stage, "expire-only").await?;
     stage.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis())).await;
@@ -43,10 +44,10 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
     let sku = stage.item(10).await?;
     stage.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
-    let held = Wish { ttl_ms: Some(TTL_MS), pause: Some("read"), ..Wish::under("expire-only") };
+    let held = LabHeaders::under("expire-only").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
     let first = stage.order_held("A", 0, &sku, &held).await?;
     stage.until_free(&sku).await?;
-    let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under("expire-only") };
+    let wish = LabHeaders::under("expire-only").with(TTL_MS, LEASE_MS);
     let second = stage.ordered("B", 1, &sku, &wish).await?.sold_from()?;
     let first = stage.finish(first).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
@@ -54,7 +55,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
     // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
     // milliseconds.
-    let least = Duration::from_millis((TTL_MS - 1) * u64::from(CHANGES - 1));
+    let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
     stage.fact("never deleted", format!("{} ms", slow.as_millis()));
     stage.fact("given back", format!("{} ms", quick.as_millis()));
     let costs = slow >= least && quick < slow;
@@ -62,7 +63,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     Ok(Shown::that(
         costs && forked,
         format!(
-            "{CHANGES} changes took {} ms, a TTL of {TTL_MS} ms between any two ({} ms when given \
+            "{CHANGES} changes took {} ms, a TTL of {LEASE_MS} ms between any two ({} ms when given \
              back); longer work: {} sold, {} left the shelf",
             slow.as_millis(),
             quick.as_millis(),
@@ -75,7 +76,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Executes [`CHANGES`] orders one after the other; returns the total time.
 async fn one_by_one(stage: &Stage, strategy: &'static str) -> anyhow::Result<Duration> {
     let sku = stage.item(100).await?;
-    let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under(strategy) };
+    let wish = LabHeaders::under(strategy).with(TTL_MS, LEASE_MS);
     let began = Instant::now();
     for number in 1..=CHANGES {
         let replica = number as usize;

@@ -3,8 +3,9 @@
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::{Crowd, nothing_runs_out};
+use crate::lab::headers::{LabHeaders, PAUSE};
 use crate::lab::runner;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 1,
@@ -30,11 +31,10 @@ const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 400, work_ms: 2, le
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
-    let first = stage
-        .order_held("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("none") })
-        .await?;
+    let first =
+        stage.order_held("A", 0, &sku, &LabHeaders::under("none").with(PAUSE, "read")).await?;
     stage.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
-    let second = stage.ordered("B", 1, &sku, &Wish::under("none")).await?;
+    let second = stage.ordered("B", 1, &sku, &LabHeaders::under("none")).await?;
     stage.let_go(&first).await?;
     let first = stage.answer(first).await?;
     let audit = stage.audit(&sku).await?;

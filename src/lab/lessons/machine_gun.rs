@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish, order_of};
+use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::stage::{Stage, order_of};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 17,
@@ -45,14 +46,14 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage
         .say("A client's order has its token, and is held before it asks for anything else.")
         .await;
-    let held = Wish { pause: Some("wait"), ..Wish::under(STRATEGY) };
+    let held = LabHeaders::under(STRATEGY).with(PAUSE, "wait");
     let first = stage.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
     stage.until_held(&first).await?;
 
     stage
         .say(format!("The same request {SHOTS} times at once, while {OTHERS} others order."))
         .await;
-    let (usual, path) = (Wish::under(STRATEGY), "/api/orders");
+    let (usual, path) = (LabHeaders::under(STRATEGY), "/api/orders");
     let began = Instant::now();
     let (body, usual) = (&body, &usual);
     let shots = (0..SHOTS)

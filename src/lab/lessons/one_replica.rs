@@ -5,8 +5,9 @@ use anyhow::ensure;
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::{Crowd, nobody_meets};
+use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
 use crate::lab::runner;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 2,
@@ -39,10 +40,9 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage.needs_two()?;
     let sku = stage.item(10).await?;
     stage.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
-    let first = stage
-        .order_held("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("local") })
-        .await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under("local") };
+    let first =
+        stage.order_held("A", 0, &sku, &LabHeaders::under("local").with(PAUSE, "read")).await?;
+    let trying = LabHeaders::under("local").with(WAIT, "try");
     let beside = stage.ordered("B, same replica", 0, &sku, &trying).await?;
     let kept_out = beside.problem() == Some("lock-busy");
     stage.say("B asks the same replica: the mutex is taken, as it should be.").await;

@@ -2,7 +2,8 @@
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 7,
@@ -33,11 +34,11 @@ pub(super) const LESSON: Lesson = Lesson {
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let sku = stage.item(10).await?;
     stage.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
-    let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("owner") };
+    let short = LabHeaders::under("owner").with(TTL_MS, 300).with(PAUSE, "read");
     let first = stage.order_held("A", 0, &sku, &short).await?;
     stage.until_free(&sku).await?;
     stage.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
-    let usual = Wish { pause: Some("read"), ..Wish::under("owner") };
+    let usual = LabHeaders::under("owner").with(PAUSE, "read");
     let second = stage.order_held("B", 1, &sku, &usual).await?;
     let held_by_b = stage.holder(&sku).await?;
     stage.say("B has the lock now, and has read 10 as well: two holders.").await;

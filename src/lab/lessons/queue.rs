@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::{Crowd, nobody_meets};
+use crate::lab::headers::{LabHeaders, OFFER, PAUSE, PLACES, PRIORITY, TTL_MS, WAIT};
 use crate::lab::looks::until;
 use crate::lab::runner;
-use crate::lab::stage::{Answer, Asking, Stage, Wish};
+use crate::lab::stage::{Answer, Asking, Stage};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -44,7 +45,7 @@ pub(super) const LESSON: Lesson = Lesson {
 
 const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-const PLACES: u16 = 2;
+const CAPACITY: u16 = 2;
 /// Wait of the timed offer, `offer-for:250`.
 const FOR_MS: u64 = 250;
 /// Buyers in the queue when the restock arrives.
@@ -97,14 +98,13 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 async fn line_of(
     stage: &Stage,
     sku: &Sku,
-    wish: Wish<'_>,
+    wish: &LabHeaders,
     behind: &[&str],
 ) -> anyhow::Result<(Asking, Vec<Asking>)> {
-    let served =
-        stage.order_held("A, served", 0, sku, &Wish { pause: Some("read"), ..wish }).await?;
+    let served = stage.order_held("A, served", 0, sku, &wish.clone().with(PAUSE, "read")).await?;
     let mut line = Vec::new();
     for label in behind {
-        line.push(stage.order(label, 0, sku, &wish));
+        line.push(stage.order(label, 0, sku, wish));
         stage.until_in_line(&served, sku, (line.len(), 0)).await?;
     }
     Ok((served, line))
@@ -113,13 +113,13 @@ async fn line_of(
 /// Returns whether each of the four ways ended as claimed, and a description.
 async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
     let sku = stage.item(10).await?;
-    let guest = Wish { places: Some(PLACES), ..Wish::under("queue") };
+    let guest = LabHeaders::under("queue").with(PLACES, CAPACITY);
     stage
-        .say(format!("A house with {PLACES} places: A has the turn and is held, B and C wait."))
+        .say(format!("A house with {CAPACITY} places: A has the turn and is held, B and C wait."))
         .await;
-    let (served, line) = line_of(stage, &sku, guest, &["B, inside", "C, inside"]).await?;
+    let (served, line) = line_of(stage, &sku, &guest, &["B, inside", "C, inside"]).await?;
 
-    let offers = |offer| Wish { offer: Some(offer), ..guest };
+    let offers = |offer| guest.clone().with(OFFER, offer);
     let (add, add_ms) = timed(stage, "D, add", &sku, offers("add")).await?;
     let (offer, offer_ms) = timed(stage, "E, offer", &sku, offers("offer")).await?;
     let (so_long, so_long_ms) = timed(stage, "F, offer for", &sku, offers("offer-for:250")).await?;
@@ -162,7 +162,7 @@ async fn timed(
     stage: &Stage,
     label: &str,
     sku: &Sku,
-    wish: Wish<'_>,
+    wish: LabHeaders,
 ) -> anyhow::Result<(Answer, u64)> {
     let began = Instant::now();
     let answer = stage.answer(stage.order(label, 0, sku, &wish)).await?;
@@ -173,11 +173,12 @@ async fn timed(
 /// buyers are rejected as sold out.
 async fn sold_out_in_line(stage: &Stage, priority: Option<&'static str>) -> anyhow::Result<usize> {
     let sku = stage.item(1).await?;
-    let wish = Wish::under("queue");
+    let wish = LabHeaders::under("queue");
     let labels = ["B, in line", "C, in line", "D, in line"];
-    let (served, line) = line_of(stage, &sku, wish, &labels).await?;
+    let (served, line) = line_of(stage, &sku, &wish, &labels).await?;
     let more = format!("{{\"delta\":{LINE},\"reason\":\"restock\"}}");
-    let (path, wish) = (format!("/api/items/{sku}/stock"), Wish { priority, ..wish });
+    let path = format!("/api/items/{sku}/stock");
+    let wish = wish.with_some(PRIORITY, priority);
     let restock = stage.post_as(&stage.house.admin, "restock", 0, &path, &more, &wish);
     stage.until_in_line(&served, &sku, (line.len() + 1, 0)).await?;
     ensure!(stage.finish(served).await?.is_done(), "the last unit was not sold");
@@ -212,12 +213,13 @@ impl Killed {
 /// order.
 async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
     let (leased, sku) = (stage.item(10).await?, stage.item(10).await?);
-    let unpaid = stage.answer(stage.order("unpaid", 0, &leased, &Wish::under("queue"))).await?;
+    let unpaid =
+        stage.answer(stage.order("unpaid", 0, &leased, &LabHeaders::under("queue"))).await?;
     let due = due_at(&unpaid.body).context("the order is due at no time")?;
     let id = unpaid.order().context("the order has no id")?;
     let queue = &stage.unpaid_queue()?;
     until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
-    let lease = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
+    let lease = LabHeaders::under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
     let renewed = stage.order_held("L, under a lease", 0, &leased, &lease).await?;
     let holder = stage.holder(&leased).await?;
     // Two leases: without renewal, the lock would have expired.
@@ -230,8 +232,8 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
         ))
         .await;
     let (served, line) =
-        line_of(stage, &sku, Wish::under("queue"), &["B, in line", "C, in line"]).await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under("queue") };
+        line_of(stage, &sku, &LabHeaders::under("queue"), &["B, in line", "C, in line"]).await?;
+    let trying = LabHeaders::under("queue").with(WAIT, "try");
     let told = stage.answer(stage.order("D, rendezvous", 0, &sku, &trying)).await?;
     stage
         .say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.")

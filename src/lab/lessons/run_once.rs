@@ -14,7 +14,8 @@ use super::{Lesson, Shown};
 use crate::jobs::history::{self, Run};
 use crate::jobs::lab_tick;
 use crate::jobs::store::State;
-use crate::lab::stage::{Asking, Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::stage::{Asking, Stage};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 15,
@@ -197,7 +198,7 @@ fn tick(
 ) -> anyhow::Result<Asking> {
     let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
     let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
-    let wish = Wish { pause, ..Wish::under("fenced") };
+    let wish = LabHeaders::under("fenced").with_some(PAUSE, pause);
     Ok(stage.post_as(&stage.house.admin, label, replica, "/api/lab/ticks", &body, &wish))
 }
 

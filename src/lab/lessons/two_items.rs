@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::{Lesson, Shown};
 use crate::lab::by_hand::take;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::stage::Stage;
 use crate::lock::{Kind, LockKey, Wait};
 use crate::shop::Sku;
 
@@ -121,10 +122,10 @@ async fn through_the_shop(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Resu
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
         // The first order of each strategy is held with both items locked; the others wait for it.
-        let held = Wish { pause: Some("read"), ..Wish::under(strategy) };
+        let held = LabHeaders::under(strategy).with(PAUSE, "read");
         let first = stage.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
         stage.until_held(&first).await?;
-        let wish = Wish::under(strategy);
+        let wish = LabHeaders::under(strategy);
         let second = stage.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &wish);
         let rest = (2..PAIRS).map(|at| {
             let body = if at % 2 == 0 { &there } else { &back };

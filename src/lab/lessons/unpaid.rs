@@ -7,8 +7,9 @@ use anyhow::Context as _;
 use uuid::Uuid;
 
 use super::{Lesson, Shown};
+use crate::lab::headers::{HOLD_MS, LabHeaders, PAUSE};
 use crate::lab::looks::until;
-use crate::lab::stage::{Answer, Asking, Stage, Wish, order_of};
+use crate::lab::stage::{Answer, Asking, Stage, order_of};
 use crate::shop::{Sku, UserId};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -40,9 +41,9 @@ const STRATEGY: &str = "batched";
 /// order's row. (Under the shop's own strategy nothing is locked while a process is held.)
 const ROW_LOCK: &str = "row-lock";
 /// Payment period of an order that is to expire.
-const HOLD_MS: u64 = 200;
+const SHORT_HOLD_MS: u64 = 200;
 /// Payment period of an order that is paid in time; long enough for the setup before its end.
-const LATER_MS: u64 = 900;
+const LONG_HOLD_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
@@ -87,7 +88,7 @@ async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::
     let sku = stage.item(10).await?;
     stage.rest(1, Duration::from_secs(20)).await?;
     stage.hold_worker(0, point, ROW_LOCK).await?;
-    let order = order(stage, label, 1, &sku, HOLD_MS).await?;
+    let order = order(stage, label, 1, &sku, SHORT_HOLD_MS).await?;
     let worker = stage.until_worker_held(0, point).await?;
     stage.kill_worker(worker, &sku).await;
     stage.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
@@ -113,7 +114,7 @@ struct Payer {
 async fn payer(stage: &Stage) -> anyhow::Result<Payer> {
     let (id, token) = stage.house.payer().await?;
     let money = format!("{{\"amount_cents\":{MONEY}}}");
-    let wish = Wish::under(STRATEGY);
+    let wish = LabHeaders::under(STRATEGY);
     let rich = stage.post_as(&token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
     anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
     Ok(Payer { id, token })
@@ -127,7 +128,7 @@ impl Payer {
         sku: &Sku,
         hold_ms: u64,
     ) -> anyhow::Result<Uuid> {
-        let wish = Wish { hold_ms: Some(hold_ms), ..Wish::under(STRATEGY) };
+        let wish = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
         let order = stage.post_as(&self.token, label, 1, "/api/orders", &order_of(sku), &wish);
         stage.answer(order).await?.order().context("no order")
     }
@@ -138,7 +139,7 @@ impl Payer {
         Ok(balance.bind(self.id.0).fetch_one(&mut *db).await?)
     }
 
-    fn pays(&self, stage: &Stage, order: Uuid, wish: &Wish) -> Asking {
+    fn pays(&self, stage: &Stage, order: Uuid, wish: &LabHeaders) -> Asking {
         let path = format!("/api/orders/{order}/pay");
         stage.post_as(&self.token, "the payment", 1, &path, "", wish)
     }
@@ -148,8 +149,8 @@ impl Payer {
 /// and no unit is returned.
 async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
-    let order = payer.orders(stage, "paid in time", &sku, LATER_MS).await?;
-    let held = Wish { pause: Some("commit"), ..Wish::under(ROW_LOCK) };
+    let order = payer.orders(stage, "paid in time", &sku, LONG_HOLD_MS).await?;
+    let held = LabHeaders::under(ROW_LOCK).with(PAUSE, "commit");
     let pay = payer.pays(stage, order, &held);
     stage.until_held(&pay).await?;
     stage.say("A payment is about to commit. In this moment the order's time is over.").await;
@@ -179,12 +180,12 @@ async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
     for replica in [0, 1] {
         stage.hold_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order = payer.orders(stage, "paid too late", &sku, HOLD_MS).await?;
+    let order = payer.orders(stage, "paid too late", &sku, SHORT_HOLD_MS).await?;
     let worker = tokio::select! {
         worker = stage.until_worker_held(0, "commit") => worker?,
         worker = stage.until_worker_held(1, "commit") => worker?,
     };
-    let pay = payer.pays(stage, order, &Wish::under(ROW_LOCK));
+    let pay = payer.pays(stage, order, &LabHeaders::under(ROW_LOCK));
     until("the payment waits", || somebody_waits(stage)).await?;
     stage
         .say("The worker is about to commit, and a payment for that order waits for its row.")
@@ -214,7 +215,7 @@ async fn order(
     sku: &Sku,
     hold_ms: u64,
 ) -> anyhow::Result<Uuid> {
-    let wish = Wish { hold_ms: Some(hold_ms), ..Wish::under(STRATEGY) };
+    let wish = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
     let order = stage.order(label, replica, sku, &wish);
     stage.answer(order).await?.order().context("no order")
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS, WAIT};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 8,
@@ -42,12 +43,12 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let alone = long_work(stage).await?;
     let sku = stage.item(10).await?;
     stage.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
-    let wish = Wish { ttl_ms: Some(SHORT_MS), pause: Some("read"), ..Wish::under("watchdog") };
+    let wish = LabHeaders::under("watchdog").with(TTL_MS, SHORT_MS).with(PAUSE, "read");
     let mut first = stage.order_held("A", 0, &sku, &wish).await?;
     stage.pause(&mut first).await;
     stage.until_free(&sku).await?;
     stage.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.").await;
-    let second = stage.ordered("B", 1, &sku, &Wish::under("watchdog")).await?.sold_from()?;
+    let second = stage.ordered("B", 1, &sku, &LabHeaders::under("watchdog")).await?.sold_from()?;
     stage.resume(&mut first).await;
     let first = stage.finish(first).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
@@ -69,11 +70,11 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 async fn long_work(stage: &Stage) -> anyhow::Result<bool> {
     let sku = stage.item(10).await?;
     stage.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
-    let wish = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
+    let wish = LabHeaders::under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
     let first = stage.order_held("A, long work", 0, &sku, &wish).await?;
     let at_first = stage.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let trying = Wish { wait: Some("try"), ..Wish::under("watchdog") };
+    let trying = LabHeaders::under("watchdog").with(WAIT, "try");
     let other = stage.ordered("B, in between", 1, &sku, &trying).await?;
     let still = stage.holder(&sku).await?;
     stage.say("Two leases later the lock is still A's, and B is turned away.").await;

@@ -3,7 +3,8 @@
 //! still works.
 
 use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::stage::Stage;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 5,
@@ -33,11 +34,11 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     stage
         .say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.")
         .await;
-    let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("ttl") };
+    let short = LabHeaders::under("ttl").with(TTL_MS, 300).with(PAUSE, "read");
     let a = stage.order_held("A", 0, &sku, &short).await?;
     stage.until_free(&sku).await?;
 
-    let long = Wish { pause: Some("read"), ..Wish::under("ttl") };
+    let long = LabHeaders::under("ttl").with(PAUSE, "read");
     let b = stage.order_held("B", 1, &sku, &long).await?;
     let of_b = stage.holder(&sku).await?;
     stage.say("B has the lock now, for 10 s, and has read 10.").await;
@@ -52,7 +53,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let c_robbed = of_c.is_some() && of_c != of_b && stage.holder(&sku).await?.is_none();
     stage.say("B writes 9 and deletes the key: it was C's. B never was late.").await;
 
-    let d = stage.ordered("D", 1, &sku, &Wish::under("ttl")).await?.sold_from()?;
+    let d = stage.ordered("D", 1, &sku, &LabHeaders::under("ttl")).await?.sold_from()?;
     let c = stage.finish(c).await?.sold_from()?;
     let audit = stage.audit(&sku).await?;
     let left = audit.opening - audit.stock;

@@ -6,9 +6,10 @@ use uuid::Uuid;
 
 use super::{Lesson, Shown};
 use crate::lab::crowd::{Crowd, nobody_meets};
+use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
 use crate::lab::run::Journey;
 use crate::lab::runner;
-use crate::lab::stage::{Answer, Stage, Wish, order_of};
+use crate::lab::stage::{Answer, Stage, order_of};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 13,
@@ -40,15 +41,15 @@ const MONEY: i64 = 1_000;
 
 async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let purse = purse(stage).await?;
-    let pay = |label: &str, replica, order: Uuid, wish: &Wish| {
+    let pay = |label: &str, replica, order: Uuid, wish: &LabHeaders| {
         let path = format!("/api/orders/{order}/pay");
         stage.post_as(&purse.token, label, replica, &path, "", wish)
     };
     stage.say("A has the lock on its order, has read a balance of 1,000, and is held.").await;
-    let held = Wish { pause: Some("read"), ..Wish::under("wrong-key") };
+    let held = LabHeaders::under("wrong-key").with(PAUSE, "read");
     let a = pay("A pays", 0, purse.orders[0], &held);
     stage.until_held(&a).await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under("wrong-key") };
+    let trying = LabHeaders::under("wrong-key").with(WAIT, "try");
     let b = pay("B pays", 1, purse.orders[1], &trying);
     let b = balance(&stage.answer(b).await?)?;
     stage.say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.").await;
@@ -87,7 +88,7 @@ struct Purse {
 
 async fn purse(stage: &Stage) -> anyhow::Result<Purse> {
     let (_, token) = stage.house.payer().await?;
-    let wish = Wish::under("row-lock");
+    let wish = LabHeaders::under("row-lock");
     let money = format!("{{\"amount_cents\":{MONEY}}}");
     let rich = stage.post_as(&token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
     ensure!(rich.is_done(), "no money: {}", rich.body);
