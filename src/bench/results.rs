@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::figures::{self, Figure, LockBench};
+use super::goals::{self, Goal, LockBench};
 use super::machine::Machine;
-use super::runs::{Round, Run, Task, Verdict};
-use super::{HERO, MEASURE};
+use super::runs::{AuditSummary, BenchRun, Round, Task};
+use super::{BASELINE, BATCHED};
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 
@@ -16,16 +16,16 @@ pub(super) struct Results {
     pub(super) machine: Machine,
     pub(super) method: Method,
     /// Each strategy on one hot item.
-    pub(super) arms: Vec<Arm>,
+    pub(super) arms: Vec<StrategyResult>,
     /// Responses per second of the same path without the work.
     pub(super) noop_per_s: Option<Spread>,
     /// Strategies that could not run, with the reason.
     pub(super) skipped: BTreeMap<&'static str, String>,
-    pub(super) figures: Vec<Figure>,
+    pub(super) figures: Vec<Goal>,
     pub(super) lock: Option<LockBench>,
-    pub(super) runs: Vec<Measured>,
+    pub(super) runs: Vec<RunRecord>,
     #[serde(skip)]
-    rounds: BTreeMap<Run, Vec<Round>>,
+    rounds: BTreeMap<BenchRun, Vec<Round>>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -58,14 +58,14 @@ impl Spread {
 
 /// One strategy on one hot item. It has figures only if every round was sound.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Arm {
+pub(super) struct StrategyResult {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     /// Connections to Postgres per replica.
     pub(super) pool_size: u32,
     pub(super) sound: bool,
-    /// Verdict of the worst round.
-    pub(super) audit: Verdict,
+    /// AuditSummary of the worst round.
+    pub(super) audit: AuditSummary,
     pub(super) orders_per_s: Option<Spread>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
@@ -82,12 +82,12 @@ pub(super) struct Arm {
 
 /// All rounds of one run, or only their verdicts if one was not sound.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Measured {
+pub(super) struct RunRecord {
     pub(super) strategy: &'static str,
     pub(super) task: &'static str,
     pub(super) clients: usize,
     pub(super) rounds: Option<Vec<Round>>,
-    pub(super) audits: Vec<Verdict>,
+    pub(super) audits: Vec<AuditSummary>,
 }
 
 impl Results {
@@ -95,16 +95,17 @@ impl Results {
         machine: Machine,
         method: Method,
         skipped: BTreeMap<&'static str, String>,
-        pools: &BTreeMap<Run, u32>,
-        rounds: &BTreeMap<Run, Vec<Round>>,
+        pools: &BTreeMap<BenchRun, u32>,
+        rounds: &BTreeMap<BenchRun, Vec<Round>>,
     ) -> Self {
-        let hot = |strategy| Run { strategy, task: Task::Hot(method.connections) };
-        let measure = rounds.get(&hot(MEASURE)).map(Vec::as_slice);
+        let hot = |strategy| BenchRun { strategy, task: Task::Hot(method.connections) };
+        let measure = rounds.get(&hot(BASELINE)).map(Vec::as_slice);
         let arm = |strategy: &'static Strategy| {
             let rounds = rounds.get(&hot(strategy.name))?;
-            Some(Arm::new(strategy, *pools.get(&hot(strategy.name))?, rounds, measure))
+            Some(StrategyResult::new(strategy, *pools.get(&hot(strategy.name))?, rounds, measure))
         };
-        let noop = Run { strategy: super::runs::ANY, task: Task::Noop(method.connections) };
+        let noop =
+            BenchRun { strategy: super::runs::NO_STRATEGY, task: Task::Noop(method.connections) };
         Self {
             arms: STRATEGIES.iter().filter_map(arm).collect(),
             noop_per_s: rounds
@@ -113,7 +114,7 @@ impl Results {
             skipped,
             figures: Vec::new(),
             lock: None,
-            runs: rounds.iter().map(|(run, rounds)| Measured::new(*run, rounds)).collect(),
+            runs: rounds.iter().map(|(run, rounds)| RunRecord::new(*run, rounds)).collect(),
             rounds: rounds.clone(),
             machine,
             method,
@@ -123,18 +124,18 @@ impl Results {
     /// Computes the figures of the goals.
     pub(super) fn add_figures(&mut self, lock: Option<LockBench>) {
         self.lock = lock;
-        self.figures = figures::all(self);
+        self.figures = goals::all(self);
     }
 
     /// Returns the rounds of a run if all were sound; otherwise the reason.
-    pub(super) fn sound(&self, run: Run) -> Result<&[Round], String> {
+    pub(super) fn sound(&self, run: BenchRun) -> Result<&[Round], String> {
         let name = run.strategy;
         match self.rounds.get(&run) {
             Some(rounds) if rounds.iter().all(|round| round.audit.ok) => Ok(rounds),
             Some(_) => Err(format!("{name} is not sound")),
             None => Err(match self.skipped.get(name) {
                 Some(why) => format!("{name}: {why}"),
-                None if Strategy::named(name).is_none() && name == HERO => {
+                None if Strategy::named(name).is_none() && name == BATCHED => {
                     format!("there is no {name} yet")
                 }
                 None => format!("{name} was not run"),
@@ -143,7 +144,7 @@ impl Results {
     }
 }
 
-impl Arm {
+impl StrategyResult {
     fn new(
         strategy: &'static Strategy,
         pool_size: u32,
@@ -184,8 +185,8 @@ impl Arm {
     }
 }
 
-impl Measured {
-    fn new(Run { strategy, task }: Run, rounds: &[Round]) -> Self {
+impl RunRecord {
+    fn new(BenchRun { strategy, task }: BenchRun, rounds: &[Round]) -> Self {
         let sound = rounds.iter().all(|round| round.audit.ok);
         Self {
             strategy,

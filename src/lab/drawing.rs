@@ -1,18 +1,18 @@
 //! Draws a run as text: measurements in columns, requests as swimlanes.
 
 use super::lessons::Lesson;
-use super::run::{Arm, Lane, LaneEvent, Run, Sample};
+use super::run::{ArmResult, LabRun, Lane, LaneEvent, Sample};
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
 /// Columns of the time axis.
 const AXIS: usize = 60;
 /// Upper bound of the columns between two events.
-const WIDEST_STEP: usize = 4;
+const MAX_STEP: usize = 4;
 /// Upper bound of the lanes that are drawn.
-const MOST_LANES: usize = 8;
+const MAX_LANES: usize = 8;
 /// Upper bound of the events that are listed.
-const MOST_EVENTS: usize = 60;
+const MAX_EVENTS: usize = 60;
 
 pub(super) fn heading(lesson: &Lesson) -> String {
     let claim = wrapped(lesson.claim, WIDTH - 2, 2);
@@ -30,7 +30,7 @@ pub(super) fn live(strategy: &str, sample: &Sample) -> String {
     )
 }
 
-pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
+pub(super) fn outcome(run: &LabRun, lesson: &Lesson) -> String {
     let outcome = &run.outcome;
     let mut text = String::from("\n");
     if !outcome.arms.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
         }
         text.push('\n');
     }
-    let mut lanes = worth_drawing(run);
+    let mut lanes = selected_lanes(run);
     lanes.sort_by_key(|lane| lane.sent_us);
     if !lanes.is_empty() {
         text += &swimlane(&lanes);
@@ -65,7 +65,7 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
     text
 }
 
-fn arms(arms: &[Arm]) -> String {
+fn arms(arms: &[ArmResult]) -> String {
     let width = arms.iter().map(|arm| arm.name().chars().count()).max().unwrap_or(0).max(8);
     let mut text = format!(
         "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
@@ -92,11 +92,11 @@ fn arms(arms: &[Arm]) -> String {
 
 /// Returns the requests that were sent individually; without any, two requests of the fork with the
 /// shortest time span.
-fn worth_drawing(run: &Run) -> Vec<&Lane> {
+fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
     let lanes = &run.outcome.lanes;
     let single: Vec<&Lane> = lanes.iter().filter(|lane| lane.arm.is_none()).collect();
     if !single.is_empty() {
-        return single.into_iter().take(MOST_LANES).collect();
+        return single.into_iter().take(MAX_LANES).collect();
     }
     let forks = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let pairs = forks.map(|fork| {
@@ -118,7 +118,7 @@ fn swimlane(lanes: &[&Lane]) -> String {
     moments.sort_unstable();
     moments.dedup();
     let columns = moments.len().max(2);
-    let step = (AXIS / columns).clamp(1, WIDEST_STEP);
+    let step = (AXIS / columns).clamp(1, MAX_STEP);
     let column = |t_us: u64| moments.partition_point(|moment| *moment < t_us) * step;
     let axis = (moments.len().saturating_sub(1)) * step + 1;
     let width = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
@@ -133,8 +133,8 @@ fn swimlane(lanes: &[&Lane]) -> String {
     let mut events: Vec<(&Lane, &LaneEvent)> =
         lanes.iter().flat_map(|lane| told(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
-    let more = events.len().saturating_sub(MOST_EVENTS);
-    for (lane, event) in events.into_iter().take(MOST_EVENTS) {
+    let more = events.len().saturating_sub(MAX_EVENTS);
+    for (lane, event) in events.into_iter().take(MAX_EVENTS) {
         let at = ms(event.t_us.saturating_sub(begin));
         text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, words(event));
     }

@@ -8,6 +8,7 @@
 //! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
 
 pub mod headers;
+mod lesson;
 pub mod lessons;
 pub mod run;
 pub mod runner;
@@ -15,18 +16,19 @@ pub mod scheduler;
 pub mod source;
 pub mod store;
 pub mod terminal;
-pub mod wanted;
+pub mod validate;
 
 mod arm;
-mod by_hand;
-pub mod crowd;
+mod arm_spec;
+mod cluster;
+mod contended_value;
+pub mod default_load;
 pub(crate) mod drawing;
 mod faults;
-mod house;
-mod looks;
+mod observe;
+mod raw_locks;
 mod request;
-mod stage;
-mod target;
+mod scenario;
 mod worker;
 
 pub use headers::{InvalidLabHeader, LabHeaders};

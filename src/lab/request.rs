@@ -34,38 +34,38 @@ pub(super) fn post(
 
 /// A request in flight.
 #[derive(Debug)]
-pub struct Asking {
+pub struct InFlightRequest {
     pub id: Uuid,
     pub(super) label: String,
     pub(super) replica: usize,
     pub(super) sent_us: u64,
-    pub(super) answer: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
+    pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
     pub(super) outside: Vec<LaneEvent>,
 }
 
-impl Asking {
+impl InFlightRequest {
     /// Waits for the response without recording a lane.
-    pub(super) async fn done(self) -> anyhow::Result<Answer> {
-        let (status, body) = tokio::time::timeout(PATIENCE, self.answer).await???;
+    pub(super) async fn response(self) -> anyhow::Result<LabResponse> {
+        let (status, body) = tokio::time::timeout(PATIENCE, self.response).await???;
         let body = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(Answer { status: Some(status), body })
+        Ok(LabResponse { status: Some(status), body })
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct LabResponse {
     /// HTTP status; `None` if the connection broke.
     pub status: Option<u16>,
     pub body: Value,
 }
 
-impl Answer {
-    pub fn is_done(&self) -> bool {
+impl LabResponse {
+    pub fn is_success(&self) -> bool {
         matches!(self.status, Some(200 | 201))
     }
 
     /// Returns the item's stock before this order, from the order's ledger entry.
-    pub fn before(&self) -> Option<i64> {
+    pub fn stock_before(&self) -> Option<i64> {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
@@ -82,7 +82,7 @@ impl Answer {
 
 /// An event of a trace, as the API returns it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Traced {
+pub(super) struct TraceEvent {
     pub(super) t_us: u64,
     pub(super) event: String,
     pub(super) key: String,

@@ -9,14 +9,14 @@ use super::histogram;
 
 /// Counters that the clients update, for a display.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveCounters {
     sent: AtomicU64,
     answered: AtomicU64,
     latency: Mutex<Histogram<u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Moment {
+pub struct LiveSnapshot {
     pub sent: u64,
     /// Requests that were answered, timed out, or lost their connection.
     pub answered: u64,
@@ -25,14 +25,14 @@ pub struct Moment {
     pub p99_ms: f64,
 }
 
-impl Default for Live {
+impl Default for LiveCounters {
     fn default() -> Self {
         let (sent, answered) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { sent, answered, latency: Mutex::new(histogram()) }
     }
 }
 
-impl Live {
+impl LiveCounters {
     pub(super) fn sent(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
@@ -46,12 +46,12 @@ impl Live {
         }
     }
 
-    pub fn now(&self) -> Moment {
+    pub fn snapshot(&self) -> LiveSnapshot {
         let latency = self.latency.lock();
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
         let answered = self.answered.load(Ordering::Relaxed);
         // Read last, so that `sent` includes every answered request.
         let sent = self.sent.load(Ordering::Relaxed).max(answered);
-        Moment { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
+        LiveSnapshot { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
     }
 }

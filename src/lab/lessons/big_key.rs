@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Lesson, Shown};
 use crate::embedded::Spare;
 use crate::jobs::keys::{self, BATCH, With};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 use crate::lock::Redis;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -32,7 +32,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only those who read this hash have to wait",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["remove.rs"],
     takeaway: [
         "Redis carries out one command at a time, and DEL is as long as the key is large; so is an \
@@ -42,7 +42,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
          lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
@@ -85,7 +85,7 @@ enum Way {
     Unlink,
 }
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = Spare::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
@@ -95,28 +95,30 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let fields = FIELDS / 1_000;
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
-    stage.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
-    stage.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads.")).await;
+    scenario.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
+    scenario
+        .say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads."))
+        .await;
     let del = once(&spare, &mut redis, Way::Del, None).await?;
-    stage.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
+    scenario.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
     let batches = best(&spare, &mut redis, Way::Batches, &del).await?;
     let words = format!("The same hash, {BATCH} fields at a time: the client waited at most");
-    stage.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
+    scenario.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
     let unlink = best(&spare, &mut redis, Way::Unlink, &del).await?;
-    stage.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
+    scenario.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
-    stage.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
-    stage.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
+    scenario.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
+    scenario.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
     for (way, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
-        stage.fact(&format!("{way}: a command takes Redis, as it says"), took);
+        scenario.fact(&format!("{way}: a command takes Redis, as it says"), took);
     }
-    stage.fact("batches: the longest wait of all", ms(batches.longest));
+    scenario.fact("batches: the longest wait of all", ms(batches.longest));
     let noticed = batches.stall.max(unlink.stall);
     let command = batches.command.max(unlink.command);
     let ratio = del.stall.as_secs_f64() / noticed.as_secs_f64().max(1e-6);
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         ratio > AT_LEAST && del.command.as_secs_f64() > AT_LEAST * command.as_secs_f64(),
         format!(
             "{fields},000 fields, a client's longest wait: DEL {} · batches of {BATCH} {} · UNLINK \

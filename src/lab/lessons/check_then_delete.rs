@@ -1,9 +1,9 @@
 //! Lesson `check-then-delete`: A checks that it owns the lock, and is held before the delete until
 //! its lease has expired and B has the lock.
 
-use super::{Lesson, Shown};
 use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 6,
@@ -13,7 +13,7 @@ pub(super) const LESSON: Lesson = Lesson {
                can that delete?",
     guesses: &["only its own: it has looked", "somebody else's, if it changed hands in between"],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["check-then-del", "owner"],
     takeaway: [
         "What was true at the look need not be true at the deed: this is *read, then update* once \
@@ -21,38 +21,41 @@ pub(super) const LESSON: Lesson = Lesson {
         "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
         "Compare and delete in one step, where nobody fits between: a script in Redis.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
 const LEASE_MS: u64 = 1_500;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = scenario.item(10).await?;
+    scenario
         .say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.")
         .await;
     let at_delete =
         LabHeaders::under("check-then-del").with(TTL_MS, LEASE_MS).with(PAUSE, "delete");
-    let a = stage.order_held("A", 0, &sku, &at_delete).await?;
-    stage.until_free(&sku).await?;
-    stage.say("Its lease ends.").await;
+    let a = scenario.order_until_held("A", 0, &sku, &at_delete).await?;
+    scenario.wait_until_free(&sku).await?;
+    scenario.say("Its lease ends.").await;
     let long = LabHeaders::under("check-then-del").with(PAUSE, "read");
-    let b = stage.order_held("B", 1, &sku, &long).await?;
-    let of_b = stage.holder(&sku).await?;
-    stage.say("B takes the lock and reads 9.").await;
-    let a = stage.finish(a).await?.sold_from()?;
-    let robbed = of_b.is_some() && stage.holder(&sku).await?.is_none();
-    stage.say("A deletes the key. It was B's.").await;
-    let c = stage.ordered("C", 0, &sku, &LabHeaders::under("check-then-del")).await?.sold_from()?;
-    let b = stage.finish(b).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
+    let b = scenario.order_until_held("B", 1, &sku, &long).await?;
+    let of_b = scenario.holder(&sku).await?;
+    scenario.say("B takes the lock and reads 9.").await;
+    let a = scenario.finish(a).await?.require_placed()?;
+    let robbed = of_b.is_some() && scenario.holder(&sku).await?.is_none();
+    scenario.say("A deletes the key. It was B's.").await;
+    let c = scenario
+        .place_order("C", 0, &sku, &LabHeaders::under("check-then-del"))
+        .await?
+        .require_placed()?;
+    let b = scenario.finish(b).await?.require_placed()?;
+    let audit = scenario.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    stage
+    scenario
         .say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."))
         .await;
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         robbed && forked && left == 2,
         format!(
             "A had looked, and deleted B's lock: {} sold, {left} left the shelf, {} fork in the \

@@ -6,11 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, nobody_meets};
+use crate::lab::default_load::{DefaultLoad, no_overlap};
 use crate::lab::headers::{LabHeaders, PAUSE};
-use crate::lab::runner;
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -22,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
                selling one of 10, and then returns. Which stock?",
     guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
     right: 1,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &[
         "row-lock",
         "atomic",
@@ -41,27 +40,23 @@ pub(super) const LESSON: Lesson = Lesson {
         "A statement sees what was committed when it began: a lock must be a statement of its own, \
          before the read.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-const CROWD: Crowd = Crowd { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let past = same_statement(stage).await?;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    let past = same_statement(scenario).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
-    stage.say("The same crowd under each of the five.").await;
-    let specs = CROWD.under(stage, &strategies);
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
-    ensure!(outcome.arms.len() == strategies.len(), "an arm is missing");
-    let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
-    let prices: Vec<String> = outcome
-        .arms
-        .iter()
-        .map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s))
-        .collect();
-    Ok(Shown::by_a_crowd(
-        nobody_meets(&specs[0]),
+    scenario.say("The same crowd under each of the five.").await;
+    let specs = LOAD.under(scenario, &strategies);
+    let arms = scenario.run_arms(&specs).await?;
+    let sound = arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
+    let prices: Vec<String> =
+        arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s)).collect();
+    Ok(LessonResult::of_load(
+        no_overlap(&specs[0]),
         sound && past == (10, 8),
         format!(
             "0 forks under all five, orders a second: {} · locked and read in one statement: {}, \
@@ -76,23 +71,25 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
 /// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
 /// Returns both values.
-async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
-    let sku = stage.item(10).await?;
-    stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
+async fn same_statement(scenario: &Scenario) -> anyhow::Result<(i64, i64)> {
+    let sku = scenario.item(10).await?;
+    scenario.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
     let held = LabHeaders::under("advisory").with(PAUSE, "commit");
-    let first = stage.order_held("A", 0, &sku, &held).await?;
-    let at_once = tokio::spawn(locked_read(stage.house.pool.clone(), sku.clone(), false));
-    until_waited_for(stage).await?;
-    stage.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
-    stage.finish(first).await?.sold_from()?;
+    let first = scenario.order_until_held("A", 0, &sku, &held).await?;
+    let at_once = tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku.clone(), false));
+    until_waited_for(scenario).await?;
+    scenario
+        .say("Somebody locks and reads in one statement, and waits for A, who commits now.")
+        .await;
+    scenario.finish(first).await?.require_placed()?;
     let at_once = at_once.await??;
-    stage.say(format!("It returns {at_once}: what was there when it began.")).await;
-    let second = stage.order_held("B", 0, &sku, &held).await?;
-    let in_turn = tokio::spawn(locked_read(stage.house.pool.clone(), sku, true));
-    until_waited_for(stage).await?;
-    stage.finish(second).await?.sold_from()?;
+    scenario.say(format!("It returns {at_once}: what was there when it began.")).await;
+    let second = scenario.order_until_held("B", 0, &sku, &held).await?;
+    let in_turn = tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku, true));
+    until_waited_for(scenario).await?;
+    scenario.finish(second).await?.require_placed()?;
     let in_turn = in_turn.await??;
-    stage.say(format!("The same in two statements, while B sells one of 9: {in_turn}.")).await;
+    scenario.say(format!("The same in two statements, while B sells one of 9: {in_turn}.")).await;
     Ok((at_once, in_turn))
 }
 
@@ -115,10 +112,10 @@ async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::
 }
 
 /// Waits until a session waits for an advisory lock.
-async fn until_waited_for(stage: &Stage) -> anyhow::Result<()> {
+async fn until_waited_for(scenario: &Scenario) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(3);
     loop {
-        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
         let waits = sqlx::query_scalar::<_, i64>(
             "select count(*) from pg_locks where locktype = 'advisory' and not granted",
         );

@@ -1,10 +1,10 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use super::{Lesson, Shown};
 use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
-use crate::lab::looks::Expiry;
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::observe::KeyTtl;
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 3,
@@ -18,7 +18,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "when somebody deletes the key by hand",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["setnx", "setnx-expire"],
     takeaway: [
         "Redis keeps a key, not a promise: it does not know who set it, nor whether they live.",
@@ -27,17 +27,17 @@ pub(super) const LESSON: Lesson = Lesson {
         "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
          its holder lives.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let plain = killed(stage, "setnx", "held", "while it has the lock").await?;
-    stage.restore().await?;
-    let between = killed(stage, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    scenario.require_two_replicas()?;
+    let plain = killed(scenario, "setnx", "held", "while it has the lock").await?;
+    scenario.restore().await?;
+    let between = killed(scenario, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
     let words =
         |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         plain && between,
         format!(
             "killed with SETNX: {} · killed between SETNX and EXPIRE: {}",
@@ -50,23 +50,26 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Kills the holder at the probe point `at`. Returns whether the item then stays locked until its
 /// key is deleted by hand.
 async fn killed(
-    stage: &Stage,
+    scenario: &Scenario,
     strategy: &'static str,
     at: &'static str,
     when: &str,
 ) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    stage.say(format!("A, under {strategy}, is killed {when}.")).await;
+    let sku = scenario.item(10).await?;
+    scenario.say(format!("A, under {strategy}, is killed {when}.")).await;
     let held = LabHeaders::under(strategy).with(PAUSE, at);
-    let first = stage.order_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
-    stage.kill(first).await?;
-    let expiry = stage.expiry(&sku).await?;
+    let first = scenario.order_until_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
+    scenario.kill_replica(first).await?;
+    let expiry = scenario.lock_ttl(&sku).await?;
     let trying = LabHeaders::under(strategy).with(WAIT, "try");
-    let second = stage.ordered("B", 1, &sku, &trying).await?;
+    let second = scenario.place_order("B", 1, &sku, &trying).await?;
     let problem = second.problem().unwrap_or("nothing").to_owned();
-    stage.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
-    let deleted = stage.unlock_by_hand(&sku).await?;
-    let third = stage.ordered("B, after DEL by hand", 1, &sku, &trying).await?;
-    stage.say("Somebody deletes the key by hand, and B has the lock.").await;
-    Ok(expiry == Expiry::Never && problem == "lock-busy" && deleted && third.before() == Some(10))
+    scenario.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
+    let deleted = scenario.delete_lock(&sku).await?;
+    let third = scenario.place_order("B, after DEL by hand", 1, &sku, &trying).await?;
+    scenario.say("Somebody deletes the key by hand, and B has the lock.").await;
+    Ok(expiry == KeyTtl::Never
+        && problem == "lock-busy"
+        && deleted
+        && third.stock_before() == Some(10))
 }

@@ -1,9 +1,9 @@
 //! Lesson `early-release`: A releases its lock and is held before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use super::{Lesson, Shown};
 use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 23,
@@ -17,7 +17,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only somebody who takes no lock",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["early-release", "owner"],
     takeaway: [
         "A write is there for others when it is committed, and not when it is done.",
@@ -26,37 +26,39 @@ pub(super) const LESSON: Lesson = Lesson {
         "The lock goes around the transaction: taken before it begins, given back after it \
          commits.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = scenario.item(10).await?;
+    scenario.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
     let early = LabHeaders::under("early-release").with(PAUSE, "release");
-    let a = stage.order_held("A, early", 0, &sku, &early).await?;
-    let free = stage.holder(&sku).await?.is_none();
+    let a = scenario.order_until_held("A, early", 0, &sku, &early).await?;
+    let free = scenario.holder(&sku).await?.is_none();
     let read = LabHeaders::under("early-release").with(PAUSE, "read").with(WAIT, "try");
-    let b = stage.order_held("B, early", 1, &sku, &read).await?;
-    stage
+    let b = scenario.order_until_held("B, early", 1, &sku, &read).await?;
+    scenario
         .say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
         .await;
-    let a = stage.finish(a).await?.sold_from()?;
-    let b = stage.finish(b).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    let a = scenario.finish(a).await?.require_placed()?;
+    let b = scenario.finish(b).await?.require_placed()?;
+    let audit = scenario.audit(&sku).await?;
+    scenario.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    let sku = stage.item(10).await?;
+    let sku = scenario.item(10).await?;
     let around = LabHeaders::under("owner").with(PAUSE, "commit");
-    let c = stage.order_held("A, around", 0, &sku, &around).await?;
+    let c = scenario.order_until_held("A, around", 0, &sku, &around).await?;
     let trying = LabHeaders::under("owner").with(WAIT, "try");
-    let d = stage.ordered("B, around", 1, &sku, &trying).await?;
+    let d = scenario.place_order("B, around", 1, &sku, &trying).await?;
     let kept_out = d.problem() == Some("lock-busy");
-    stage.say("With the lock around the transaction, B is turned away at the same moment.").await;
-    stage.finish(c).await?.sold_from()?;
-    let e = stage.ordered("B, again", 1, &sku, &trying).await?.sold_from()?;
-    let around = stage.audit(&sku).await?;
+    scenario
+        .say("With the lock around the transaction, B is turned away at the same moment.")
+        .await;
+    scenario.finish(c).await?.require_placed()?;
+    let e = scenario.place_order("B, again", 1, &sku, &trying).await?.require_placed()?;
+    let around = scenario.audit(&sku).await?;
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         free && forked && kept_out && e == 9 && around.ok,
         format!(
             "released before the commit: {} sold, {} left the shelf · after it: {} sold, {} left",

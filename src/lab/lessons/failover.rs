@@ -8,11 +8,11 @@ use anyhow::{bail, ensure};
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
 use crate::embedded::Spare;
-use crate::lab::by_hand::{process, take};
-use crate::lab::house::connect;
-use crate::lab::stage::Stage;
+use crate::lab::cluster::connect;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::raw_locks::{acquire, lock_client};
+use crate::lab::scenario::Scenario;
 use crate::lock::{Kind, LockKey, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -28,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "A, and whoever asks the new primary, if the copy came too late",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["owner"],
     takeaway: [
         "Redis answers before its replicas have the write: what was granted in the last moment may \
@@ -36,7 +36,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
         "A lock service that may forget needs a store that refuses late writes: see the fence.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 const PREFIX: &str = "holdfast-lab:";
@@ -44,40 +44,42 @@ const PREFIX: &str = "holdfast-lab:";
 const WAIT_MS: u32 = 300;
 const TTL: Option<Duration> = Some(Duration::from_secs(30));
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
-    stage.say("A primary and its replica, of the lesson's own.").await;
+    scenario.say("A primary and its replica, of the lesson's own.").await;
     let (mut primary, replica) = pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
-    let before = process(&primary.url, PREFIX, "A")?;
-    let after = process(&replica.url, PREFIX, "B")?;
+    let before = lock_client(&primary.url, PREFIX, "A")?;
+    let after = lock_client(&replica.url, PREFIX, "B")?;
 
-    let copied = take(&before, Kind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let copied = acquire(&before, Kind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
     let copies = until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
-    stage.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
+    scenario.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
     copied.release().await;
     // The release is replicated too before the link breaks.
     until_copied(&mut primary_there).await?;
 
-    stage.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
+    scenario
+        .say("The link breaks: the replica hears nothing any more. A takes the lock again.")
+        .await;
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
-    let by_a = take(&before, Kind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let by_a = acquire(&before, Kind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
-    stage.say("The primary is killed, and the replica is the primary now. B asks it.").await;
-    let by_b = take(&after, Kind::Owner, Wait::Try, &key, TTL).await?;
-    let two = !by_b.is_nothing();
-    stage.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
+    scenario.say("The primary is killed, and the replica is the primary now. B asks it.").await;
+    let by_b = acquire(&after, Kind::Owner, Wait::Try, &key, TTL).await?;
+    let two = !by_b.is_busy();
+    scenario.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
-    let guards = by_b.lock()?;
+    let guards = by_b.acquired()?;
     guards.release().await;
-    stage
+    scenario
         .fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         two && copies == 1 && has_it && lacks_it && uncopied == 0,
         format!(
             "with {copies} copy the replica had the lock; with {uncopied} it granted A's lock to B: \

@@ -5,9 +5,9 @@
 use anyhow::Context as _;
 use sqlx::PgConnection;
 
-use super::{Lesson, Shown};
 use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -21,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
                How many of the two writes does that check refuse?",
     guesses: &["A's", "B's", "both", "neither: a sale is lost"],
     right: 3,
-    crowd: None,
+    load: None,
     shows: &["fenced", "place.rs"],
     takeaway: [
         "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \
@@ -31,18 +31,18 @@ pub(super) const LESSON: Lesson = Lesson {
         "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
          grow.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let paused = paused_holder(stage).await?;
-    let flushed = flushed_redis(stage).await?;
-    let alone = number_alone(stage).await?;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    scenario.require_two_replicas()?;
+    let paused = paused_holder(scenario).await?;
+    let flushed = flushed_redis(scenario).await?;
+    let alone = number_alone(scenario).await?;
     let lost = alone.sold - (10 - alone.shelf);
-    stage.fact("lost with “fence <= mine” alone", lost);
-    stage.fact("lost with the version too", alone.lost_with_version);
-    Ok(Shown::that(
+    scenario.fact("lost with “fence <= mine” alone", lost);
+    scenario.fact("lost with the version too", alone.lost_with_version);
+    Ok(LessonResult::new(
         paused && flushed && lost == 1 && alone.lost_with_version == 0,
         format!(
             "the late write was refused, and after a flush of Redis too: 0 forks · with the number \
@@ -54,65 +54,72 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
-async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    stage
+async fn paused_holder(scenario: &Scenario) -> anyhow::Result<bool> {
+    let sku = scenario.item(10).await?;
+    scenario
         .say("A has the lock for 300 ms and has read 10; then its whole process is stopped.")
         .await;
-    let wish = LabHeaders::under("fenced").with(TTL_MS, 300).with(PAUSE, "read");
-    let mut first = stage.order_held("A, paused", 0, &sku, &wish).await?;
-    stage.pause(&mut first).await;
-    stage.until_free(&sku).await?;
-    let second = stage.ordered("B", 1, &sku, &LabHeaders::under("fenced")).await?.sold_from()?;
-    stage.say("B had the lock after A, with a higher number, and has sold one.").await;
-    stage.resume(&mut first).await;
-    let first = stage.finish(first).await?;
-    let audit = stage.audit(&sku).await?;
+    let headers = LabHeaders::under("fenced").with(TTL_MS, 300).with(PAUSE, "read");
+    let mut first = scenario.order_until_held("A, paused", 0, &sku, &headers).await?;
+    scenario.pause_replica(&mut first).await;
+    scenario.wait_until_free(&sku).await?;
+    let second =
+        scenario.place_order("B", 1, &sku, &LabHeaders::under("fenced")).await?.require_placed()?;
+    scenario.say("B had the lock after A, with a higher number, and has sold one.").await;
+    scenario.resume_replica(&mut first).await;
+    let first = scenario.finish(first).await?;
+    let audit = scenario.audit(&sku).await?;
     let refused = first.problem() == Some("lock-lost");
     let what = first.problem().unwrap_or("nothing");
-    stage.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
-    stage.fact("the late write was answered with", what);
+    scenario.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
+    scenario.fact("the late write was answered with", what);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
     Ok(refused && second == 10 && sound)
 }
 
 /// Redis loses the lock and its counter while A holds the lock. Returns whether the fences still
 /// increased and no update was lost.
-async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
+async fn flushed_redis(scenario: &Scenario) -> anyhow::Result<bool> {
+    let sku = scenario.item(10).await?;
     for number in 1..=3 {
-        let one =
-            stage.order(&format!("before, {number}"), number, &sku, &LabHeaders::under("fenced"));
-        stage.answer(one).await?.sold_from()?;
+        let one = scenario.order(
+            &format!("before, {number}"),
+            number,
+            &sku,
+            &LabHeaders::under("fenced"),
+        );
+        scenario.response(one).await?.require_placed()?;
     }
-    let before = number_of(stage, &sku).await?;
-    stage.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
-    let wish = LabHeaders::under("fenced").with(PAUSE, "read");
-    let first = stage.order_held("A, forgotten", 0, &sku, &wish).await?;
-    let of_a = stage.holder(&sku).await?.as_deref().and_then(number_in);
+    let before = number_of(scenario, &sku).await?;
+    scenario.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
+    let headers = LabHeaders::under("fenced").with(PAUSE, "read");
+    let first = scenario.order_until_held("A, forgotten", 0, &sku, &headers).await?;
+    let of_a = scenario.holder(&sku).await?.as_deref().and_then(number_in);
     let of_a = of_a.context("A's lock has no number")?;
-    redis::cmd("FLUSHALL").exec_async(&mut stage.redis().await?).await?;
-    stage.say("Redis forgets everything: the lock, and how far it had counted.").await;
-    let second = stage
-        .ordered("B, numbers from 1", 1, &sku, &LabHeaders::under("fenced"))
+    redis::cmd("FLUSHALL").exec_async(&mut scenario.redis().await?).await?;
+    scenario.say("Redis forgets everything: the lock, and how far it had counted.").await;
+    let second = scenario
+        .place_order("B, numbers from 1", 1, &sku, &LabHeaders::under("fenced"))
         .await?
-        .sold_from()?;
-    let number = number_of(stage, &sku).await?;
-    stage
+        .require_placed()?;
+    let number = number_of(scenario, &sku).await?;
+    scenario
         .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
         .await;
-    let first = stage.press_on(first).await?;
-    let audit = stage.audit(&sku).await?;
-    let sold = 4 + i64::from(first.is_done());
-    let came = match first.before() {
+    let first = scenario.resume_until_done(first).await?;
+    let audit = scenario.audit(&sku).await?;
+    let sold = 4 + i64::from(first.is_success());
+    let came = match first.stock_before() {
         Some(stock) => format!("it read again, {stock}, and wrote {}", stock - 1),
         None => first.problem().unwrap_or("no answer").to_owned(),
     };
-    stage.say(format!("A's {of_a} is not too small: the version refuses its write; {came}.")).await;
-    stage.fact("A's own number", of_a);
-    stage.fact("the row's number before and after the flush", format!("{before}, {number}"));
+    scenario
+        .say(format!("A's {of_a} is not too small: the version refuses its write; {came}."))
+        .await;
+    scenario.fact("A's own number", of_a);
+    scenario.fact("the row's number before and after the flush", format!("{before}, {number}"));
     let grew = before > 1 && number > before && of_a >= number && second == 7;
-    let once = first.before().is_none_or(|stock| stock == 6);
+    let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
     Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
 }
@@ -123,8 +130,8 @@ fn number_in(value: &str) -> Option<i64> {
 }
 
 /// Returns the highest fence that the row has stored.
-async fn number_of(stage: &Stage, sku: &Sku) -> anyhow::Result<i64> {
-    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn number_of(scenario: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
+    let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let number = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(number.bind(sku.as_str()).fetch_one(&mut *connection).await?)
 }
@@ -137,9 +144,9 @@ struct Alone {
 }
 
 /// Executes read 1, read 2, write 1, write 2 on a temporary table of this connection.
-async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
-    stage.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
-    let mut tx = stage.house.pool.begin().await.map_err(|(_, error)| error)?;
+async fn number_alone(scenario: &Scenario) -> anyhow::Result<Alone> {
+    scenario.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
+    let mut tx = scenario.cluster.pool.begin().await.map_err(|(_, error)| error)?;
     let by_number = "update shelf set stock = 9, fence = $1, version = version + 1
                       where fence <= $1 and $2 > 0";
     let (sold, shelf) = both_write(&mut tx, by_number).await?;
@@ -147,7 +154,7 @@ async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
                        where fence <= $1 and version = $2";
     let (sold_once, shelf_once) = both_write(&mut tx, by_version).await?;
     tx.rollback().await?;
-    stage.say(format!("“fence <= mine”: {sold} writes pass, {shelf} are left of 10.")).await;
+    scenario.say(format!("“fence <= mine”: {sold} writes pass, {shelf} are left of 10.")).await;
     Ok(Alone { sold, shelf, lost_with_version: sold_once - (10 - shelf_once) })
 }
 

@@ -4,8 +4,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value, cmd};
 
-use super::{Lesson, Shown};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 21,
@@ -20,7 +20,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "stock 9 alone: it stops at the error",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &[],
     takeaway: [
         "EXEC runs a queue without anybody in between, and that is all: it isolates, and does not \
@@ -30,58 +30,58 @@ pub(super) const LESSON: Lesson = Lesson {
         "What must happen as a whole belongs into Postgres, or into a script that checks before its \
          first write.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let mut talk = Talk {
-        redis: stage.redis().await?,
-        stock: stage.own_key("stock"),
-        sold: stage.own_key("sold"),
+        redis: scenario.redis().await?,
+        stock: scenario.unique_key("stock"),
+        sold: scenario.unique_key("sold"),
     };
     let (stock, sold) = (talk.stock.clone(), talk.sold.clone());
 
     talk.begin().await?;
-    stage.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
+    scenario.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
     talk.says(cmd("MULTI")).await?;
     talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
     talk.says(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
     talk.says(cmd("SET").arg(&sold).arg(1).clone()).await?;
     let complaint = talk.complaint(cmd("EXEC")).await;
     let half = talk.values().await?;
-    stage.say(format!("EXEC complains of LPUSH. Redis has {}.", words(&half))).await;
+    scenario.say(format!("EXEC complains of LPUSH. Redis has {}.", words(&half))).await;
 
     talk.begin().await?;
-    stage.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
+    scenario.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
     talk.says(cmd("MULTI")).await?;
     talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
     let unqueued = talk.complaint(cmd("SET").arg(&stock).clone()).await;
     let aborted = talk.complaint(cmd("EXEC")).await;
     let none = talk.values().await?;
-    stage.say(format!("It can't be queued, and EXEC runs nothing: {}.", words(&none))).await;
+    scenario.say(format!("It can't be queued, and EXEC runs nothing: {}.", words(&none))).await;
 
     talk.begin().await?;
-    stage.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
+    scenario.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
     talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
     talk.says(cmd("MULTI")).await?;
     talk.says(cmd("SET").arg(&stock).arg(8).clone()).await?;
     talk.says(cmd("DISCARD")).await?;
     let kept = talk.values().await?;
-    stage
+    scenario
         .say(format!("The queue is gone; what was done before MULTI stays: {}.", words(&kept)))
         .await;
     cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut talk.redis).await?;
 
     let told = |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
-    stage.fact("EXEC after a command of the wrong type", complaint.clone().unwrap_or_default());
-    stage.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
+    scenario.fact("EXEC after a command of the wrong type", complaint.clone().unwrap_or_default());
+    scenario.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
     let seen = half == (Some(9), Some(1))
         && none == (Some(10), None)
         && kept == (Some(9), None)
         && told(&complaint, "wrong kind")
         && unqueued.is_some()
         && (told(&aborted, "EXECABORT") || told(&aborted, "discarded"));
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         seen,
         format!(
             "after an error in EXEC: {} · after one in the queue: {} · after DISCARD: {}",
@@ -121,7 +121,7 @@ impl Talk {
     async fn complaint(&mut self, command: Cmd) -> Option<String> {
         match command.query_async::<Value>(&mut self.redis).await {
             Err(error) => Some(error.to_string()),
-            Ok(Value::Array(answers)) => answers.into_iter().find_map(|answer| match answer {
+            Ok(Value::Array(answers)) => answers.into_iter().find_map(|response| match response {
                 Value::ServerError(error) => Some(format!("{error:?}")),
                 _ => None,
             }),

@@ -1,9 +1,9 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use super::{Lesson, Shown};
 use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 7,
@@ -19,7 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "it takes the lock again first",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["owner"],
     takeaway: [
         "A lease with an expiry is a promise for so long and no longer, whoever compares what when \
@@ -28,30 +28,32 @@ pub(super) const LESSON: Lesson = Lesson {
          help: the lease may end between the look and the write.",
         "A longer lease makes it rarer, and everybody wait longer for the dead.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = scenario.item(10).await?;
+    scenario.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
     let short = LabHeaders::under("owner").with(TTL_MS, 300).with(PAUSE, "read");
-    let first = stage.order_held("A", 0, &sku, &short).await?;
-    stage.until_free(&sku).await?;
-    stage.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
+    let first = scenario.order_until_held("A", 0, &sku, &short).await?;
+    scenario.wait_until_free(&sku).await?;
+    scenario.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
     let usual = LabHeaders::under("owner").with(PAUSE, "read");
-    let second = stage.order_held("B", 1, &sku, &usual).await?;
-    let held_by_b = stage.holder(&sku).await?;
-    stage.say("B has the lock now, and has read 10 as well: two holders.").await;
-    let first = stage.finish(first).await?.sold_from()?;
-    let after_a = stage.holder(&sku).await?;
+    let second = scenario.order_until_held("B", 1, &sku, &usual).await?;
+    let held_by_b = scenario.holder(&sku).await?;
+    scenario.say("B has the lock now, and has read 10 as well: two holders.").await;
+    let first = scenario.finish(first).await?.require_placed()?;
+    let after_a = scenario.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
-    stage.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
-    let second = stage.finish(second).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock)).await;
-    stage.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
+    scenario.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
+    let second = scenario.finish(second).await?.require_placed()?;
+    let audit = scenario.audit(&sku).await?;
+    scenario
+        .say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock))
+        .await;
+    scenario.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,
         format!(
             "B's lock was not touched, and yet both read 10: {} sold, {} left the shelf, {} fork in \

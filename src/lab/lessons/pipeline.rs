@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 22,
@@ -21,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "a thousand times faster",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &[],
     takeaway: [
         "Redis works for a microsecond on such a command; the rest of what each one takes is its \
@@ -30,7 +30,7 @@ pub(super) const LESSON: Lesson = Lesson {
          in between.",
         "Over a real network a round trip is ten times longer than here, and so is what is saved.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 const COMMANDS: usize = 1_000;
@@ -38,12 +38,12 @@ const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
 const AT_LEAST: f64 = 3.0;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let mut redis = stage.redis().await?;
-    let key = stage.own_key("pipeline");
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut redis = scenario.redis().await?;
+    let key = scenario.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        stage
+        scenario
             .say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once."))
             .await;
         singly.push(one_by_one(&mut redis, &key).await?);
@@ -53,10 +53,10 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
     let (singly, at_once) = (middle(singly), middle(at_once));
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
-    stage.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
-    stage.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
-    stage.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
-    Ok(Shown::that(
+    scenario.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
+    scenario.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
+    scenario.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
+    Ok(LessonResult::new(
         ratio > AT_LEAST && there == COMMANDS,
         format!(
             "{COMMANDS} commands: {:.0} ms in {COMMANDS} round trips, {:.1} ms in one: {ratio:.0} \

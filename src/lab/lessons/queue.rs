@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, nobody_meets};
+use crate::lab::default_load::{DefaultLoad, no_overlap};
 use crate::lab::headers::{LabHeaders, OFFER, PAUSE, PLACES, PRIORITY, TTL_MS, WAIT};
-use crate::lab::looks::until;
-use crate::lab::runner;
-use crate::lab::stage::{Answer, Asking, Stage};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::observe::until;
+use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -29,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "nobody answers them, and nothing says that they were there",
     ],
     right: 2,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &["queue", "priority.rs"],
     takeaway: [
         "One consumer needs no lock, because nobody else works; a second replica is a second \
@@ -40,10 +39,11 @@ pub(super) const LESSON: Lesson = Lesson {
          renewal, but not an order, nor the time when it is due; a rendezvous stores nothing, so \
          whoever offers knows whether it was taken.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
-const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
 const CAPACITY: u16 = 2;
 /// Wait of the timed offer, `offer-for:250`.
@@ -53,28 +53,30 @@ const LINE: usize = 3;
 /// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let (four_ways, told) = full_house(stage).await?;
-    stage.say("One unit is left, A is about to have it, and three wait; then three come in.").await;
-    let as_it_came = sold_out_in_line(stage, Some("normal")).await?;
-    stage.say(format!("A restock that waits its turn: {as_it_came} of {LINE} are refused.")).await;
-    let first = sold_out_in_line(stage, None).await?;
-    stage.say(format!("A restock that goes first: {first} of {LINE} are refused.")).await;
-    let killed = a_killed_house(stage).await?;
-    stage.restore().await?;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    scenario.require_two_replicas()?;
+    let (four_ways, told) = full_house(scenario).await?;
+    scenario
+        .say("One unit is left, A is about to have it, and three wait; then three come in.")
+        .await;
+    let as_it_came = sold_out_in_line(scenario, Some("normal")).await?;
+    scenario
+        .say(format!("A restock that waits its turn: {as_it_came} of {LINE} are refused."))
+        .await;
+    let first = sold_out_in_line(scenario, None).await?;
+    scenario.say(format!("A restock that goes first: {first} of {LINE} are refused.")).await;
+    let killed = a_killed_house(scenario).await?;
+    scenario.restore().await?;
 
-    stage.say("The same crowd twice: at one replica, then at all of them.").await;
-    let mut specs = CROWD.under(stage, &["queue", "queue"]);
+    scenario.say("The same crowd twice: at one replica, then at all of them.").await;
+    let mut specs = LOAD.under(scenario, &["queue", "queue"]);
     specs[0].replicas = 1;
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
-    ensure!(outcome.arms.len() == 2, "an arm is missing");
-    let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
+    let arms = scenario.run_arms(&specs).await?;
+    let (one, two) = (&arms[0], &arms[1]);
     let crowds = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
     let lines = as_it_came == LINE && first == 0;
-    Ok(Shown::by_a_crowd(
-        nobody_meets(&specs[1]),
+    Ok(LessonResult::of_load(
+        no_overlap(&specs[1]),
         four_ways && lines && killed.as_claimed() && crowds,
         format!(
             "{told} · restock at the end of the line: {as_it_came} of {LINE} refused, before it: \
@@ -96,36 +98,39 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Returns an order that is held during its turn, and the orders queued behind it, in the order of
 /// the labels in `behind`.
 async fn line_of(
-    stage: &Stage,
+    scenario: &Scenario,
     sku: &Sku,
-    wish: &LabHeaders,
+    headers: &LabHeaders,
     behind: &[&str],
-) -> anyhow::Result<(Asking, Vec<Asking>)> {
-    let served = stage.order_held("A, served", 0, sku, &wish.clone().with(PAUSE, "read")).await?;
+) -> anyhow::Result<(InFlightRequest, Vec<InFlightRequest>)> {
+    let served = scenario
+        .order_until_held("A, served", 0, sku, &headers.clone().with(PAUSE, "read"))
+        .await?;
     let mut line = Vec::new();
     for label in behind {
-        line.push(stage.order(label, 0, sku, wish));
-        stage.until_in_line(&served, sku, (line.len(), 0)).await?;
+        line.push(scenario.order(label, 0, sku, headers));
+        scenario.wait_until_queued(&served, sku, (line.len(), 0)).await?;
     }
     Ok((served, line))
 }
 
 /// Returns whether each of the four ways ended as claimed, and a description.
-async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
-    let sku = stage.item(10).await?;
+async fn full_house(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
+    let sku = scenario.item(10).await?;
     let guest = LabHeaders::under("queue").with(PLACES, CAPACITY);
-    stage
+    scenario
         .say(format!("A house with {CAPACITY} places: A has the turn and is held, B and C wait."))
         .await;
-    let (served, line) = line_of(stage, &sku, &guest, &["B, inside", "C, inside"]).await?;
+    let (served, line) = line_of(scenario, &sku, &guest, &["B, inside", "C, inside"]).await?;
 
     let offers = |offer| guest.clone().with(OFFER, offer);
-    let (add, add_ms) = timed(stage, "D, add", &sku, offers("add")).await?;
-    let (offer, offer_ms) = timed(stage, "E, offer", &sku, offers("offer")).await?;
-    let (so_long, so_long_ms) = timed(stage, "F, offer for", &sku, offers("offer-for:250")).await?;
-    let put = stage.order("G, put", 0, &sku, &offers("put"));
-    stage.until_in_line(&served, &sku, (line.len(), 1)).await?;
-    let no = |answer: &Answer| answer.problem().unwrap_or("nothing").to_owned();
+    let (add, add_ms) = timed(scenario, "D, add", &sku, offers("add")).await?;
+    let (offer, offer_ms) = timed(scenario, "E, offer", &sku, offers("offer")).await?;
+    let (so_long, so_long_ms) =
+        timed(scenario, "F, offer for", &sku, offers("offer-for:250")).await?;
+    let put = scenario.order("G, put", 0, &sku, &offers("put"));
+    scenario.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
+    let no = |response: &LabResponse| response.problem().unwrap_or("nothing").to_owned();
     let told = format!(
         "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {FOR_MS} ms {} \
          ({so_long_ms} ms), put waits",
@@ -133,7 +138,7 @@ async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
         no(&offer),
         no(&so_long),
     );
-    stage
+    scenario
         .say(format!(
             "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {FOR_MS} ms: {}. G \
              puts, and stands outside.",
@@ -143,12 +148,12 @@ async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
         ))
         .await;
 
-    let mut all_served = stage.finish(served).await?.is_done();
+    let mut all_served = scenario.finish(served).await?.is_success();
     for waits in line.into_iter().chain([put]) {
-        all_served &= stage.answer(waits).await?.is_done();
+        all_served &= scenario.response(waits).await?.is_success();
     }
-    stage.say("A goes on. B, C and G are served one after the other.").await;
-    let audit = stage.audit(&sku).await?;
+    scenario.say("A goes on. B, C and G are served one after the other.").await;
+    let audit = scenario.audit(&sku).await?;
     let as_claimed = all_served
         && (no(&add), no(&offer), no(&so_long))
             == ("overloaded".into(), "lock-busy".into(), "lock-timeout".into())
@@ -159,33 +164,36 @@ async fn full_house(stage: &Stage) -> anyhow::Result<(bool, String)> {
 
 /// Returns the response and its latency in milliseconds.
 async fn timed(
-    stage: &Stage,
+    scenario: &Scenario,
     label: &str,
     sku: &Sku,
-    wish: LabHeaders,
-) -> anyhow::Result<(Answer, u64)> {
+    headers: LabHeaders,
+) -> anyhow::Result<(LabResponse, u64)> {
     let began = Instant::now();
-    let answer = stage.answer(stage.order(label, 0, sku, &wish)).await?;
-    Ok((answer, u64::try_from(began.elapsed().as_millis())?))
+    let response = scenario.response(scenario.order(label, 0, sku, &headers)).await?;
+    Ok((response, u64::try_from(began.elapsed().as_millis())?))
 }
 
 /// Adds a restock to a queue of buyers that is longer than the stock. Returns how many of the
 /// buyers are rejected as sold out.
-async fn sold_out_in_line(stage: &Stage, priority: Option<&'static str>) -> anyhow::Result<usize> {
-    let sku = stage.item(1).await?;
-    let wish = LabHeaders::under("queue");
+async fn sold_out_in_line(
+    scenario: &Scenario,
+    priority: Option<&'static str>,
+) -> anyhow::Result<usize> {
+    let sku = scenario.item(1).await?;
+    let headers = LabHeaders::under("queue");
     let labels = ["B, in line", "C, in line", "D, in line"];
-    let (served, line) = line_of(stage, &sku, &wish, &labels).await?;
+    let (served, line) = line_of(scenario, &sku, &headers, &labels).await?;
     let more = format!("{{\"delta\":{LINE},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
-    let wish = wish.with_some(PRIORITY, priority);
-    let restock = stage.post_as(&stage.house.admin, "restock", 0, &path, &more, &wish);
-    stage.until_in_line(&served, &sku, (line.len() + 1, 0)).await?;
-    ensure!(stage.finish(served).await?.is_done(), "the last unit was not sold");
-    ensure!(stage.answer(restock).await?.is_done(), "nothing came in");
+    let headers = headers.with_some(PRIORITY, priority);
+    let restock = scenario.post_as(&scenario.cluster.admin, "restock", 0, &path, &more, &headers);
+    scenario.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;
+    ensure!(scenario.finish(served).await?.is_success(), "the last unit was not sold");
+    ensure!(scenario.response(restock).await?.is_success(), "nothing came in");
     let mut refused = 0;
     for waits in line {
-        refused += usize::from(stage.answer(waits).await?.problem() == Some("sold-out"));
+        refused += usize::from(scenario.response(waits).await?.problem() == Some("sold-out"));
     }
     Ok(refused)
 }
@@ -211,46 +219,47 @@ impl Killed {
 
 /// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
 /// order.
-async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
-    let (leased, sku) = (stage.item(10).await?, stage.item(10).await?);
-    let unpaid =
-        stage.answer(stage.order("unpaid", 0, &leased, &LabHeaders::under("queue"))).await?;
+async fn a_killed_house(scenario: &Scenario) -> anyhow::Result<Killed> {
+    let (leased, sku) = (scenario.item(10).await?, scenario.item(10).await?);
+    let unpaid = scenario
+        .response(scenario.order("unpaid", 0, &leased, &LabHeaders::under("queue")))
+        .await?;
     let due = due_at(&unpaid.body).context("the order is due at no time")?;
     let id = unpaid.order().context("the order has no id")?;
-    let queue = &stage.unpaid_queue()?;
+    let queue = &scenario.unpaid_queue()?;
     until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
     let lease = LabHeaders::under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
-    let renewed = stage.order_held("L, under a lease", 0, &leased, &lease).await?;
-    let holder = stage.holder(&leased).await?;
+    let renewed = scenario.order_until_held("L, under a lease", 0, &leased, &lease).await?;
+    let holder = scenario.holder(&leased).await?;
     // Two leases: without renewal, the lock would have expired.
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let timer_ran = holder.is_some() && stage.holder(&leased).await? == holder;
-    stage
+    let timer_ran = holder.is_some() && scenario.holder(&leased).await? == holder;
+    scenario
         .say(format!(
             "A replica has a timer in memory that renews a lease of {LEASE_MS} ms, and in its \
              queue two who wait behind A."
         ))
         .await;
     let (served, line) =
-        line_of(stage, &sku, &LabHeaders::under("queue"), &["B, in line", "C, in line"]).await?;
+        line_of(scenario, &sku, &LabHeaders::under("queue"), &["B, in line", "C, in line"]).await?;
     let trying = LabHeaders::under("queue").with(WAIT, "try");
-    let told = stage.answer(stage.order("D, rendezvous", 0, &sku, &trying)).await?;
-    stage
+    let told = scenario.response(scenario.order("D, rendezvous", 0, &sku, &trying)).await?;
+    scenario
         .say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.")
         .await;
 
-    stage.kill(served).await?;
+    scenario.kill_replica(served).await?;
     let mut unanswered = 0;
     for waits in line {
-        unanswered += usize::from(stage.answer(waits).await?.status.is_none());
+        unanswered += usize::from(scenario.response(waits).await?.status.is_none());
     }
-    stage.answer(renewed).await?;
-    let elsewhere = stage.answer(stage.order("D, other replica", 1, &sku, &trying)).await?;
-    stage.until_free(&leased).await?;
-    let kept = stage.order_as_read(1, id).await?;
+    scenario.response(renewed).await?;
+    let elsewhere = scenario.response(scenario.order("D, other replica", 1, &sku, &trying)).await?;
+    scenario.wait_until_free(&leased).await?;
+    let kept = scenario.read_order(1, id).await?;
     let queued = queue.has(id).await?;
-    let audit = stage.audit(&sku).await?;
-    stage
+    let audit = scenario.audit(&sku).await?;
+    scenario
         .say(
             "The replica is killed. B and C are never answered. D knew that it was not taken, and \
              is served by the other replica. The timer is gone and so the lease ends, as it should; \
@@ -259,7 +268,7 @@ async fn a_killed_house(stage: &Stage) -> anyhow::Result<Killed> {
         .await;
     Ok(Killed {
         unanswered,
-        knew: told.problem() == Some("lock-busy") && elsewhere.is_done() && audit.sold == 1,
+        knew: told.problem() == Some("lock-busy") && elsewhere.is_success() && audit.sold == 1,
         forgot: timer_ran,
         kept: due_at(&kept) == Some(due) && queued,
     })

@@ -12,11 +12,11 @@ use anyhow::{Context as _, anyhow, ensure};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
 use crate::embedded::Spare;
-use crate::lab::by_hand::{process, take};
-use crate::lab::house::connect;
-use crate::lab::stage::Stage;
+use crate::lab::cluster::connect;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::raw_locks::{acquire, lock_client};
+use crate::lab::scenario::Scenario;
 use crate::lock::{Kind, LockKey, Locks, Redis, Released, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -33,7 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "none of them",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["redlock"],
     takeaway: [
         "A majority survives the death of any two of five, and says so honestly when three are \
@@ -43,15 +43,15 @@ pub(super) const LESSON: Lesson = Lesson {
         "There is no number that grows with every grant on whatever majority, so the store has \
          nothing to compare: see the fence.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 const PREFIX: &str = "holdfast-lab:";
 const NODES: usize = 5;
 const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.say("Five independent Redis, of the lesson's own.").await;
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    scenario.say("Five independent Redis, of the lesson's own.").await;
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         nodes.push(Spare::start().await?);
@@ -60,23 +60,23 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let locks = quorum(&urls, "B")?;
     let key = LockKey::new("{sku:tea}")?;
 
-    let paused = paused_holder(stage, &urls, &locks, &key).await?;
+    let paused = paused_holder(scenario, &urls, &locks, &key).await?;
 
     for node in &mut nodes[..2] {
         node.kill().await?;
     }
-    let with_three = take(&locks, Kind::Quorum, Wait::Retry, &key, None).await?;
-    let works = !with_three.is_nothing();
-    with_three.lock()?.release().await;
-    stage.say("Two of the five are killed: three agree, and the lock is granted.").await;
+    let with_three = acquire(&locks, Kind::Quorum, Wait::Retry, &key, None).await?;
+    let works = !with_three.is_busy();
+    with_three.acquired()?.release().await;
+    scenario.say("Two of the five are killed: three agree, and the lock is granted.").await;
 
     nodes[2].kill().await?;
-    let with_two = take(&locks, Kind::Quorum, Wait::Try, &key, None).await;
+    let with_two = acquire(&locks, Kind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
-    stage.say("A third is killed: no majority can be had, and that is not called busy.").await;
+    scenario.say("A third is killed: no majority can be had, and that is not called busy.").await;
     let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
-    stage.fact("with three down it said", why);
-    Ok(Shown::that(
+    scenario.fact("with three down it said", why);
+    Ok(LessonResult::new(
         works && refused.is_some() && paused,
         format!(
             "2 of {NODES} down: granted · 3 down: refused · holder paused for one lease: {} holders, \
@@ -89,7 +89,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Creates the lock client of a process on a quorum of the nodes at `urls`.
 fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
     let nodes: Result<Vec<Redis>, _> = urls.iter().map(|url| Redis::open(url)).collect();
-    Ok(process(&urls[0], PREFIX, name)?.with_quorum(nodes?))
+    Ok(lock_client(&urls[0], PREFIX, name)?.with_quorum(nodes?))
 }
 
 /// The holder's finding after its pause.
@@ -100,7 +100,7 @@ struct Woken {
 /// A acquires the lock and is paused until no node has it; B acquires it. Returns whether B
 /// succeeded and A's release then reported a lost lock.
 async fn paused_holder(
-    stage: &Stage,
+    scenario: &Scenario,
     urls: &[String],
     locks: &Locks,
     key: &LockKey,
@@ -114,7 +114,8 @@ async fn paused_holder(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
-            let guards = take(&locks, Kind::Quorum, Wait::Retry, &name, SHORT).await?.lock()?;
+            let guards =
+                acquire(&locks, Kind::Quorum, Wait::Retry, &name, SHORT).await?.acquired()?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
             let still_its_own = guards.release().await == Released::Held;
@@ -123,16 +124,16 @@ async fn paused_holder(
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    stage.say("A has the lock for a second, and stands still with all that it would do.").await;
+    scenario.say("A has the lock for a second, and stands still with all that it would do.").await;
     until_forgotten(urls).await?;
-    let second = take(locks, Kind::Quorum, Wait::Retry, key, None).await?;
-    let granted = !second.is_nothing();
-    stage.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
+    let second = acquire(locks, Kind::Quorum, Wait::Retry, key, None).await?;
+    let granted = !second.is_busy();
+    scenario.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
     let _ = go_on.send(());
     let a = woken.await.context("A did not wake")?;
-    second.lock()?.release().await;
+    second.acquired()?.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
-    stage.say("Only when A gives back does it hear that the lock was lost.").await;
+    scenario.say("Only when A gives back does it hear that the lock was lost.").await;
     Ok(granted && !a.still_its_own)
 }
 

@@ -10,12 +10,12 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
 use crate::jobs::history::{self, Run};
 use crate::jobs::lab_tick;
 use crate::jobs::store::State;
 use crate::lab::headers::{LabHeaders, PAUSE};
-use crate::lab::stage::{Asking, Stage};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::{InFlightRequest, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 15,
@@ -31,7 +31,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "not at all: each waits for the other",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &[],
     takeaway: [
         "A lock says *not both at once*; *not both* is said by something that is still there when \
@@ -41,29 +41,29 @@ pub(super) const LESSON: Lesson = Lesson {
         "A holder can die between the work and the note that it was done, so somebody will repeat \
          it: let the effect bear the same name, and repeating it does nothing.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 /// Timeout of a takeover: a lease expires after 3 s, and a scheduler polls every 2 s.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    nothing_is_open(stage).await?;
-    let without = nothing(stage).await?;
-    let given_back = lock(stage).await?;
-    let (once, told) = row(stage).await?;
-    let before = killed(stage, "held", "before its work").await?;
-    stage.restore().await?;
-    let after = killed(stage, "write", "after its work, before it could say so").await?;
-    stage.restore().await?;
-    stage.fact("marks without a lock", without);
-    stage.fact("marks under a lock that was given back", given_back);
-    stage.fact("marks with a row of name and time", once);
-    stage.fact("the late tick was told", told.as_str());
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    scenario.require_two_replicas()?;
+    nothing_is_open(scenario).await?;
+    let without = nothing(scenario).await?;
+    let given_back = lock(scenario).await?;
+    let (once, told) = row(scenario).await?;
+    let before = killed(scenario, "held", "before its work").await?;
+    scenario.restore().await?;
+    let after = killed(scenario, "write", "after its work, before it could say so").await?;
+    scenario.restore().await?;
+    scenario.fact("marks without a lock", without);
+    scenario.fact("marks under a lock that was given back", given_back);
+    scenario.fact("marks with a row of name and time", once);
+    scenario.fact("the late tick was told", told.as_str());
     let counts = (without, given_back, once, before, after) == (2, 2, 1, 1, 1);
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         counts && told == "already",
         format!(
             "without a lock: done {without} times · a lock, given back: {given_back} times · a name \
@@ -73,53 +73,53 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.
-async fn nothing(stage: &Stage) -> anyhow::Result<usize> {
+async fn nothing(scenario: &Scenario) -> anyhow::Result<usize> {
     let due_at = tick_of_now();
-    stage.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
-    let first = tick(stage, "A's tick, no lock", 0, due_at, "nothing", None)?;
-    let second = tick(stage, "B's tick, no lock", 1, due_at, "nothing", None)?;
+    scenario.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
+    let first = tick(scenario, "A's tick, no lock", 0, due_at, "nothing", None)?;
+    let second = tick(scenario, "B's tick, no lock", 1, due_at, "nothing", None)?;
     for ticked in [first, second] {
-        let ticked = stage.answer(ticked).await?;
+        let ticked = scenario.response(ticked).await?;
         if ticked.status != Some(200) {
             let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no answer");
             bail!("a tick can't be given: {why}");
         }
     }
-    counted(stage, due_at).await
+    counted(scenario, due_at).await
 }
 
 /// B's clock is late: its tick arrives after A has released the lock.
-async fn lock(stage: &Stage) -> anyhow::Result<usize> {
+async fn lock(scenario: &Scenario) -> anyhow::Result<usize> {
     let due_at = tick_of_now();
-    stage.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
-    let first = tick(stage, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
-    stage.until_held(&first).await?;
-    let early = tick(stage, "B's tick, at once", 1, due_at, "lock", None)?;
-    let early = stage.answer(early).await?;
+    scenario.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
+    let first = tick(scenario, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
+    scenario.wait_until_held(&first).await?;
+    let early = tick(scenario, "B's tick, at once", 1, due_at, "lock", None)?;
+    let early = scenario.response(early).await?;
     if came(&early.body) != "busy" {
         bail!("the lock was not taken: {}", early.body);
     }
-    stage.finish(first).await?;
-    stage.say("A is done and gives the lock back. B's clock is a second late.").await;
-    let late = tick(stage, "B's tick, a second late", 1, due_at, "lock", None)?;
-    stage.answer(late).await?;
-    counted(stage, due_at).await
+    scenario.finish(first).await?;
+    scenario.say("A is done and gives the lock back. B's clock is a second late.").await;
+    let late = tick(scenario, "B's tick, a second late", 1, due_at, "lock", None)?;
+    scenario.response(late).await?;
+    counted(scenario, due_at).await
 }
 
 /// The same with a row that remains after the release.
-async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
+async fn row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
     let due_at = tick_of_now();
-    stage.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
-    let first = tick(stage, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
-    stage.until_held(&first).await?;
-    let early = tick(stage, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
-    stage.answer(early).await?;
-    stage.finish(first).await?;
-    let late = tick(stage, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
-    let late = stage.answer(late).await?;
+    scenario.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
+    let first = tick(scenario, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
+    scenario.wait_until_held(&first).await?;
+    let early = tick(scenario, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
+    scenario.response(early).await?;
+    scenario.finish(first).await?;
+    let late = tick(scenario, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
+    let late = scenario.response(late).await?;
     let told = came(&late.body).to_owned();
-    stage.say(format!("B's late tick finds the lock free and the row there: {told}.")).await;
-    Ok((counted(stage, due_at).await?, told))
+    scenario.say(format!("B's late tick finds the lock free and the row there: {told}.")).await;
+    Ok((counted(scenario, due_at).await?, told))
 }
 
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
@@ -127,16 +127,16 @@ async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
 ///
 /// # Errors
 /// If no replica takes over with attempt 2 and a higher fence.
-async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<usize> {
+async fn killed(scenario: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
     let due_at = tick_of_now();
-    stage.say(format!("A's replica runs it, and is killed {when}.")).await;
-    let first = tick(stage, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
-    stage.until_held(&first).await?;
-    let begun = history::of(&stage.house.pool, lab_tick::NAME, due_at).await?;
+    scenario.say(format!("A's replica runs it, and is killed {when}.")).await;
+    let first = tick(scenario, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
+    scenario.wait_until_held(&first).await?;
+    let begun = history::of(&scenario.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
-    stage.kill(first).await?;
-    let done = followed(stage, due_at).await?;
-    stage
+    scenario.kill_replica(first).await?;
+    let done = followed(scenario, due_at).await?;
+    scenario
         .say(format!(
             "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
             done.replica, done.fence, begun.fence, done.attempt
@@ -145,61 +145,61 @@ async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<u
     if done.attempt != 2 || done.fence <= begun.fence {
         bail!("it was not followed as it should be: {done:?}");
     }
-    counted(stage, due_at).await
+    counted(scenario, due_at).await
 }
 
 /// Waits until the run is done, and returns it.
-async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<Run> {
+async fn followed(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<Run> {
     let end = Instant::now() + FOLLOWED_WITHIN;
     loop {
-        match history::of(&stage.house.pool, lab_tick::NAME, due_at).await? {
+        match history::of(&scenario.cluster.pool, lab_tick::NAME, due_at).await? {
             Some(run) if run.state == State::Done => return Ok(run),
             run if Instant::now() > end => bail!("nobody followed: {run:?}"),
-            _ => sleep(LOOK_EVERY).await,
+            _ => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
 /// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
 /// parked runs.
-async fn nothing_is_open(stage: &Stage) -> anyhow::Result<()> {
+async fn nothing_is_open(scenario: &Scenario) -> anyhow::Result<()> {
     let end = Instant::now() + FOLLOWED_WITHIN;
     let names = [lab_tick::NAME.to_owned()];
     loop {
-        let (_, runs) = history::standing(&stage.house.pool, &names).await?;
+        let (_, runs) = history::standing(&scenario.cluster.pool, &names).await?;
         let open = |run: &Run| run.job == lab_tick::NAME && run.state != State::Done;
         match runs.iter().find(|run| open(run)) {
             None => return Ok(()),
             Some(run) if run.state == State::Parked => {
-                crate::jobs::store::try_again(&stage.house.pool, run.id).await?;
+                crate::jobs::store::try_again(&scenario.cluster.pool, run.id).await?;
             }
             Some(run) if Instant::now() > end => bail!("an earlier tick is still open: {run:?}"),
             Some(_) => {}
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn counted(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<usize> {
-    let marks = lab_tick::marks(&stage.house.pool, due_at).await?;
+async fn counted(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
+    let marks = lab_tick::marks(&scenario.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    stage.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
+    scenario.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
     Ok(marks.len())
 }
 
 /// Sends a tick to a replica.
 fn tick(
-    stage: &Stage,
+    scenario: &Scenario,
     label: &str,
     replica: usize,
     due_at: OffsetDateTime,
     once: &str,
     pause: Option<&'static str>,
-) -> anyhow::Result<Asking> {
+) -> anyhow::Result<InFlightRequest> {
     let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
     let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
-    let wish = LabHeaders::under("fenced").with_some(PAUSE, pause);
-    Ok(stage.post_as(&stage.house.admin, label, replica, "/api/lab/ticks", &body, &wish))
+    let headers = LabHeaders::under("fenced").with_some(PAUSE, pause);
+    Ok(scenario.post_as(&scenario.cluster.admin, label, replica, "/api/lab/ticks", &body, &headers))
 }
 
 fn came(body: &Value) -> &str {

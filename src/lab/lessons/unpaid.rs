@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::{Lesson, Shown};
 use crate::lab::headers::{HOLD_MS, LabHeaders, PAUSE};
-use crate::lab::looks::until;
-use crate::lab::stage::{Answer, Asking, Stage, order_of};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::observe::until;
+use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario, order_of};
 use crate::shop::{Sku, UserId};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -22,7 +22,7 @@ pub(super) const LESSON: Lesson = Lesson {
                often does the unit come back?",
     guesses: &["once", "twice", "never"],
     right: 0,
-    crowd: None,
+    load: None,
     shows: &["claim.lua", "expire_orders.rs"],
     takeaway: [
         "A queue that loses nothing delivers at least once; that the effect comes once is the work \
@@ -32,7 +32,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
          forgotten.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |scenario| Box::pin(play(scenario)),
 };
 
 /// The shop's own strategy.
@@ -47,22 +47,30 @@ const LONG_HOLD_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let before =
-        killed(stage, "unpaid, 1", "commit", "after it has put the unit back, before its commit")
-            .await?;
-    stage.restore().await?;
-    let after =
-        killed(stage, "unpaid, 2", "committed", "after its commit, before it has told the queue")
-            .await?;
-    stage.restore().await?;
-    let payer = payer(stage).await?;
-    let paid = money_first(stage, &payer).await?;
-    let late = money_second(stage, &payer).await?;
-    stage.fact("given back, worker killed before its commit", times(before));
-    stage.fact("given back, worker killed after its commit", times(after));
-    Ok(Shown::that(
+async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+    scenario.require_two_replicas()?;
+    let before = killed(
+        scenario,
+        "unpaid, 1",
+        "commit",
+        "after it has put the unit back, before its commit",
+    )
+    .await?;
+    scenario.restore().await?;
+    let after = killed(
+        scenario,
+        "unpaid, 2",
+        "committed",
+        "after its commit, before it has told the queue",
+    )
+    .await?;
+    scenario.restore().await?;
+    let payer = payer(scenario).await?;
+    let paid = money_first(scenario, &payer).await?;
+    let late = money_second(scenario, &payer).await?;
+    scenario.fact("given back, worker killed before its commit", times(before));
+    scenario.fact("given back, worker killed after its commit", times(after));
+    Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late,
         format!(
             "worker killed before its commit: back {} · after it: back {} · money first: {} · \
@@ -84,22 +92,22 @@ fn times(number: i64) -> String {
 
 /// Kills A's worker at `point`; B's worker takes over. Returns how often the unit was returned, or
 /// -1 if the ledger is inconsistent afterwards.
-async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::Result<i64> {
-    let sku = stage.item(10).await?;
-    stage.rest(1, Duration::from_secs(20)).await?;
-    stage.hold_worker(0, point, ROW_LOCK).await?;
-    let order = order(stage, label, 1, &sku, SHORT_HOLD_MS).await?;
-    let worker = stage.until_worker_held(0, point).await?;
-    stage.kill_worker(worker, &sku).await;
-    stage.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
-    stage.rest(1, Duration::ZERO).await?;
+async fn killed(scenario: &Scenario, label: &str, point: &str, when: &str) -> anyhow::Result<i64> {
+    let sku = scenario.item(10).await?;
+    scenario.idle_worker(1, Duration::from_secs(20)).await?;
+    scenario.hold_worker(0, point, ROW_LOCK).await?;
+    let order = order(scenario, label, 1, &sku, SHORT_HOLD_MS).await?;
+    let worker = scenario.wait_until_worker_held(0, point).await?;
+    scenario.kill_worker(worker, &sku).await;
+    scenario.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
+    scenario.idle_worker(1, Duration::ZERO).await?;
     until("the order is given back", || async move {
-        Ok(status(stage, order).await? == "cancelled" && !queued(stage, order).await?)
+        Ok(status(scenario, order).await? == "cancelled" && !queued(scenario, order).await?)
     })
     .await?;
-    let back = given_back(stage, order).await?;
-    let audit = stage.audit(&sku).await?;
-    stage
+    let back = given_back(scenario, order).await?;
+    let audit = scenario.audit(&sku).await?;
+    scenario
         .say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
         .await;
     let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
@@ -111,96 +119,99 @@ struct Payer {
     token: String,
 }
 
-async fn payer(stage: &Stage) -> anyhow::Result<Payer> {
-    let (id, token) = stage.house.payer().await?;
+async fn payer(scenario: &Scenario) -> anyhow::Result<Payer> {
+    let (id, token) = scenario.cluster.create_payer().await?;
     let money = format!("{{\"amount_cents\":{MONEY}}}");
-    let wish = LabHeaders::under(STRATEGY);
-    let rich = stage.post_as(&token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
-    anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
+    let headers = LabHeaders::under(STRATEGY);
+    let rich = scenario
+        .post_as(&token, "top up", 0, "/api/me/top-ups", &money, &headers)
+        .response()
+        .await?;
+    anyhow::ensure!(rich.is_success(), "no money: {}", rich.body);
     Ok(Payer { id, token })
 }
 
 impl Payer {
     async fn orders(
         &self,
-        stage: &Stage,
+        scenario: &Scenario,
         label: &str,
         sku: &Sku,
         hold_ms: u64,
     ) -> anyhow::Result<Uuid> {
-        let wish = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
-        let order = stage.post_as(&self.token, label, 1, "/api/orders", &order_of(sku), &wish);
-        stage.answer(order).await?.order().context("no order")
+        let headers = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
+        let order =
+            scenario.post_as(&self.token, label, 1, "/api/orders", &order_of(sku), &headers);
+        scenario.response(order).await?.order().context("no order")
     }
 
-    async fn balance(&self, stage: &Stage) -> anyhow::Result<i64> {
-        let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+    async fn balance(&self, scenario: &Scenario) -> anyhow::Result<i64> {
+        let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
         let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
         Ok(balance.bind(self.id.0).fetch_one(&mut *db).await?)
     }
 
-    fn pays(&self, stage: &Stage, order: Uuid, wish: &LabHeaders) -> Asking {
+    fn pays(&self, scenario: &Scenario, order: Uuid, headers: &LabHeaders) -> InFlightRequest {
         let path = format!("/api/orders/{order}/pay");
-        stage.post_as(&self.token, "the payment", 1, &path, "", wish)
+        scenario.post_as(&self.token, "the payment", 1, &path, "", headers)
     }
 }
 
 /// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
 /// and no unit is returned.
-async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    let order = payer.orders(stage, "paid in time", &sku, LONG_HOLD_MS).await?;
+async fn money_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = scenario.item(10).await?;
+    let order = payer.orders(scenario, "paid in time", &sku, LONG_HOLD_MS).await?;
     let held = LabHeaders::under(ROW_LOCK).with(PAUSE, "commit");
-    let pay = payer.pays(stage, order, &held);
-    stage.until_held(&pay).await?;
-    stage.say("A payment is about to commit. In this moment the order's time is over.").await;
-    until("the time is over", || is_over(stage, order)).await?;
+    let pay = payer.pays(scenario, order, &held);
+    scenario.wait_until_held(&pay).await?;
+    scenario.say("A payment is about to commit. In this moment the order's time is over.").await;
+    until("the time is over", || is_over(scenario, order)).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
-    let after = self::order(stage, "another order", 1, &sku, 1).await?;
-    until(
-        "a worker has been there",
-        || async move { Ok(status(stage, after).await? == "cancelled") },
-    )
+    let after = self::order(scenario, "another order", 1, &sku, 1).await?;
+    until("a worker has been there", || async move {
+        Ok(status(scenario, after).await? == "cancelled")
+    })
     .await?;
-    let paid = stage.finish(pay).await?;
-    let status = status(stage, order).await?;
-    let audit = stage.audit(&sku).await?;
-    stage
+    let paid = scenario.finish(pay).await?;
+    let status = status(scenario, order).await?;
+    let audit = scenario.audit(&sku).await?;
+    scenario
         .say(format!("The worker went past it. The payment commits: the order is {status}."))
         .await;
     let money = balance(&paid) == Some(MONEY - PRICE);
-    let back = given_back(stage, order).await?;
+    let back = given_back(scenario, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
 }
 
 /// The worker holds the lock on the order's row when the payment arrives. Returns whether the
 /// payment is rejected and the unit is returned once.
-async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
+async fn money_second(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = scenario.item(10).await?;
     for replica in [0, 1] {
-        stage.hold_worker(replica, "commit", ROW_LOCK).await?;
+        scenario.hold_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order = payer.orders(stage, "paid too late", &sku, SHORT_HOLD_MS).await?;
+    let order = payer.orders(scenario, "paid too late", &sku, SHORT_HOLD_MS).await?;
     let worker = tokio::select! {
-        worker = stage.until_worker_held(0, "commit") => worker?,
-        worker = stage.until_worker_held(1, "commit") => worker?,
+        worker = scenario.wait_until_worker_held(0, "commit") => worker?,
+        worker = scenario.wait_until_worker_held(1, "commit") => worker?,
     };
-    let pay = payer.pays(stage, order, &LabHeaders::under(ROW_LOCK));
-    until("the payment waits", || somebody_waits(stage)).await?;
-    stage
+    let pay = payer.pays(scenario, order, &LabHeaders::under(ROW_LOCK));
+    until("the payment waits", || somebody_waits(scenario)).await?;
+    scenario
         .say("The worker is about to commit, and a payment for that order waits for its row.")
         .await;
-    stage.let_worker_go(worker, &sku).await?;
+    scenario.resume_worker(worker, &sku).await?;
     for replica in [0, 1] {
-        stage.rest(replica, Duration::ZERO).await?;
+        scenario.idle_worker(replica, Duration::ZERO).await?;
     }
-    let told = stage.answer(pay).await?;
-    let audit = stage.audit(&sku).await?;
+    let told = scenario.response(pay).await?;
+    let audit = scenario.audit(&sku).await?;
     let why = told.problem().unwrap_or("nothing");
-    stage.say(format!("The order goes back, and the payment is told: {why}.")).await;
-    stage.fact("the late payment was told", why);
-    let kept = payer.balance(stage).await?;
-    let back = given_back(stage, order).await?;
+    scenario.say(format!("The order goes back, and the payment is told: {why}.")).await;
+    scenario.fact("the late payment was told", why);
+    let kept = payer.balance(scenario).await?;
+    let back = given_back(scenario, order).await?;
     Ok(why == "order-expired"
         && kept == MONEY - PRICE
         && back == 1
@@ -209,36 +220,36 @@ async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
 }
 
 async fn order(
-    stage: &Stage,
+    scenario: &Scenario,
     label: &str,
     replica: usize,
     sku: &Sku,
     hold_ms: u64,
 ) -> anyhow::Result<Uuid> {
-    let wish = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
-    let order = stage.order(label, replica, sku, &wish);
-    stage.answer(order).await?.order().context("no order")
+    let headers = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
+    let order = scenario.order(label, replica, sku, &headers);
+    scenario.response(order).await?.order().context("no order")
 }
 
-fn balance(paid: &Answer) -> Option<i64> {
+fn balance(paid: &LabResponse) -> Option<i64> {
     paid.body.pointer("/balance/after")?.as_i64()
 }
 
-async fn status(stage: &Stage, order: Uuid) -> anyhow::Result<String> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn status(scenario: &Scenario, order: Uuid) -> anyhow::Result<String> {
+    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let status = sqlx::query_scalar("select status from orders where id = $1");
     Ok(status.bind(order).fetch_one(&mut *db).await?)
 }
 
-async fn is_over(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn is_over(scenario: &Scenario, order: Uuid) -> anyhow::Result<bool> {
+    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
     Ok(over.bind(order).fetch_one(&mut *db).await?)
 }
 
 /// Returns how often units of the order were returned, according to the ledger.
-async fn given_back(stage: &Stage, order: Uuid) -> anyhow::Result<i64> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn given_back(scenario: &Scenario, order: Uuid) -> anyhow::Result<i64> {
+    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let back = sqlx::query_scalar(
         "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
     );
@@ -246,8 +257,8 @@ async fn given_back(stage: &Stage, order: Uuid) -> anyhow::Result<i64> {
 }
 
 /// Returns whether a session of Postgres waits for a lock on an order's row.
-async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn somebody_waits(scenario: &Scenario) -> anyhow::Result<bool> {
+    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let waits = sqlx::query_scalar(
         "select exists (select from pg_stat_activity
                          where datname = current_database() and wait_event_type = 'Lock'
@@ -256,6 +267,6 @@ async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
     Ok(waits.fetch_one(&mut *db).await?)
 }
 
-async fn queued(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
-    Ok(stage.unpaid_queue()?.has(order).await?)
+async fn queued(scenario: &Scenario, order: Uuid) -> anyhow::Result<bool> {
+    Ok(scenario.unpaid_queue()?.has(order).await?)
 }
