@@ -19,8 +19,8 @@ pub(super) fn heading(lesson: &Lesson) -> String {
     format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
 }
 
-pub(super) fn step(number: usize, words: &str) -> String {
-    format!("{number:>3}. {}", wrapped(words, WIDTH - 5, 5))
+pub(super) fn step(number: usize, describe: &str) -> String {
+    format!("{number:>3}. {}", wrapped(describe, WIDTH - 5, 5))
 }
 
 pub(super) fn live(strategy: &str, sample: &Sample) -> String {
@@ -114,29 +114,29 @@ fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
 /// Draws a row per request and its events in columns, in order of time; gaps are shortened.
 fn swimlane(lanes: &[&Lane]) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
-    let mut moments: Vec<u64> = lanes.iter().flat_map(|lane| moments(lane)).collect();
-    moments.sort_unstable();
-    moments.dedup();
-    let columns = moments.len().max(2);
+    let mut event_times: Vec<u64> = lanes.iter().flat_map(|lane| event_times(lane)).collect();
+    event_times.sort_unstable();
+    event_times.dedup();
+    let columns = event_times.len().max(2);
     let step = (AXIS / columns).clamp(1, MAX_STEP);
-    let column = |t_us: u64| moments.partition_point(|moment| *moment < t_us) * step;
-    let axis = (moments.len().saturating_sub(1)) * step + 1;
+    let column = |t_us: u64| event_times.partition_point(|time| *time < t_us) * step;
+    let axis = (event_times.len().saturating_sub(1)) * step + 1;
     let width = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for lane in lanes {
-        let line: String = drawn(lane, axis, column).into_iter().collect();
+        let line: String = draw_lane(lane, axis, column).into_iter().collect();
         text += &format!("  {:>5} {:width$} {}\n", lane.replica, lane.label, line.trim_end());
     }
     text += "  in order, gaps shortened:  ·on its way  =holding  -between read and write;  w h r W c\n  \
              C R: asks for the lock, has it, reads, writes, before commit, committed, gives the\n  \
              lock back;  e before EXPIRE, d before DEL;  P stopped, > goes on, X killed\n\n";
     let mut events: Vec<(&Lane, &LaneEvent)> =
-        lanes.iter().flat_map(|lane| told(lane).map(move |event| (*lane, event))).collect();
+        lanes.iter().flat_map(|lane| shown_events(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
     let more = events.len().saturating_sub(MAX_EVENTS);
     for (lane, event) in events.into_iter().take(MAX_EVENTS) {
         let at = ms(event.t_us.saturating_sub(begin));
-        text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, words(event));
+        text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, describe(event));
     }
     if more > 0 {
         text += &format!("  … and {more} more, on the run's page\n");
@@ -145,24 +145,24 @@ fn swimlane(lanes: &[&Lane]) -> String {
 }
 
 /// Returns the times of a request's events, of its sending and of its response.
-fn moments(lane: &Lane) -> impl Iterator<Item = u64> {
-    let events = told(lane).map(|event| event.t_us);
+fn event_times(lane: &Lane) -> impl Iterator<Item = u64> {
+    let events = shown_events(lane).map(|event| event.t_us);
     events.chain([lane.sent_us]).chain(lane.answered_us)
 }
 
 /// Returns a request's events, without `wait` and `release` if it succeeded without a lock.
-fn told(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
+fn shown_events(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     let done = lane.status.is_some_and(|status| status < 300);
     let unlocked = done && !lane.events.iter().any(|event| event.event == "held");
-    let told =
+    let shown_events =
         move |event: &&LaneEvent| !(unlocked && matches!(event.event.as_str(), "wait" | "release"));
-    lane.events.iter().filter(told)
+    lane.events.iter().filter(shown_events)
 }
 
 /// Draws a lane, a character per column.
-fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
+fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     let mut line = vec![' '; axis];
-    let last = moments(lane).max().unwrap_or(lane.sent_us);
+    let last = event_times(lane).max().unwrap_or(lane.sent_us);
     let mut fill = |from: u64, to: u64, with: char| {
         for cell in &mut line[column(from)..=column(to)] {
             *cell = with;
@@ -176,7 +176,7 @@ fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     if let Some(read) = at("read") {
         fill(read, at("write").unwrap_or(last), '-');
     }
-    for event in told(lane) {
+    for event in shown_events(lane) {
         line[column(event.t_us)] = match event.event.as_str() {
             "wait" => 'w',
             "held" => 'h',
@@ -196,15 +196,15 @@ fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     line
 }
 
-fn words(event: &LaneEvent) -> String {
+fn describe(event: &LaneEvent) -> String {
     let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
     let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
-    words_of(&event.event, &value, &fence)
+    describe_event(&event.event, &value, &fence)
 }
 
 /// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
 /// reading and writing mention them.
-pub(crate) fn words_of(event: &str, value: &str, fence: &str) -> String {
+pub(crate) fn describe_event(event: &str, value: &str, fence: &str) -> String {
     match event {
         "wait" => "asks for the lock".to_owned(),
         "held" => format!("has the lock{fence}"),

@@ -14,7 +14,7 @@ use super::scenario::{InFlightRequest, LabResponse, Scenario};
 use crate::shop::Sku;
 
 /// Timeout of every wait.
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,12 @@ impl Scenario {
     /// Returns the value of an item's lock key; `None` if the key does not exist.
     pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
         let mut redis = self.redis().await?;
-        Ok(redis::cmd("GET").arg(lock(sku)).query_async(&mut redis).await?)
+        Ok(redis::cmd("GET").arg(lock_name(sku)).query_async(&mut redis).await?)
     }
 
     pub async fn lock_ttl(&self, sku: &Sku) -> anyhow::Result<KeyTtl> {
         let mut redis = self.redis().await?;
-        let left: i64 = redis::cmd("PTTL").arg(lock(sku)).query_async(&mut redis).await?;
+        let left: i64 = redis::cmd("PTTL").arg(lock_name(sku)).query_async(&mut redis).await?;
         Ok(match u64::try_from(left) {
             Ok(left) => KeyTtl::In(Duration::from_millis(left)),
             Err(_) if left == -1 => KeyTtl::Never,
@@ -60,12 +60,12 @@ impl Scenario {
     /// Deletes an item's lock key; returns whether it existed.
     pub async fn delete_lock(&self, sku: &Sku) -> anyhow::Result<bool> {
         let mut redis = self.redis().await?;
-        Ok(redis::cmd("DEL").arg(lock(sku)).query_async::<u32>(&mut redis).await? == 1)
+        Ok(redis::cmd("DEL").arg(lock_name(sku)).query_async::<u32>(&mut redis).await? == 1)
     }
 
     /// Waits until an item's lock key does not exist in Redis.
     pub async fn wait_until_free(&self, sku: &Sku) -> anyhow::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_TIMEOUT;
         while self.holder(sku).await?.is_some() {
             if Instant::now() > end {
                 bail!("the lease did not end");
@@ -83,7 +83,7 @@ impl Scenario {
         sku: &Sku,
         (inside, outside): (usize, usize),
     ) -> anyhow::Result<()> {
-        let (key, end) = (sku.lock_key(), Instant::now() + PATIENCE);
+        let (key, end) = (sku.lock_key(), Instant::now() + WAIT_TIMEOUT);
         loop {
             let admin = &self.cluster.admin;
             let (status, body) = self.send(admin, beside.replica, "GET", "/api/lab/queues").await?;
@@ -168,11 +168,11 @@ impl LabResponse {
 }
 
 /// Waits until `condition` holds; fails after 15 s.
-pub async fn until<F>(what: &str, condition: impl Fn() -> F) -> anyhow::Result<()>
+pub async fn wait_until<F>(what: &str, condition: impl Fn() -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<bool>>,
 {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while !condition().await? {
         ensure!(Instant::now() < end, "waited in vain until {what}");
         sleep(POLL_INTERVAL).await;
@@ -180,6 +180,6 @@ where
     Ok(())
 }
 
-fn lock(sku: &Sku) -> String {
+fn lock_name(sku: &Sku) -> String {
     format!("holdfast:lock:{}", sku.lock_key())
 }

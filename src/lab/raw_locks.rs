@@ -9,7 +9,7 @@ use super::scenario::Scenario;
 use crate::lock::{Ask, Guards, Holder, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
 
 /// Acquire timeout of a lesson's locks.
-const PATIENCE: Duration = Duration::from_millis(700);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
 pub enum LockAttempt {
@@ -43,7 +43,7 @@ pub(super) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result
     let settings = Settings {
         prefix: prefix.to_owned(),
         name: Some(name.to_owned()),
-        timeout: PATIENCE,
+        timeout: ACQUIRE_TIMEOUT,
         ..Settings::default()
     };
     Ok(Locks::new(Redis::open(url)?, settings))
@@ -58,7 +58,7 @@ pub(super) async fn acquire(
     ttl: Option<Duration>,
 ) -> anyhow::Result<LockAttempt> {
     let began = Instant::now();
-    let deadline = began + PATIENCE;
+    let deadline = began + ACQUIRE_TIMEOUT;
     let keys = std::slice::from_ref(key);
     Ok(match locks.acquire(Ask { kind, wait, ttl, deadline, keys }).await? {
         Outcome::Acquired(guards) => LockAttempt::Acquired(guards),

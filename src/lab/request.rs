@@ -11,7 +11,7 @@ use super::headers::LabHeaders;
 use super::run::LaneEvent;
 
 /// Timeout of a request.
-pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Formats a `POST`.
 pub(super) fn post(
@@ -46,7 +46,7 @@ pub struct InFlightRequest {
 impl InFlightRequest {
     /// Waits for the response without recording a lane.
     pub(super) async fn response(self) -> anyhow::Result<LabResponse> {
-        let (status, body) = tokio::time::timeout(PATIENCE, self.response).await???;
+        let (status, body) = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
         let body = serde_json::from_slice(&body).unwrap_or_default();
         Ok(LabResponse { status: Some(status), body })
     }

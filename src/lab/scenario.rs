@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::cluster::ManagedCluster;
 use super::headers::LabHeaders;
 pub use super::request::{InFlightRequest, LabResponse};
-use super::request::{PATIENCE, TraceEvent, post};
+use super::request::{RESPONSE_TIMEOUT, TraceEvent, post};
 use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::clock::monotonic_us;
@@ -141,7 +141,7 @@ impl Scenario {
 
     /// Waits for the response, and records the request's lane.
     pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
-        let joined = tokio::time::timeout(PATIENCE, request.response).await;
+        let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
         let joined = joined.with_context(|| format!("{} was not answered", request.label))?;
         let answered_us = monotonic_us();
         let (status, body) = match joined? {
@@ -162,7 +162,7 @@ impl Scenario {
     /// # Errors
     /// If the request is answered before, or is not held within 12 s.
     pub async fn wait_until_held(&self, request: &InFlightRequest) -> anyhow::Result<String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             let held = self.held_requests(request.replica).await?;
             if let Some(held) = held.into_iter().find(|held| held.request_id == request.id) {

@@ -50,8 +50,8 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let playing = async {
         let running = match read_env(data) {
             Some(running) if running.lab => running,
-            theirs => {
-                if theirs.is_some() {
+            other => {
+                if other.is_some() {
                     eprintln!("the lab of the shop on {} is off", data.display());
                 }
                 let pool_sizes = vec![POOL_SIZE; 2];
@@ -61,11 +61,11 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         };
         let pool = db::pool(&running.database_url, 2)?;
         db::reach(&running.database_url).await?;
-        let id = begin(&pool, &running, lesson).await?;
+        let id = enqueue(&pool, &running, lesson).await?;
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
             let _ = page.set(page_url(replica, id));
         }
-        let run = shown(&pool, id, lesson, json).await?;
+        let run = play_run(&pool, id, lesson, json).await?;
         if let (false, Some(page)) = (json, page.get()) {
             output::print(&format!("\nThe whole run: {page}\n"))?;
         }
@@ -74,8 +74,8 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     };
     let played = tokio::select! {
         played = playing => played,
-        _ = stop.0.recv() => Err(left("interrupted", page.get())),
-        _ = stop.1.recv() => Err(left("terminated", page.get())),
+        _ = stop.0.recv() => Err(interrupted("interrupted", page.get())),
+        _ = stop.1.recv() => Err(interrupted("terminated", page.get())),
     };
     match own {
         Some(own) => {
@@ -95,7 +95,7 @@ fn page_url(replica: &str, id: Uuid) -> String {
 }
 
 /// Returns the error of an interrupted command. A shop that goes on completes the run.
-fn left(why: &str, page: Option<&String>) -> anyhow::Error {
+fn interrupted(why: &str, page: Option<&String>) -> anyhow::Error {
     match page {
         Some(page) => anyhow!("{why}; the run goes on in the shop: {page}"),
         None => anyhow!("{why}"),
@@ -103,7 +103,7 @@ fn left(why: &str, page: Option<&String>) -> anyhow::Error {
 }
 
 /// Prints a run's steps during its execution, then its result.
-async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
+async fn play_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
     if !json {
         output::print(&drawing::heading(lesson))?;
     }
@@ -117,7 +117,7 @@ async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Re
 }
 
 /// Queues the run, as soon as no other run is queued or running.
-async fn begin(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
+async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let wanted = RunRequest { lesson: Some(lesson.name.to_owned()), ..RunRequest::default() };
     let end = Instant::now() + QUEUE_TIMEOUT;
     let mut waits_for = None;
@@ -142,13 +142,13 @@ async fn begin(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Res
 }
 
 async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
-    let lively = !quiet && std::io::stderr().is_terminal();
+    let interactive = !quiet && std::io::stderr().is_terminal();
     let mut said = 0;
     loop {
         let run = store::find(pool, id).await?.context("the run has gone")?;
         if !quiet {
             let words = if run.state.is_over() { &run.outcome.said } else { &run.progress.said };
-            if lively && words.len() > said {
+            if interactive && words.len() > said {
                 eprint!("\r\x1b[K");
             }
             for (number, words) in words.iter().enumerate().skip(said) {
@@ -157,12 +157,12 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
             said = said.max(words.len());
         }
         if run.state.is_over() {
-            if lively {
+            if interactive {
                 eprint!("\r\x1b[K");
             }
             return Ok(run);
         }
-        if lively && let Some(sample) = run.progress.samples.last() {
+        if interactive && let Some(sample) = run.progress.samples.last() {
             eprint!("\r\x1b[K{}", drawing::live(&run.progress.strategy, sample));
             let _ = std::io::stderr().flush();
         }

@@ -17,7 +17,7 @@ use crate::load;
 use crate::lock::{Redis, Settings};
 use crate::shop::Sku;
 
-const PATIENCE: Duration = Duration::from_secs(12);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(12);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Scenario {
         point: &str,
     ) -> anyhow::Result<HeldWorker> {
         let replica = self.replica_index(replica);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_TIMEOUT;
         loop {
             let held =
                 self.held_requests(replica).await?.into_iter().find(|held| held.point == point);
@@ -71,18 +71,18 @@ impl Scenario {
     /// Resumes a held worker, and records its lane under the lock key of `sku`.
     pub async fn resume_worker(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
         self.resume_by_id(worker.replica, worker.id).await.context("the worker")?;
-        self.note(worker, sku, "resumed");
+        self.record_worker_lane(worker, sku, "resumed");
         Ok(())
     }
 
     /// Kills the worker's replica, which the supervisor restarts, and records the lane.
     pub async fn kill_worker(&self, worker: HeldWorker, sku: &Sku) {
         self.cluster.hands.replicas[worker.replica].kill().await;
-        self.note(worker, sku, "killed");
+        self.record_worker_lane(worker, sku, "killed");
     }
 
     /// Records the worker's lane: when it was held, and `event` now.
-    fn note(&self, worker: HeldWorker, sku: &Sku, event: &str) {
+    fn record_worker_lane(&self, worker: HeldWorker, sku: &Sku, event: &str) {
         let at = |t_us: u64, event: &str| LaneEvent {
             t_us: self.since_start_us(t_us),
             event: event.to_owned(),

@@ -76,28 +76,31 @@ async fn same_statement(scenario: &Scenario) -> anyhow::Result<(i64, i64)> {
     scenario.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
     let held = LabHeaders::under("advisory").with(PAUSE, "commit");
     let first = scenario.order_until_held("A", 0, &sku, &held).await?;
-    let at_once = tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku.clone(), false));
-    until_waited_for(scenario).await?;
+    let one_statement =
+        tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku.clone(), false));
+    wait_until_lock_waited(scenario).await?;
     scenario
         .say("Somebody locks and reads in one statement, and waits for A, who commits now.")
         .await;
     scenario.finish(first).await?.require_placed()?;
-    let at_once = at_once.await??;
-    scenario.say(format!("It returns {at_once}: what was there when it began.")).await;
+    let one_statement = one_statement.await??;
+    scenario.say(format!("It returns {one_statement}: what was there when it began.")).await;
     let second = scenario.order_until_held("B", 0, &sku, &held).await?;
-    let in_turn = tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku, true));
-    until_waited_for(scenario).await?;
+    let two_statements = tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku, true));
+    wait_until_lock_waited(scenario).await?;
     scenario.finish(second).await?.require_placed()?;
-    let in_turn = in_turn.await??;
-    scenario.say(format!("The same in two statements, while B sells one of 9: {in_turn}.")).await;
-    Ok((at_once, in_turn))
+    let two_statements = two_statements.await??;
+    scenario
+        .say(format!("The same in two statements, while B sells one of 9: {two_statements}."))
+        .await;
+    Ok((one_statement, two_statements))
 }
 
-/// Acquires the lock and reads the stock: in two statements if `in_turn`, otherwise in one.
-async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::Result<i64> {
+/// Acquires the lock and reads the stock: in two statements if `two_statements`, otherwise in one.
+async fn locked_read(pool: crate::db::Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
-    if in_turn {
+    if two_statements {
         let lock = sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))");
         lock.bind(&key).execute(&mut *tx).await?;
         let read = sqlx::query_scalar("select stock from items where sku = $1");
@@ -112,7 +115,7 @@ async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::
 }
 
 /// Waits until a session waits for an advisory lock.
-async fn until_waited_for(scenario: &Scenario) -> anyhow::Result<()> {
+async fn wait_until_lock_waited(scenario: &Scenario) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(3);
     loop {
         let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;

@@ -32,9 +32,10 @@ pub(super) const LESSON: Lesson = Lesson {
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.require_two_replicas()?;
-    let plain = killed(scenario, "setnx", "held", "while it has the lock").await?;
+    let plain = kill_holder_at(scenario, "setnx", "held", "while it has the lock").await?;
     scenario.restore().await?;
-    let between = killed(scenario, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
+    let between =
+        kill_holder_at(scenario, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
     let words =
         |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
     Ok(LessonResult::new(
@@ -49,7 +50,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// Kills the holder at the probe point `at`. Returns whether the item then stays locked until its
 /// key is deleted by hand.
-async fn killed(
+async fn kill_holder_at(
     scenario: &Scenario,
     strategy: &'static str,
     at: &'static str,

@@ -41,13 +41,13 @@ pub(super) const LESSON: Lesson = Lesson {
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
 const STRATEGY: &str = "row-lock";
 
-struct Client<'a> {
+struct RetryingClient<'a> {
     scenario: &'a Scenario,
     sku: Sku,
 }
 
-impl Client<'_> {
-    fn asks(
+impl RetryingClient<'_> {
+    fn send(
         &self,
         label: &str,
         replica: usize,
@@ -61,16 +61,16 @@ impl Client<'_> {
         scenario.post_keyed(token, label, replica, "/api/orders", &body, key, headers)
     }
 
-    async fn again(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<LabResponse> {
-        let request = self.asks(label, 1, key, quantity, &LabHeaders::under(STRATEGY));
+    async fn resend(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<LabResponse> {
+        let request = self.send(label, 1, key, quantity, &LabHeaders::under(STRATEGY));
         self.scenario.response(request).await
     }
 
     /// Repeats the request until the command of that idempotency key is no longer in flight.
-    async fn until_told(&self, label: &str, key: Uuid) -> anyhow::Result<LabResponse> {
+    async fn resend_until_done(&self, label: &str, key: Uuid) -> anyhow::Result<LabResponse> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
-            let response = self.again(label, key, 1).await?;
+            let response = self.resend(label, key, 1).await?;
             if response.problem() != Some("idempotency-key-in-flight") {
                 return Ok(response);
             }
@@ -82,14 +82,14 @@ impl Client<'_> {
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.require_two_replicas()?;
-    let client = Client { scenario, sku: scenario.item(10).await? };
-    let clicked = double_click(&client).await?;
+    let client = RetryingClient { scenario, sku: scenario.item(10).await? };
+    let double_clicked = double_click(&client).await?;
     let (lost, key) = lost_answer(&client).await?;
 
     scenario.say("The same key, and this time it asks for two units.").await;
-    let changed = client.again("two units, same key", key, 2).await?;
+    let changed = client.resend("two units, same key", key, 2).await?;
     let refused = changed.problem() == Some("idempotency-key-mismatch");
-    scenario.say(format!("{}: a key stands for one request.", words(&changed))).await;
+    scenario.say(format!("{}: a key stands for one request.", describe(&changed))).await;
 
     let crashed = crash(&client).await?;
     let audit = scenario.audit(&client.sku).await?;
@@ -97,7 +97,13 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.fact("requests sent", asked);
     scenario.fact("units sold", audit.sold);
     Ok(LessonResult::new(
-        clicked && lost && refused && crashed && audit.ok && audit.sold == 3 && audit.stock == 7,
+        double_clicked
+            && lost
+            && refused
+            && crashed
+            && audit.ok
+            && audit.sold == 3
+            && audit.stock == 7,
         format!(
             "{asked} requests for 3 orders, one of them killed and one unheard: {} sold, {} on the \
              shelf of 10",
@@ -107,27 +113,27 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// The second click arrives during the execution of the first, the third after it.
-async fn double_click(client: &Client<'_>) -> anyhow::Result<bool> {
+async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (scenario, key) = (client.scenario, Uuid::now_v7());
     let held = LabHeaders::under(STRATEGY).with(PAUSE, "read");
-    let first = client.asks("click", 0, key, 1, &held);
+    let first = client.send("click", 0, key, 1, &held);
     scenario.wait_until_held(&first).await?;
-    let second = client.again("second click", key, 1).await?;
+    let second = client.resend("second click", key, 1).await?;
     scenario
-        .say(format!("A double click, the second at another replica: {}.", words(&second)))
+        .say(format!("A double click, the second at another replica: {}.", describe(&second)))
         .await;
     let first = scenario.finish(first).await?;
-    let third = client.again("third click", key, 1).await?;
+    let third = client.resend("third click", key, 1).await?;
     scenario.say("The third click, when the first is done, gets the first one's answer.").await;
-    let told = second.problem() == Some("idempotency-key-in-flight");
-    Ok(told && first.is_success() && third.is_success() && first.order() == third.order())
+    let in_flight = second.problem() == Some("idempotency-key-in-flight");
+    Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
 
 /// The client disconnects before the response, and sends the request again.
-async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
+async fn lost_answer(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (scenario, key) = (client.scenario, Uuid::now_v7());
     let held = LabHeaders::under(STRATEGY).with(PAUSE, "committed");
-    let first = client.asks("unheard", 0, key, 1, &held);
+    let first = client.send("unheard", 0, key, 1, &held);
     scenario.wait_until_held(&first).await?;
     let at = (first.id, first.replica);
     scenario.disconnect(first);
@@ -135,30 +141,30 @@ async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
         .say("An order is committed, and the client's connection breaks before the answer.")
         .await;
     scenario.resume_by_id(at.1, at.0).await?;
-    let again = client.until_told("asks again", key).await?;
-    scenario.say(format!("It asks again with the same key: {}.", words(&again))).await;
-    Ok((again.is_success() && again.stock_before() == Some(9), key))
+    let repeated = client.resend_until_done("asks again", key).await?;
+    scenario.say(format!("It asks again with the same key: {}.", describe(&repeated))).await;
+    Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
 /// The replica is killed between commit and response.
-async fn crash(client: &Client<'_>) -> anyhow::Result<bool> {
+async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (scenario, key) = (client.scenario, Uuid::now_v7());
     let held = LabHeaders::under(STRATEGY).with(PAUSE, "committed");
-    let first = client.asks("killed", 0, key, 1, &held);
+    let first = client.send("killed", 0, key, 1, &held);
     scenario.wait_until_held(&first).await?;
     scenario.kill_replica(first).await?;
     scenario.say("An order is committed, and its replica is killed before it answers.").await;
-    let again = client.until_told("asks the other replica", key).await?;
-    let before = again.stock_before().context("it has the stored answer")?;
+    let repeated = client.resend_until_done("asks the other replica", key).await?;
+    let before = repeated.stock_before().context("it has the stored answer")?;
     scenario
         .say(format!("The other replica gives the answer that was stored: {before} → 7."))
         .await;
     scenario.restore().await?;
-    let once_more = client.again("and once more", key, 1).await?;
-    Ok(again.is_success() && before == 8 && again.order() == once_more.order())
+    let once_more = client.resend("and once more", key, 1).await?;
+    Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }
 
-fn words(response: &LabResponse) -> String {
+fn describe(response: &LabResponse) -> String {
     match (response.problem(), response.order()) {
         (Some(problem), _) => problem.to_owned(),
         (None, Some(_)) => "the order".to_owned(),

@@ -47,19 +47,19 @@ const TTL: Option<Duration> = Some(Duration::from_secs(30));
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
     scenario.say("A primary and its replica, of the lesson's own.").await;
-    let (mut primary, replica) = pair().await?;
+    let (mut primary, replica) = start_pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
     let before = lock_client(&primary.url, PREFIX, "A")?;
     let after = lock_client(&replica.url, PREFIX, "B")?;
 
     let copied = acquire(&before, Kind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
-    let copies = until_copied(&mut primary_there).await?;
+    let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
     scenario.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
     copied.release().await;
     // The release is replicated too before the link breaks.
-    until_copied(&mut primary_there).await?;
+    wait_until_copied(&mut primary_there).await?;
 
     scenario
         .say("The link breaks: the replica hears nothing any more. A takes the lock again.")
@@ -89,7 +89,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// Starts a primary and a replica, and waits until the replica has caught up.
-async fn pair() -> anyhow::Result<(Spare, Spare)> {
+async fn start_pair() -> anyhow::Result<(Spare, Spare)> {
     let primary = Spare::start().await?;
     let replica = Spare::start().await?;
     let mut there = connect(&replica.url).await?;
@@ -118,7 +118,7 @@ async fn copies_of_all(redis: &mut MultiplexedConnection) -> anyhow::Result<u32>
 }
 
 /// Waits until there is a replica with every write; a busy machine may need several attempts.
-async fn until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
+async fn wait_until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
     for _ in 0..20 {
         match copies_of_all(redis).await? {
             0 => {}

@@ -38,8 +38,8 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.require_two_replicas()?;
     let paused = paused_holder(scenario).await?;
     let flushed = flushed_redis(scenario).await?;
-    let alone = number_alone(scenario).await?;
-    let lost = alone.sold - (10 - alone.shelf);
+    let alone = fence_only_writes(scenario).await?;
+    let lost = alone.sold - (10 - alone.stock_left);
     scenario.fact("lost with “fence <= mine” alone", lost);
     scenario.fact("lost with the version too", alone.lost_with_version);
     Ok(LessonResult::new(
@@ -48,7 +48,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
             "the late write was refused, and after a flush of Redis too: 0 forks · with the number \
              alone: {} sold, {} left the shelf",
             alone.sold,
-            10 - alone.shelf,
+            10 - alone.stock_left,
         ),
     ))
 }
@@ -69,12 +69,12 @@ async fn paused_holder(scenario: &Scenario) -> anyhow::Result<bool> {
     scenario.resume_replica(&mut first).await;
     let first = scenario.finish(first).await?;
     let audit = scenario.audit(&sku).await?;
-    let refused = first.problem() == Some("lock-lost");
+    let rejected = first.problem() == Some("lock-lost");
     let what = first.problem().unwrap_or("nothing");
     scenario.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
     scenario.fact("the late write was answered with", what);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
-    Ok(refused && second == 10 && sound)
+    Ok(rejected && second == 10 && sound)
 }
 
 /// Redis loses the lock and its counter while A holds the lock. Returns whether the fences still
@@ -90,11 +90,11 @@ async fn flushed_redis(scenario: &Scenario) -> anyhow::Result<bool> {
         );
         scenario.response(one).await?.require_placed()?;
     }
-    let before = number_of(scenario, &sku).await?;
+    let before = stored_fence(scenario, &sku).await?;
     scenario.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
     let headers = LabHeaders::under("fenced").with(PAUSE, "read");
     let first = scenario.order_until_held("A, forgotten", 0, &sku, &headers).await?;
-    let of_a = scenario.holder(&sku).await?.as_deref().and_then(number_in);
+    let of_a = scenario.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no number")?;
     redis::cmd("FLUSHALL").exec_async(&mut scenario.redis().await?).await?;
     scenario.say("Redis forgets everything: the lock, and how far it had counted.").await;
@@ -102,19 +102,19 @@ async fn flushed_redis(scenario: &Scenario) -> anyhow::Result<bool> {
         .place_order("B, numbers from 1", 1, &sku, &LabHeaders::under("fenced"))
         .await?
         .require_placed()?;
-    let number = number_of(scenario, &sku).await?;
+    let number = stored_fence(scenario, &sku).await?;
     scenario
         .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
         .await;
     let first = scenario.resume_until_done(first).await?;
     let audit = scenario.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_success());
-    let came = match first.stock_before() {
+    let result = match first.stock_before() {
         Some(stock) => format!("it read again, {stock}, and wrote {}", stock - 1),
         None => first.problem().unwrap_or("no answer").to_owned(),
     };
     scenario
-        .say(format!("A's {of_a} is not too small: the version refuses its write; {came}."))
+        .say(format!("A's {of_a} is not too small: the version refuses its write; {result}."))
         .await;
     scenario.fact("A's own number", of_a);
     scenario.fact("the row's number before and after the flush", format!("{before}, {number}"));
@@ -125,37 +125,39 @@ async fn flushed_redis(scenario: &Scenario) -> anyhow::Result<bool> {
 }
 
 /// Parses the fence in a lock's value: `OWNER NUMBER@SINCE`.
-fn number_in(value: &str) -> Option<i64> {
+fn parse_fence(value: &str) -> Option<i64> {
     value.split_once(' ')?.1.split('@').next()?.parse().ok()
 }
 
 /// Returns the highest fence that the row has stored.
-async fn number_of(scenario: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
+async fn stored_fence(scenario: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
     let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let number = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(number.bind(sku.as_str()).fetch_one(&mut *connection).await?)
 }
 
 /// Result of two writes whose fences are in order and whose reads overlap.
-struct Alone {
+struct FenceOnlyWrites {
     sold: i64,
-    shelf: i64,
+    stock_left: i64,
     lost_with_version: i64,
 }
 
 /// Executes read 1, read 2, write 1, write 2 on a temporary table of this connection.
-async fn number_alone(scenario: &Scenario) -> anyhow::Result<Alone> {
+async fn fence_only_writes(scenario: &Scenario) -> anyhow::Result<FenceOnlyWrites> {
     scenario.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
     let mut tx = scenario.cluster.pool.begin().await.map_err(|(_, error)| error)?;
     let by_number = "update shelf set stock = 9, fence = $1, version = version + 1
                       where fence <= $1 and $2 > 0";
-    let (sold, shelf) = both_write(&mut tx, by_number).await?;
+    let (sold, stock_left) = both_write(&mut tx, by_number).await?;
     let by_version = "update shelf set stock = 9, fence = $1, version = version + 1
                        where fence <= $1 and version = $2";
     let (sold_once, shelf_once) = both_write(&mut tx, by_version).await?;
     tx.rollback().await?;
-    scenario.say(format!("“fence <= mine”: {sold} writes pass, {shelf} are left of 10.")).await;
-    Ok(Alone { sold, shelf, lost_with_version: sold_once - (10 - shelf_once) })
+    scenario
+        .say(format!("“fence <= mine”: {sold} writes pass, {stock_left} are left of 10."))
+        .await;
+    Ok(FenceOnlyWrites { sold, stock_left, lost_with_version: sold_once - (10 - shelf_once) })
 }
 
 /// Executes two writes whose reads both returned 10 at version 1. Returns how many of them succeed,

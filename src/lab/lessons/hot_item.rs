@@ -34,7 +34,7 @@ const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 32, orders: 160, work_ms: 0, lease: true };
 
 /// Claimed throughput of `batched`, as a multiple of `owner`'s.
-const AT_LEAST: f64 = 3.0;
+const MIN_RATIO: f64 = 3.0;
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let strategies = ["owner", "fenced", "row-lock", "atomic", "batched"];
@@ -50,7 +50,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let rates = strategies.map(|name| format!("{name} {:.0}", rate(name).unwrap_or(0.0)));
     Ok(LessonResult::of_load(
         no_overlap(&specs[0]),
-        sound && ratio >= AT_LEAST,
+        sound && ratio >= MIN_RATIO,
         format!("orders a second: {} · batched is {ratio:.1} times owner", rates.join(", ")),
     ))
 }

@@ -37,11 +37,11 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario
         .say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."))
         .await;
-    let slow = one_by_one(scenario, "expire-only").await?;
+    let slow = place_sequentially(scenario, "expire-only").await?;
     scenario
         .say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis()))
         .await;
-    let quick = one_by_one(scenario, "owner").await?;
+    let quick = place_sequentially(scenario, "owner").await?;
     scenario.say(format!("{} ms.", quick.as_millis())).await;
 
     let sku = scenario.item(10).await?;
@@ -76,7 +76,10 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// Executes [`CHANGES`] orders one after the other; returns the total time.
-async fn one_by_one(scenario: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
+async fn place_sequentially(
+    scenario: &Scenario,
+    strategy: &'static str,
+) -> anyhow::Result<Duration> {
     let sku = scenario.item(100).await?;
     let headers = LabHeaders::under(strategy).with(TTL_MS, LEASE_MS);
     let began = Instant::now();

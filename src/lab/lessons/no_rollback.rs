@@ -34,91 +34,92 @@ pub(super) const LESSON: Lesson = Lesson {
 };
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let mut talk = Talk {
+    let mut connection = DedicatedConnection {
         redis: scenario.redis().await?,
         stock: scenario.unique_key("stock"),
         sold: scenario.unique_key("sold"),
     };
-    let (stock, sold) = (talk.stock.clone(), talk.sold.clone());
+    let (stock, sold) = (connection.stock.clone(), connection.sold.clone());
 
-    talk.begin().await?;
+    connection.reset().await?;
     scenario.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
-    talk.says(cmd("MULTI")).await?;
-    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
-    talk.says(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
-    talk.says(cmd("SET").arg(&sold).arg(1).clone()).await?;
-    let complaint = talk.complaint(cmd("EXEC")).await;
-    let half = talk.values().await?;
-    scenario.say(format!("EXEC complains of LPUSH. Redis has {}.", words(&half))).await;
+    connection.run(cmd("MULTI")).await?;
+    connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    connection.run(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
+    connection.run(cmd("SET").arg(&sold).arg(1).clone()).await?;
+    let exec_error = connection.error_of(cmd("EXEC")).await;
+    let half = connection.values().await?;
+    scenario.say(format!("EXEC complains of LPUSH. Redis has {}.", describe(&half))).await;
 
-    talk.begin().await?;
+    connection.reset().await?;
     scenario.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
-    talk.says(cmd("MULTI")).await?;
-    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
-    let unqueued = talk.complaint(cmd("SET").arg(&stock).clone()).await;
-    let aborted = talk.complaint(cmd("EXEC")).await;
-    let none = talk.values().await?;
-    scenario.say(format!("It can't be queued, and EXEC runs nothing: {}.", words(&none))).await;
+    connection.run(cmd("MULTI")).await?;
+    connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    let unqueued = connection.error_of(cmd("SET").arg(&stock).clone()).await;
+    let aborted = connection.error_of(cmd("EXEC")).await;
+    let none = connection.values().await?;
+    scenario.say(format!("It can't be queued, and EXEC runs nothing: {}.", describe(&none))).await;
 
-    talk.begin().await?;
+    connection.reset().await?;
     scenario.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
-    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
-    talk.says(cmd("MULTI")).await?;
-    talk.says(cmd("SET").arg(&stock).arg(8).clone()).await?;
-    talk.says(cmd("DISCARD")).await?;
-    let kept = talk.values().await?;
+    connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    connection.run(cmd("MULTI")).await?;
+    connection.run(cmd("SET").arg(&stock).arg(8).clone()).await?;
+    connection.run(cmd("DISCARD")).await?;
+    let kept = connection.values().await?;
     scenario
-        .say(format!("The queue is gone; what was done before MULTI stays: {}.", words(&kept)))
+        .say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)))
         .await;
-    cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut talk.redis).await?;
+    cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut connection.redis).await?;
 
-    let told = |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
-    scenario.fact("EXEC after a command of the wrong type", complaint.clone().unwrap_or_default());
+    let mentions =
+        |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
+    scenario.fact("EXEC after a command of the wrong type", exec_error.clone().unwrap_or_default());
     scenario.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
-    let seen = half == (Some(9), Some(1))
+    let shown = half == (Some(9), Some(1))
         && none == (Some(10), None)
         && kept == (Some(9), None)
-        && told(&complaint, "wrong kind")
+        && mentions(&exec_error, "wrong kind")
         && unqueued.is_some()
-        && (told(&aborted, "EXECABORT") || told(&aborted, "discarded"));
+        && (mentions(&aborted, "EXECABORT") || mentions(&aborted, "discarded"));
     Ok(LessonResult::new(
-        seen,
+        shown,
         format!(
             "after an error in EXEC: {} · after one in the queue: {} · after DISCARD: {}",
-            words(&half),
-            words(&none),
-            words(&kept)
+            describe(&half),
+            describe(&none),
+            describe(&kept)
         ),
     ))
 }
 
-type Values = (Option<i64>, Option<i64>);
+type StockAndSold = (Option<i64>, Option<i64>);
 
-fn words((stock, sold): &Values) -> String {
+fn describe((stock, sold): &StockAndSold) -> String {
     let number = |value: &Option<i64>| value.map_or("nothing".to_owned(), |v| v.to_string());
     format!("stock {}, sold {}", number(stock), number(sold))
 }
 
 /// A connection with no other user: `MULTI` is a state of the connection.
-struct Talk {
+struct DedicatedConnection {
     redis: MultiplexedConnection,
     stock: String,
     sold: String,
 }
 
-impl Talk {
+impl DedicatedConnection {
     /// Resets the keys to a stock of 10 and no sales.
-    async fn begin(&mut self) -> RedisResult<()> {
+    async fn reset(&mut self) -> RedisResult<()> {
         cmd("DEL").arg(&self.sold).exec_async(&mut self.redis).await?;
         cmd("SET").arg(&self.stock).arg(10).arg("EX").arg(60).exec_async(&mut self.redis).await
     }
 
-    async fn says(&mut self, command: Cmd) -> RedisResult<Value> {
+    async fn run(&mut self, command: Cmd) -> RedisResult<Value> {
         command.query_async(&mut self.redis).await
     }
 
     /// Returns the error of a command, or the first error among the results of an `EXEC`.
-    async fn complaint(&mut self, command: Cmd) -> Option<String> {
+    async fn error_of(&mut self, command: Cmd) -> Option<String> {
         match command.query_async::<Value>(&mut self.redis).await {
             Err(error) => Some(error.to_string()),
             Ok(Value::Array(answers)) => answers.into_iter().find_map(|response| match response {
@@ -129,7 +130,7 @@ impl Talk {
         }
     }
 
-    async fn values(&mut self) -> RedisResult<Values> {
+    async fn values(&mut self) -> RedisResult<StockAndSold> {
         cmd("MGET").arg(&self.stock).arg(&self.sold).query_async(&mut self.redis).await
     }
 }

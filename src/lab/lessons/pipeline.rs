@@ -36,7 +36,7 @@ pub(super) const LESSON: Lesson = Lesson {
 const COMMANDS: usize = 1_000;
 const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
-const AT_LEAST: f64 = 3.0;
+const MIN_RATIO: f64 = 3.0;
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let mut redis = scenario.redis().await?;
@@ -51,13 +51,13 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     }
     let there: usize = redis::cmd("HLEN").arg(&key).query_async(&mut redis).await?;
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
-    let (singly, at_once) = (middle(singly), middle(at_once));
+    let (singly, at_once) = (median(singly), median(at_once));
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
     scenario.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
     scenario.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
     scenario.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
     Ok(LessonResult::new(
-        ratio > AT_LEAST && there == COMMANDS,
+        ratio > MIN_RATIO && there == COMMANDS,
         format!(
             "{COMMANDS} commands: {:.0} ms in {COMMANDS} round trips, {:.1} ms in one: {ratio:.0} \
              times faster",
@@ -85,7 +85,7 @@ async fn in_one_go(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Resu
     Ok(began.elapsed())
 }
 
-fn middle(mut times: Vec<Duration>) -> Duration {
+fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
 }

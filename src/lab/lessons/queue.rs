@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::lab::default_load::{DefaultLoad, no_overlap};
 use crate::lab::headers::{LabHeaders, OFFER, PAUSE, PLACES, PRIORITY, TTL_MS, WAIT};
 use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::observe::until;
+use crate::lab::observe::wait_until;
 use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
 use crate::shop::Sku;
 
@@ -47,25 +47,27 @@ const LOAD: DefaultLoad =
 
 const CAPACITY: u16 = 2;
 /// Wait of the timed offer, `offer-for:250`.
-const FOR_MS: u64 = 250;
+const OFFER_WAIT_MS: u64 = 250;
 /// Buyers in the queue when the restock arrives.
-const LINE: usize = 3;
+const QUEUED_BUYERS: usize = 3;
 /// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.require_two_replicas()?;
-    let (four_ways, told) = full_house(scenario).await?;
+    let (four_ways, summary) = full_queue(scenario).await?;
     scenario
         .say("One unit is left, A is about to have it, and three wait; then three come in.")
         .await;
-    let as_it_came = sold_out_in_line(scenario, Some("normal")).await?;
+    let in_order = rejected_behind_restock(scenario, Some("normal")).await?;
     scenario
-        .say(format!("A restock that waits its turn: {as_it_came} of {LINE} are refused."))
+        .say(format!("A restock that waits its turn: {in_order} of {QUEUED_BUYERS} are refused."))
         .await;
-    let first = sold_out_in_line(scenario, None).await?;
-    scenario.say(format!("A restock that goes first: {first} of {LINE} are refused.")).await;
-    let killed = a_killed_house(scenario).await?;
+    let first = rejected_behind_restock(scenario, None).await?;
+    scenario
+        .say(format!("A restock that goes first: {first} of {QUEUED_BUYERS} are refused."))
+        .await;
+    let killed = kill_replica_with_queue(scenario).await?;
     scenario.restore().await?;
 
     scenario.say("The same crowd twice: at one replica, then at all of them.").await;
@@ -73,17 +75,17 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     specs[0].replicas = 1;
     let arms = scenario.run_arms(&specs).await?;
     let (one, two) = (&arms[0], &arms[1]);
-    let crowds = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
-    let lines = as_it_came == LINE && first == 0;
+    let loads_as_claimed = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
+    let lines = in_order == QUEUED_BUYERS && first == 0;
     Ok(LessonResult::of_load(
         no_overlap(&specs[1]),
-        four_ways && lines && killed.as_claimed() && crowds,
+        four_ways && lines && killed.as_claimed() && loads_as_claimed,
         format!(
-            "{told} · restock at the end of the line: {as_it_came} of {LINE} refused, before it: \
+            "{summary} · restock at the end of the line: {in_order} of {QUEUED_BUYERS} refused, before it: \
              {first} · killed: {} in line never answered, a rendezvous {} · one replica: {} sold of \
              {}, {} forks · {} replicas: {} sold of {}, {} forks",
             killed.unanswered,
-            if killed.knew { "knew" } else { "did not know" },
+            if killed.rendezvous_rejected { "knew" } else { "did not know" },
             one.sold,
             one.stock_opening,
             one.forks,
@@ -97,7 +99,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// Returns an order that is held during its turn, and the orders queued behind it, in the order of
 /// the labels in `behind`.
-async fn line_of(
+async fn build_queue(
     scenario: &Scenario,
     sku: &Sku,
     headers: &LabHeaders,
@@ -115,36 +117,36 @@ async fn line_of(
 }
 
 /// Returns whether each of the four ways ended as claimed, and a description.
-async fn full_house(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
+async fn full_queue(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
     let sku = scenario.item(10).await?;
-    let guest = LabHeaders::under("queue").with(PLACES, CAPACITY);
+    let bounded = LabHeaders::under("queue").with(PLACES, CAPACITY);
     scenario
         .say(format!("A house with {CAPACITY} places: A has the turn and is held, B and C wait."))
         .await;
-    let (served, line) = line_of(scenario, &sku, &guest, &["B, inside", "C, inside"]).await?;
+    let (served, line) = build_queue(scenario, &sku, &bounded, &["B, inside", "C, inside"]).await?;
 
-    let offers = |offer| guest.clone().with(OFFER, offer);
-    let (add, add_ms) = timed(scenario, "D, add", &sku, offers("add")).await?;
-    let (offer, offer_ms) = timed(scenario, "E, offer", &sku, offers("offer")).await?;
-    let (so_long, so_long_ms) =
-        timed(scenario, "F, offer for", &sku, offers("offer-for:250")).await?;
+    let offers = |offer| bounded.clone().with(OFFER, offer);
+    let (add, add_ms) = timed_offer(scenario, "D, add", &sku, offers("add")).await?;
+    let (offer, offer_ms) = timed_offer(scenario, "E, offer", &sku, offers("offer")).await?;
+    let (offer_for, offer_for_ms) =
+        timed_offer(scenario, "F, offer for", &sku, offers("offer-for:250")).await?;
     let put = scenario.order("G, put", 0, &sku, &offers("put"));
     scenario.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
-    let no = |response: &LabResponse| response.problem().unwrap_or("nothing").to_owned();
-    let told = format!(
-        "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {FOR_MS} ms {} \
-         ({so_long_ms} ms), put waits",
-        no(&add),
-        no(&offer),
-        no(&so_long),
+    let problem = |response: &LabResponse| response.problem().unwrap_or("nothing").to_owned();
+    let summary = format!(
+        "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {OFFER_WAIT_MS} ms {} \
+         ({offer_for_ms} ms), put waits",
+        problem(&add),
+        problem(&offer),
+        problem(&offer_for),
     );
     scenario
         .say(format!(
-            "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {FOR_MS} ms: {}. G \
+            "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {OFFER_WAIT_MS} ms: {}. G \
              puts, and stands outside.",
-            no(&add),
-            no(&offer),
-            no(&so_long),
+            problem(&add),
+            problem(&offer),
+            problem(&offer_for),
         ))
         .await;
 
@@ -155,15 +157,15 @@ async fn full_house(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
     scenario.say("A goes on. B, C and G are served one after the other.").await;
     let audit = scenario.audit(&sku).await?;
     let as_claimed = all_served
-        && (no(&add), no(&offer), no(&so_long))
+        && (problem(&add), problem(&offer), problem(&offer_for))
             == ("overloaded".into(), "lock-busy".into(), "lock-timeout".into())
-        && so_long_ms >= FOR_MS
+        && offer_for_ms >= OFFER_WAIT_MS
         && (audit.sold, audit.ok) == (4, true);
-    Ok((as_claimed, told))
+    Ok((as_claimed, summary))
 }
 
 /// Returns the response and its latency in milliseconds.
-async fn timed(
+async fn timed_offer(
     scenario: &Scenario,
     label: &str,
     sku: &Sku,
@@ -176,50 +178,54 @@ async fn timed(
 
 /// Adds a restock to a queue of buyers that is longer than the stock. Returns how many of the
 /// buyers are rejected as sold out.
-async fn sold_out_in_line(
+async fn rejected_behind_restock(
     scenario: &Scenario,
     priority: Option<&'static str>,
 ) -> anyhow::Result<usize> {
     let sku = scenario.item(1).await?;
     let headers = LabHeaders::under("queue");
     let labels = ["B, in line", "C, in line", "D, in line"];
-    let (served, line) = line_of(scenario, &sku, &headers, &labels).await?;
-    let more = format!("{{\"delta\":{LINE},\"reason\":\"restock\"}}");
+    let (served, line) = build_queue(scenario, &sku, &headers, &labels).await?;
+    let restock_body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
     let headers = headers.with_some(PRIORITY, priority);
-    let restock = scenario.post_as(&scenario.cluster.admin, "restock", 0, &path, &more, &headers);
+    let restock =
+        scenario.post_as(&scenario.cluster.admin, "restock", 0, &path, &restock_body, &headers);
     scenario.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;
     ensure!(scenario.finish(served).await?.is_success(), "the last unit was not sold");
     ensure!(scenario.response(restock).await?.is_success(), "nothing came in");
-    let mut refused = 0;
+    let mut rejected = 0;
     for waits in line {
-        refused += usize::from(scenario.response(waits).await?.problem() == Some("sold-out"));
+        rejected += usize::from(scenario.response(waits).await?.problem() == Some("sold-out"));
     }
-    Ok(refused)
+    Ok(rejected)
 }
 
 /// Findings after a replica was killed with a queue in its memory.
-struct Killed {
+struct KillFindings {
     /// Queued requests that never received a response.
     unanswered: usize,
     /// True if the rendezvous was rejected as busy and the order, sent to the other replica, is the
     /// only order placed.
-    knew: bool,
+    rendezvous_rejected: bool,
     /// True if the lease was renewed until the kill. (It expired afterwards, or the lesson fails.)
-    forgot: bool,
+    lease_was_renewed: bool,
     /// True if the unpaid order kept its due time and is still in the delay queue.
-    kept: bool,
+    order_kept: bool,
 }
 
-impl Killed {
+impl KillFindings {
     fn as_claimed(&self) -> bool {
-        self.unanswered == 2 && self.knew && self.forgot && self.kept
+        self.unanswered == 2
+            && self.rendezvous_rejected
+            && self.lease_was_renewed
+            && self.order_kept
     }
 }
 
 /// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
 /// order.
-async fn a_killed_house(scenario: &Scenario) -> anyhow::Result<Killed> {
+async fn kill_replica_with_queue(scenario: &Scenario) -> anyhow::Result<KillFindings> {
     let (leased, sku) = (scenario.item(10).await?, scenario.item(10).await?);
     let unpaid = scenario
         .response(scenario.order("unpaid", 0, &leased, &LabHeaders::under("queue")))
@@ -227,7 +233,7 @@ async fn a_killed_house(scenario: &Scenario) -> anyhow::Result<Killed> {
     let due = due_at(&unpaid.body).context("the order is due at no time")?;
     let id = unpaid.order().context("the order has no id")?;
     let queue = &scenario.unpaid_queue()?;
-    until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
+    wait_until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
     let lease = LabHeaders::under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
     let renewed = scenario.order_until_held("L, under a lease", 0, &leased, &lease).await?;
     let holder = scenario.holder(&leased).await?;
@@ -241,9 +247,10 @@ async fn a_killed_house(scenario: &Scenario) -> anyhow::Result<Killed> {
         ))
         .await;
     let (served, line) =
-        line_of(scenario, &sku, &LabHeaders::under("queue"), &["B, in line", "C, in line"]).await?;
+        build_queue(scenario, &sku, &LabHeaders::under("queue"), &["B, in line", "C, in line"])
+            .await?;
     let trying = LabHeaders::under("queue").with(WAIT, "try");
-    let told = scenario.response(scenario.order("D, rendezvous", 0, &sku, &trying)).await?;
+    let busy = scenario.response(scenario.order("D, rendezvous", 0, &sku, &trying)).await?;
     scenario
         .say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.")
         .await;
@@ -256,7 +263,7 @@ async fn a_killed_house(scenario: &Scenario) -> anyhow::Result<Killed> {
     scenario.response(renewed).await?;
     let elsewhere = scenario.response(scenario.order("D, other replica", 1, &sku, &trying)).await?;
     scenario.wait_until_free(&leased).await?;
-    let kept = scenario.read_order(1, id).await?;
+    let order_kept = scenario.read_order(1, id).await?;
     let queued = queue.has(id).await?;
     let audit = scenario.audit(&sku).await?;
     scenario
@@ -266,11 +273,13 @@ async fn a_killed_house(scenario: &Scenario) -> anyhow::Result<Killed> {
              an unpaid order is still in the delay queue in Redis, and when it is due in Postgres.",
         )
         .await;
-    Ok(Killed {
+    Ok(KillFindings {
         unanswered,
-        knew: told.problem() == Some("lock-busy") && elsewhere.is_success() && audit.sold == 1,
-        forgot: timer_ran,
-        kept: due_at(&kept) == Some(due) && queued,
+        rendezvous_rejected: busy.problem() == Some("lock-busy")
+            && elsewhere.is_success()
+            && audit.sold == 1,
+        lease_was_renewed: timer_ran,
+        order_kept: due_at(&order_kept) == Some(due) && queued,
     })
 }
 

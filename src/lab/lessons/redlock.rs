@@ -94,7 +94,7 @@ fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
 
 /// The holder's finding after its pause.
 struct Woken {
-    still_its_own: bool,
+    still_held: bool,
 }
 
 /// A acquires the lock and is paused until no node has it; B acquires it. Returns whether B
@@ -118,14 +118,14 @@ async fn paused_holder(
                 acquire(&locks, Kind::Quorum, Wait::Retry, &name, SHORT).await?.acquired()?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
-            let still_its_own = guards.release().await == Released::Held;
-            let _ = woke.send(Woken { still_its_own });
+            let still_held = guards.release().await == Released::Held;
+            let _ = woke.send(Woken { still_held });
             Ok(())
         })
     });
     is_taken.await.context("A did not get the lock")?;
     scenario.say("A has the lock for a second, and stands still with all that it would do.").await;
-    until_forgotten(urls).await?;
+    wait_until_expired(urls).await?;
     let second = acquire(locks, Kind::Quorum, Wait::Retry, key, None).await?;
     let granted = !second.is_busy();
     scenario.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
@@ -134,11 +134,11 @@ async fn paused_holder(
     second.acquired()?.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
     scenario.say("Only when A gives back does it hear that the lock was lost.").await;
-    Ok(granted && !a.still_its_own)
+    Ok(granted && !a.still_held)
 }
 
 /// Waits until no node has the key.
-async fn until_forgotten(urls: &[String]) -> anyhow::Result<()> {
+async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     for url in urls {
         let mut node = connect(url).await?;

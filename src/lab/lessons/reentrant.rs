@@ -60,7 +60,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     held.release().await;
 
     let mut redis = scenario.redis().await?;
-    let counted = Counted { key: scenario.unique_key("counted") };
+    let counted = CountingLock { key: scenario.unique_key("counted") };
     scenario.say("And a lock that counts how often its owner has taken it.").await;
     let twice = counted.lock(&mut redis, "request 1").await? == 1
         && counted.lock(&mut redis, "request 1").await? == 2;
@@ -70,7 +70,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let free = counted.unlock(&mut redis, "request 1").await? == 0
         && counted.lock(&mut redis, "request 2").await? == 1;
     let counts = twice && other && kept && free;
-    let shared = Counted { key: scenario.unique_key("shared-name") };
+    let shared = CountingLock { key: scenario.unique_key("shared-name") };
     let first = shared.lock(&mut redis, "replica 8080").await?;
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
@@ -86,11 +86,11 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// A reentrant lock: a hash of the owner's name and its count.
-struct Counted {
+struct CountingLock {
     key: String,
 }
 
-impl Counted {
+impl CountingLock {
     /// Acquires the lock. Returns the owner's count, or 0 if another owner holds it.
     async fn lock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
         let script = Script::new(

@@ -45,36 +45,36 @@ pub(super) const LESSON: Lesson = Lesson {
 };
 
 /// Timeout of a takeover: a lease expires after 3 s, and a scheduler polls every 2 s.
-const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.require_two_replicas()?;
-    nothing_is_open(scenario).await?;
-    let without = nothing(scenario).await?;
-    let given_back = lock(scenario).await?;
-    let (once, told) = row(scenario).await?;
-    let before = killed(scenario, "held", "before its work").await?;
+    wait_until_no_open_run(scenario).await?;
+    let without = without_lock(scenario).await?;
+    let released = with_lock(scenario).await?;
+    let (once, result) = with_row(scenario).await?;
+    let before = kill_at(scenario, "held", "before its work").await?;
     scenario.restore().await?;
-    let after = killed(scenario, "write", "after its work, before it could say so").await?;
+    let after = kill_at(scenario, "write", "after its work, before it could say so").await?;
     scenario.restore().await?;
     scenario.fact("marks without a lock", without);
-    scenario.fact("marks under a lock that was given back", given_back);
+    scenario.fact("marks under a lock that was given back", released);
     scenario.fact("marks with a row of name and time", once);
-    scenario.fact("the late tick was told", told.as_str());
-    let counts = (without, given_back, once, before, after) == (2, 2, 1, 1, 1);
+    scenario.fact("the late tick was told", result.as_str());
+    let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
     Ok(LessonResult::new(
-        counts && told == "already",
+        counts && result == "already",
         format!(
-            "without a lock: done {without} times · a lock, given back: {given_back} times · a name \
+            "without a lock: done {without} times · a lock, given back: {released} times · a name \
              and a time: {once} time · its holder killed before the work: {before}, after it: {after}"
         ),
     ))
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.
-async fn nothing(scenario: &Scenario) -> anyhow::Result<usize> {
-    let due_at = tick_of_now();
+async fn without_lock(scenario: &Scenario) -> anyhow::Result<usize> {
+    let due_at = current_tick();
     scenario.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
     let first = tick(scenario, "A's tick, no lock", 0, due_at, "nothing", None)?;
     let second = tick(scenario, "B's tick, no lock", 1, due_at, "nothing", None)?;
@@ -85,30 +85,30 @@ async fn nothing(scenario: &Scenario) -> anyhow::Result<usize> {
             bail!("a tick can't be given: {why}");
         }
     }
-    counted(scenario, due_at).await
+    count_marks(scenario, due_at).await
 }
 
 /// B's clock is late: its tick arrives after A has released the lock.
-async fn lock(scenario: &Scenario) -> anyhow::Result<usize> {
-    let due_at = tick_of_now();
+async fn with_lock(scenario: &Scenario) -> anyhow::Result<usize> {
+    let due_at = current_tick();
     scenario.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
     let first = tick(scenario, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
     scenario.wait_until_held(&first).await?;
     let early = tick(scenario, "B's tick, at once", 1, due_at, "lock", None)?;
     let early = scenario.response(early).await?;
-    if came(&early.body) != "busy" {
+    if run_result(&early.body) != "busy" {
         bail!("the lock was not taken: {}", early.body);
     }
     scenario.finish(first).await?;
     scenario.say("A is done and gives the lock back. B's clock is a second late.").await;
     let late = tick(scenario, "B's tick, a second late", 1, due_at, "lock", None)?;
     scenario.response(late).await?;
-    counted(scenario, due_at).await
+    count_marks(scenario, due_at).await
 }
 
 /// The same with a row that remains after the release.
-async fn row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
-    let due_at = tick_of_now();
+async fn with_row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
+    let due_at = current_tick();
     scenario.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
     let first = tick(scenario, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
     scenario.wait_until_held(&first).await?;
@@ -117,9 +117,9 @@ async fn row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
     scenario.finish(first).await?;
     let late = tick(scenario, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
     let late = scenario.response(late).await?;
-    let told = came(&late.body).to_owned();
-    scenario.say(format!("B's late tick finds the lock free and the row there: {told}.")).await;
-    Ok((counted(scenario, due_at).await?, told))
+    let result = run_result(&late.body).to_owned();
+    scenario.say(format!("B's late tick finds the lock free and the row there: {result}.")).await;
+    Ok((count_marks(scenario, due_at).await?, result))
 }
 
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
@@ -127,15 +127,15 @@ async fn row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
 ///
 /// # Errors
 /// If no replica takes over with attempt 2 and a higher fence.
-async fn killed(scenario: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
-    let due_at = tick_of_now();
+async fn kill_at(scenario: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
+    let due_at = current_tick();
     scenario.say(format!("A's replica runs it, and is killed {when}.")).await;
     let first = tick(scenario, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
     scenario.wait_until_held(&first).await?;
     let begun = history::of(&scenario.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
     scenario.kill_replica(first).await?;
-    let done = followed(scenario, due_at).await?;
+    let done = wait_until_taken_over(scenario, due_at).await?;
     scenario
         .say(format!(
             "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
@@ -145,12 +145,12 @@ async fn killed(scenario: &Scenario, at: &'static str, when: &str) -> anyhow::Re
     if done.attempt != 2 || done.fence <= begun.fence {
         bail!("it was not followed as it should be: {done:?}");
     }
-    counted(scenario, due_at).await
+    count_marks(scenario, due_at).await
 }
 
 /// Waits until the run is done, and returns it.
-async fn followed(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<Run> {
-    let end = Instant::now() + FOLLOWED_WITHIN;
+async fn wait_until_taken_over(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<Run> {
+    let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
         match history::of(&scenario.cluster.pool, lab_tick::NAME, due_at).await? {
             Some(run) if run.state == State::Done => return Ok(run),
@@ -162,8 +162,8 @@ async fn followed(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result
 
 /// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
 /// parked runs.
-async fn nothing_is_open(scenario: &Scenario) -> anyhow::Result<()> {
-    let end = Instant::now() + FOLLOWED_WITHIN;
+async fn wait_until_no_open_run(scenario: &Scenario) -> anyhow::Result<()> {
+    let end = Instant::now() + TAKEOVER_TIMEOUT;
     let names = [lab_tick::NAME.to_owned()];
     loop {
         let (_, runs) = history::standing(&scenario.cluster.pool, &names).await?;
@@ -180,7 +180,7 @@ async fn nothing_is_open(scenario: &Scenario) -> anyhow::Result<()> {
     }
 }
 
-async fn counted(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
+async fn count_marks(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
     let marks = lab_tick::marks(&scenario.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
     scenario.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
@@ -202,12 +202,12 @@ fn tick(
     Ok(scenario.post_as(&scenario.cluster.admin, label, replica, "/api/lab/ticks", &body, &headers))
 }
 
-fn came(body: &Value) -> &str {
+fn run_result(body: &Value) -> &str {
     body.get("came").and_then(Value::as_str).unwrap_or("nothing")
 }
 
 /// Returns the current time in whole microseconds, as Postgres stores it.
-fn tick_of_now() -> OffsetDateTime {
+fn current_tick() -> OffsetDateTime {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(now.microsecond() * 1_000).unwrap_or(now)
 }

@@ -91,11 +91,11 @@ async fn in_postgres(scenario: &Scenario, one: &Sku, other: &Sku) -> anyhow::Res
     lock_row(&mut b, other).await?;
     scenario.say("In Postgres: the same with two rows.").await;
     let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
-    let is_circle = |outcome: &Result<(), sqlx::Error>| {
+    let is_deadlock = |outcome: &Result<(), sqlx::Error>| {
         let error = outcome.as_ref().err().and_then(sqlx::Error::as_database_error);
         error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
     };
-    let ended = usize::from(is_circle(&a_wants)) + usize::from(is_circle(&b_wants));
+    let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
     scenario.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
     drop(a.rollback().await);

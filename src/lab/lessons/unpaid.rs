@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::lab::headers::{HOLD_MS, LabHeaders, PAUSE};
 use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::observe::until;
+use crate::lab::observe::wait_until;
 use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario, order_of};
 use crate::shop::{Sku, UserId};
 
@@ -49,7 +49,7 @@ const MONEY: i64 = 1_000;
 
 async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     scenario.require_two_replicas()?;
-    let before = killed(
+    let before = kill_worker_at(
         scenario,
         "unpaid, 1",
         "commit",
@@ -57,7 +57,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     )
     .await?;
     scenario.restore().await?;
-    let after = killed(
+    let after = kill_worker_at(
         scenario,
         "unpaid, 2",
         "committed",
@@ -66,8 +66,8 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     .await?;
     scenario.restore().await?;
     let payer = payer(scenario).await?;
-    let paid = money_first(scenario, &payer).await?;
-    let late = money_second(scenario, &payer).await?;
+    let paid = payment_first(scenario, &payer).await?;
+    let late = expiry_first(scenario, &payer).await?;
     scenario.fact("given back, worker killed before its commit", times(before));
     scenario.fact("given back, worker killed after its commit", times(after));
     Ok(LessonResult::new(
@@ -92,7 +92,12 @@ fn times(number: i64) -> String {
 
 /// Kills A's worker at `point`; B's worker takes over. Returns how often the unit was returned, or
 /// -1 if the ledger is inconsistent afterwards.
-async fn killed(scenario: &Scenario, label: &str, point: &str, when: &str) -> anyhow::Result<i64> {
+async fn kill_worker_at(
+    scenario: &Scenario,
+    label: &str,
+    point: &str,
+    when: &str,
+) -> anyhow::Result<i64> {
     let sku = scenario.item(10).await?;
     scenario.idle_worker(1, Duration::from_secs(20)).await?;
     scenario.hold_worker(0, point, ROW_LOCK).await?;
@@ -101,11 +106,11 @@ async fn killed(scenario: &Scenario, label: &str, point: &str, when: &str) -> an
     scenario.kill_worker(worker, &sku).await;
     scenario.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
     scenario.idle_worker(1, Duration::ZERO).await?;
-    until("the order is given back", || async move {
+    wait_until("the order is given back", || async move {
         Ok(status(scenario, order).await? == "cancelled" && !queued(scenario, order).await?)
     })
     .await?;
-    let back = given_back(scenario, order).await?;
+    let back = times_returned(scenario, order).await?;
     let audit = scenario.audit(&sku).await?;
     scenario
         .say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
@@ -159,17 +164,17 @@ impl Payer {
 
 /// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
 /// and no unit is returned.
-async fn money_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+async fn payment_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = scenario.item(10).await?;
     let order = payer.orders(scenario, "paid in time", &sku, LONG_HOLD_MS).await?;
     let held = LabHeaders::under(ROW_LOCK).with(PAUSE, "commit");
     let pay = payer.pays(scenario, order, &held);
     scenario.wait_until_held(&pay).await?;
     scenario.say("A payment is about to commit. In this moment the order's time is over.").await;
-    until("the time is over", || is_over(scenario, order)).await?;
+    wait_until("the time is over", || is_due(scenario, order)).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
     let after = self::order(scenario, "another order", 1, &sku, 1).await?;
-    until("a worker has been there", || async move {
+    wait_until("a worker has been there", || async move {
         Ok(status(scenario, after).await? == "cancelled")
     })
     .await?;
@@ -180,13 +185,13 @@ async fn money_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool>
         .say(format!("The worker went past it. The payment commits: the order is {status}."))
         .await;
     let money = balance(&paid) == Some(MONEY - PRICE);
-    let back = given_back(scenario, order).await?;
+    let back = times_returned(scenario, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
 }
 
 /// The worker holds the lock on the order's row when the payment arrives. Returns whether the
 /// payment is rejected and the unit is returned once.
-async fn money_second(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+async fn expiry_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = scenario.item(10).await?;
     for replica in [0, 1] {
         scenario.hold_worker(replica, "commit", ROW_LOCK).await?;
@@ -197,7 +202,7 @@ async fn money_second(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool
         worker = scenario.wait_until_worker_held(1, "commit") => worker?,
     };
     let pay = payer.pays(scenario, order, &LabHeaders::under(ROW_LOCK));
-    until("the payment waits", || somebody_waits(scenario)).await?;
+    wait_until("the payment waits", || payment_waits(scenario)).await?;
     scenario
         .say("The worker is about to commit, and a payment for that order waits for its row.")
         .await;
@@ -205,13 +210,13 @@ async fn money_second(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool
     for replica in [0, 1] {
         scenario.idle_worker(replica, Duration::ZERO).await?;
     }
-    let told = scenario.response(pay).await?;
+    let rejected = scenario.response(pay).await?;
     let audit = scenario.audit(&sku).await?;
-    let why = told.problem().unwrap_or("nothing");
+    let why = rejected.problem().unwrap_or("nothing");
     scenario.say(format!("The order goes back, and the payment is told: {why}.")).await;
     scenario.fact("the late payment was told", why);
     let kept = payer.balance(scenario).await?;
-    let back = given_back(scenario, order).await?;
+    let back = times_returned(scenario, order).await?;
     Ok(why == "order-expired"
         && kept == MONEY - PRICE
         && back == 1
@@ -241,14 +246,14 @@ async fn status(scenario: &Scenario, order: Uuid) -> anyhow::Result<String> {
     Ok(status.bind(order).fetch_one(&mut *db).await?)
 }
 
-async fn is_over(scenario: &Scenario, order: Uuid) -> anyhow::Result<bool> {
+async fn is_due(scenario: &Scenario, order: Uuid) -> anyhow::Result<bool> {
     let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
     Ok(over.bind(order).fetch_one(&mut *db).await?)
 }
 
 /// Returns how often units of the order were returned, according to the ledger.
-async fn given_back(scenario: &Scenario, order: Uuid) -> anyhow::Result<i64> {
+async fn times_returned(scenario: &Scenario, order: Uuid) -> anyhow::Result<i64> {
     let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let back = sqlx::query_scalar(
         "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
@@ -257,7 +262,7 @@ async fn given_back(scenario: &Scenario, order: Uuid) -> anyhow::Result<i64> {
 }
 
 /// Returns whether a session of Postgres waits for a lock on an order's row.
-async fn somebody_waits(scenario: &Scenario) -> anyhow::Result<bool> {
+async fn payment_waits(scenario: &Scenario) -> anyhow::Result<bool> {
     let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
     let waits = sqlx::query_scalar(
         "select exists (select from pg_stat_activity
