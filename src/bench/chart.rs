@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use super::BATCHED;
 use super::results::{Results, StrategyResult};
+use super::runs::BATCHED;
 use super::table::{count, describe_method, failure_reason, short};
 
 const WIDTH: f64 = 860.0;

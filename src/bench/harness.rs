@@ -10,10 +10,11 @@ use serde::Deserialize;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
+use super::log_files;
 use super::runs::{
-    AuditSummary, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS, ServerCounters, Task,
+    AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
+    ServerCounters, Task,
 };
-use super::{BASELINE, log_files};
 use crate::db::{self, Pool};
 use crate::embedded::OwnShop;
 use crate::jobs::unpaid::{queue::DelayQueue, queue_of};

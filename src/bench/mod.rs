@@ -15,6 +15,7 @@ mod goals;
 mod harness;
 mod log_files;
 mod machine;
+mod measurements;
 mod results;
 mod runs;
 mod table;
@@ -32,18 +33,13 @@ use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use harness::Harness;
-use results::{Method, Results};
-use runs::{BenchRun, NO_STRATEGY, Round};
+use measurements::{LockBench, Measurements, Method};
+use results::Results;
+use runs::{BATCHED, BenchRun, NO_STRATEGY, Round};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
 const DEFAULT_STRATEGIES: [&str; 9] =
     ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", BATCHED];
-/// Baseline of the ratios: the textbook's lock.
-const BASELINE: &str = "owner";
-/// The strategy that this project claims is the fastest.
-const BATCHED: &str = "batched";
-/// Compared with [`BATCHED`] in the figures that need only one other strategy.
-const ROW_LOCK: &str = "row-lock";
 /// Length of a calibration run, as a fraction of a run.
 const CALIBRATION_PART: f64 = 0.2;
 const REDLOCK_NODES: u16 = 3;
@@ -62,7 +58,7 @@ fn round_up(seconds: f64) -> String {
 /// Runs the benchmark, prints the table on stdout and writes the files.
 pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
-    let lock = options.lock_json.as_deref().map(goals::read_lock).transpose()?;
+    let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let pool_sizes =
         options.pool_sizes.iter().flat_map(|size| [*size; harness::REPLICAS]).collect();
@@ -70,14 +66,13 @@ pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let mut shop = OwnShop::start(&plan)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
-        measured = measure(options, &arms, &mut shop) => measured,
+        measured = measure(options, &arms, lock, &mut shop) => measured,
         _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; nothing was written")),
         _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; nothing was written")),
     };
     // Stopping has its own time limits; a second ^C does not shorten them.
     shop.stop().await;
-    let mut results = measured?;
-    results.add_figures(lock);
+    let results = measured?;
     // Printed first, because writing a file may fail.
     output::print(&table::table(&results, options.goals))?;
     if let Some(path) = &options.json {
@@ -109,6 +104,7 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 async fn measure(
     options: &Bench,
     arms: &[&'static Strategy],
+    lock: Option<LockBench>,
     shop: &mut OwnShop,
 ) -> anyhow::Result<Results> {
     let connections = usize::from(options.connections);
@@ -160,7 +156,7 @@ async fn measure(
         replicas: harness::REPLICAS,
         pool_sizes: options.pool_sizes.clone(),
     };
-    Ok(Results::new(machine, method, skipped, &pools, &rounds))
+    Ok(Results::new(machine, Measurements { method, skipped, rounds, lock }, &pools))
 }
 
 /// Returns the pool size with the highest throughput, by a short run with each.

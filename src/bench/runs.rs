@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{BATCHED, ROW_LOCK};
 use crate::load::{LoadReport, jain};
 use crate::shop::audit::ItemAudit;
 
@@ -17,6 +16,12 @@ pub(super) struct BenchRun {
     pub(super) task: Task,
 }
 
+/// Baseline of the ratios: the textbook's lock.
+pub(super) const BASELINE: &str = "owner";
+/// The strategy that this project claims is the fastest.
+pub(super) const BATCHED: &str = "batched";
+/// Compared with [`BATCHED`] in the goals that need only one other strategy.
+pub(super) const ROW_LOCK: &str = "row-lock";
 /// Placeholder for the strategy of a task that needs none.
 pub(super) const NO_STRATEGY: &str = "-";
 /// Number of items of [`Task::Spread`].

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::goals::{Goal, GoalStatus};
 use super::machine::Machine;
-use super::results::{Method, Results, Spread, StrategyResult};
+use super::measurements::{Method, Spread};
+use super::results::{Results, StrategyResult};
 use crate::shop::types::grouped;
 
 /// Returns the price list; with `goals`, also every figure beside its goals.

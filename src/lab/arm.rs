@@ -17,6 +17,7 @@ use super::arm_spec::ArmSpec;
 use super::contended_value::{ContendedValue, PRICE_CENTS, ValueSnapshot};
 use super::faults;
 use super::headers::LabHeaders;
+use super::payer::Payer;
 use super::request::post;
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::{Scenario, order_of};
@@ -49,15 +50,15 @@ impl Scenario {
     }
 }
 
-async fn run_arm(scenario: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Result<ArmResult> {
+async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Result<ArmResult> {
     {
-        let mut progress = scenario.progress.lock();
+        let mut progress = lab.progress.lock();
         progress.arm = number;
         progress.strategy.clone_from(&spec.strategy);
         progress.samples.clear();
     }
-    let (value, clients) = prepare(scenario, spec).await?;
-    let opening = value.read(scenario).await?.stock;
+    let (value, clients) = prepare(lab, spec).await?;
+    let opening = value.read(lab).await?.stock;
     let live = Arc::new(LiveCounters::default());
     let plan = LoadPlan {
         clients,
@@ -68,34 +69,30 @@ async fn run_arm(scenario: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::
         live: Some(Arc::clone(&live)),
     };
     let report = tokio::select! {
-        report = run_load(scenario, spec, plan) => Some(report?),
-        () = sample(scenario, &value, opening, &live) => None,
+        report = run_load(lab, spec, plan) => Some(report?),
+        () = sample(lab, &value, opening, &live) => None,
         () = tokio::time::sleep(ARM_TIMEOUT) => None,
     };
-    scenario.restore().await?;
-    let mut arm = value.audit(scenario, spec, opening).await?;
-    arm.samples = std::mem::take(&mut scenario.progress.lock().samples);
+    lab.restore().await?;
+    let mut arm = value.audit(lab, spec, opening).await?;
+    arm.samples = std::mem::take(&mut lab.progress.lock().samples);
     match report {
         Some(report) => {
             record_measurements(&mut arm, &report);
-            record_lanes(scenario, number, &arm, &report.observations);
+            record_lanes(lab, number, &arm, &report.observations);
         }
         None => {
             let (name, seconds) = (&spec.strategy, ARM_TIMEOUT.as_secs());
-            scenario.say(format!("{name} was not over after {seconds} s, and was cut off.")).await;
+            lab.say(format!("{name} was not over after {seconds} s, and was cut off.")).await;
         }
     }
-    scenario.save_progress().await;
+    lab.save_progress().await;
     Ok(arm)
 }
 
 /// Executes the load, and injects the fault during it. If the load ends before the fault is due,
 /// the fault is skipped and the steps of the run say so.
-async fn run_load(
-    scenario: &Scenario,
-    spec: &ArmSpec,
-    plan: LoadPlan,
-) -> anyhow::Result<LoadReport> {
+async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Result<LoadReport> {
     let mut load = std::pin::pin!(load::run(plan));
     let Some(fault) = &spec.fault else { return load.await.context("the replicas") };
     let at = Duration::from_millis(fault.at_ms);
@@ -103,11 +100,11 @@ async fn run_load(
         report = &mut load => {
             let (name, kind) = (&spec.strategy, fault.kind.about());
             let words = format!("{name} was over before anything could go wrong ({kind}).");
-            scenario.say(words).await;
+            lab.say(words).await;
             report.context("the replicas")
         }
         () = tokio::time::sleep(at) => {
-            let fault = faults::inject(&scenario.cluster, fault, spec.replicas);
+            let fault = faults::inject(&lab.cluster, fault, spec.replicas);
             let (report, fault) = tokio::join!(load, fault);
             fault.context("the fault")?;
             report.context("the replicas")
@@ -117,10 +114,10 @@ async fn run_load(
 
 /// Creates the contended item or account, and the clients.
 async fn prepare(
-    scenario: &Scenario,
+    lab: &Scenario,
     spec: &ArmSpec,
 ) -> anyhow::Result<(ContendedValue, Vec<LoadClient>)> {
-    let replicas = &scenario.cluster.replicas[..spec.replicas];
+    let replicas = &lab.cluster.replicas[..spec.replicas];
     let headers = spec.headers();
     let each =
         |buyer: usize| spec.orders / spec.buyers + usize::from(buyer < spec.orders % spec.buyers);
@@ -139,53 +136,28 @@ async fn prepare(
     };
     match spec.journey {
         Journey::Order => {
-            let sku = scenario.item(spec.stock).await?;
+            let buyers = &lab.cluster.buyers;
+            let sku = lab.item(spec.stock).await?;
             let post = || ("/api/orders".to_owned(), order_of(&sku));
             let clients = (0..spec.buyers).map(|buyer| {
                 let posts = std::iter::repeat_with(post).take(each(buyer)).collect();
-                client(
-                    buyer,
-                    &scenario.cluster.buyers[buyer % scenario.cluster.buyers.len()],
-                    posts,
-                )
+                client(buyer, &buyers[buyer % buyers.len()], posts)
             });
-            let clients = clients.collect();
-            Ok((ContendedValue::Item(sku), clients))
+            Ok((ContendedValue::Item(sku.clone()), clients.collect()))
         }
         Journey::Pay => {
-            let (user, token) = scenario.cluster.create_payer().await?;
-            let mut orders = purse(scenario, &token, spec).await?.into_iter();
+            let money = (spec.stock * PRICE_CENTS).max(1);
+            let payer = Payer::create(lab, money).await?;
+            let sku = lab.item(i64::try_from(spec.orders)?).await?;
+            let mut orders = payer.orders(lab, &sku, spec.orders).await?.into_iter();
             let clients = (0..spec.buyers).map(|buyer| {
                 let orders = orders.by_ref().take(each(buyer));
                 let posts = orders.map(|id| (format!("/api/orders/{id}/pay"), String::new()));
-                client(buyer, &token, posts.collect())
+                client(buyer, &payer.token, posts.collect())
             });
-            let clients = clients.collect();
-            Ok((ContendedValue::Account(user), clients))
+            Ok((ContendedValue::Account(payer.id), clients.collect()))
         }
     }
-}
-
-/// Creates orders to pay; the account of `token` receives money for `spec.stock` of them.
-async fn purse(scenario: &Scenario, token: &str, spec: &ArmSpec) -> anyhow::Result<Vec<Uuid>> {
-    let headers = LabHeaders::under("row-lock");
-    let money = format!("{{\"amount_cents\":{}}}", (spec.stock * PRICE_CENTS).max(1));
-    let rich = scenario
-        .post_as(token, "top up", 0, "/api/me/top-ups", &money, &headers)
-        .response()
-        .await?;
-    anyhow::ensure!(rich.is_success(), "no money: {}", rich.body);
-    let sku = scenario.item(i64::try_from(spec.orders)?).await?;
-    let mut orders = Vec::with_capacity(spec.orders);
-    for _ in 0..spec.orders {
-        let body = order_of(&sku);
-        let made = scenario
-            .post_as(token, "an order", 0, "/api/orders", &body, &headers)
-            .response()
-            .await?;
-        orders.push(made.order().with_context(|| format!("no order: {}", made.body))?);
-    }
-    Ok(orders)
 }
 
 /// One buyer's requests. The idempotency key of each is its request id too.
@@ -214,27 +186,27 @@ impl Script for Buyer {
 }
 
 /// Samples the arm until the future is dropped.
-async fn sample(scenario: &Scenario, value: &ContendedValue, opening: i64, live: &LiveCounters) {
+async fn sample(lab: &Scenario, value: &ContendedValue, opening: i64, live: &LiveCounters) {
     let (mut every, began) = (SAMPLE_INTERVAL, Instant::now());
     let mut ticks = interval(every);
     loop {
         ticks.tick().await;
         // Without Postgres there is no sample: the curve has a gap.
-        let Ok(ValueSnapshot { stock, sold }) = value.read(scenario).await else { continue };
-        let moment = live.snapshot();
+        let Ok(ValueSnapshot { stock, sold }) = value.read(lab).await else { continue };
+        let snapshot = live.snapshot();
         let sample = Sample {
             t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             sold,
             stock,
             oversold: (sold - opening).max(0),
-            answered: moment.answered,
-            waiting: moment.sent - moment.answered,
-            p50_ms: moment.p50_ms,
-            p99_ms: moment.p99_ms,
+            answered: snapshot.answered,
+            waiting: snapshot.sent - snapshot.answered,
+            p50_ms: snapshot.p50_ms,
+            p99_ms: snapshot.p99_ms,
         };
-        scenario.progress.lock().samples.push(sample);
-        scenario.save_progress().await;
-        if thin_out(&mut scenario.progress.lock().samples) {
+        lab.progress.lock().samples.push(sample);
+        lab.save_progress().await;
+        if thin_out(&mut lab.progress.lock().samples) {
             every *= 2;
             ticks = interval(every);
             ticks.tick().await;
@@ -273,7 +245,7 @@ fn record_measurements(arm: &mut ArmResult, report: &LoadReport) {
 }
 
 /// Records the lanes of the first forks, or, without forks, those of the first requests.
-fn record_lanes(scenario: &Scenario, number: usize, arm: &ArmResult, seen: &[RequestRecord]) {
+fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[RequestRecord]) {
     let forked: Vec<Uuid> = arm
         .forked
         .iter()
@@ -281,24 +253,24 @@ fn record_lanes(scenario: &Scenario, number: usize, arm: &ArmResult, seen: &[Req
         .take(MAX_LANES)
         .collect();
     let mut chosen: Vec<&RequestRecord> = if forked.is_empty() {
-        seen.iter().collect()
+        requests.iter().collect()
     } else {
-        seen.iter().filter(|one| forked.contains(&one.key)).collect()
+        requests.iter().filter(|request| forked.contains(&request.key)).collect()
     };
-    chosen.sort_by_key(|one| one.invoked_us);
-    for one in chosen.into_iter().take(MAX_LANES) {
-        let response = one.response.as_ref();
+    chosen.sort_by_key(|request| request.invoked_us);
+    for request in chosen.into_iter().take(MAX_LANES) {
+        let response = request.response.as_ref();
         let body: Value =
             response.and_then(|a| serde_json::from_slice(&a.body).ok()).unwrap_or_default();
-        let events = scenario.trace_events(&body);
+        let events = lab.trace_events(&body);
         let replica = body.pointer("/trace/0/replica").and_then(Value::as_str).unwrap_or("?");
-        scenario.record_lane(Lane {
-            request_id: one.key,
-            label: format!("order {}", scenario.next_number()),
+        lab.record_lane(Lane {
+            request_id: request.key,
+            label: format!("order {}", lab.next_number()),
             replica: replica.to_owned(),
             arm: Some(number),
-            sent_us: scenario.since_start_us(one.invoked_us),
-            answered_us: response.map(|response| scenario.since_start_us(response.completed_us)),
+            sent_us: lab.since_start_us(request.invoked_us),
+            answered_us: response.map(|response| lab.since_start_us(response.completed_us)),
             status: response.map(|response| response.status),
             events,
         });

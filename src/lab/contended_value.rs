@@ -22,8 +22,8 @@ pub(super) struct ValueSnapshot {
 }
 
 impl ContendedValue {
-    pub(super) async fn read(&self, scenario: &Scenario) -> anyhow::Result<ValueSnapshot> {
-        let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+    pub(super) async fn read(&self, lab: &Scenario) -> anyhow::Result<ValueSnapshot> {
+        let mut connection = lab.connection().await?;
         Ok(match self {
             ContendedValue::Item(sku) => {
                 let row = sqlx::query!(
@@ -53,32 +53,32 @@ impl ContendedValue {
 
     pub(super) async fn audit(
         &self,
-        scenario: &Scenario,
+        lab: &Scenario,
         spec: &ArmSpec,
         opening: i64,
     ) -> anyhow::Result<ArmResult> {
         let mut arm = ArmResult {
             strategy: spec.strategy.clone(),
             wait: spec.wait.clone(),
-            replicas: (spec.replicas < scenario.replica_count()).then_some(spec.replicas),
+            replicas: (spec.replicas < lab.replica_count()).then_some(spec.replicas),
             stock_opening: opening,
             ..ArmResult::default()
         };
         let wanted = i64::try_from(spec.orders)?;
         match self {
             ContendedValue::Item(sku) => {
-                let audit = scenario.audit(sku).await?;
+                let audit = lab.audit(sku).await?;
                 arm.sku = Some(sku.to_string());
                 (arm.sold, arm.stock, arm.oversold) = (audit.sold, audit.stock, audit.oversold);
                 (arm.drift, arm.breaks, arm.ok) = (audit.drift, audit.breaks, audit.ok);
                 arm.forks = i64::try_from(audit.forks.len())?;
                 arm.undersold = (opening.min(wanted) - audit.sold).max(0);
-                arm.forked = stock_forks(scenario, sku).await?;
+                arm.forked = stock_forks(lab, sku).await?;
             }
             ContendedValue::Account(user) => {
-                self.audit_account(scenario, *user, &mut arm).await?;
+                self.audit_account(lab, *user, &mut arm).await?;
                 arm.undersold = (opening.min(wanted * PRICE_CENTS) - arm.sold).max(0);
-                arm.forked = balance_forks(scenario, *user).await?;
+                arm.forked = balance_forks(lab, *user).await?;
             }
         }
         Ok(arm)
@@ -86,11 +86,11 @@ impl ContendedValue {
 
     async fn audit_account(
         &self,
-        scenario: &Scenario,
+        lab: &Scenario,
         user: UserId,
         arm: &mut ArmResult,
     ) -> anyhow::Result<()> {
-        let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = lab.connection().await?;
         let row = sqlx::query!(
             r#"with chain as (
                    select before, delta, reason,
@@ -129,8 +129,8 @@ macro_rules! entry {
     }};
 }
 
-async fn stock_forks(scenario: &Scenario, sku: &Sku) -> anyhow::Result<Vec<ForkedVersion>> {
-    let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn stock_forks(lab: &Scenario, sku: &Sku) -> anyhow::Result<Vec<ForkedVersion>> {
+    let mut connection = lab.connection().await?;
     let rows = sqlx::query!(
         "select seq, before, delta, after, version, order_id, request_id, fence
            from stock_ledger
@@ -146,8 +146,8 @@ async fn stock_forks(scenario: &Scenario, sku: &Sku) -> anyhow::Result<Vec<Forke
     Ok(group_forks(rows.into_iter().map(|row| entry!(row))))
 }
 
-async fn balance_forks(scenario: &Scenario, user: UserId) -> anyhow::Result<Vec<ForkedVersion>> {
-    let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn balance_forks(lab: &Scenario, user: UserId) -> anyhow::Result<Vec<ForkedVersion>> {
+    let mut connection = lab.connection().await?;
     let rows = sqlx::query!(
         "select seq, before, delta, after, version, order_id, request_id, fence
            from balance_ledger

@@ -19,14 +19,14 @@ pub struct DefaultLoad {
 
 impl DefaultLoad {
     /// Returns an arm per strategy, all with the same load.
-    pub(super) fn under(self, scenario: &Scenario, strategies: &[&str]) -> Vec<ArmSpec> {
-        let mut request = scenario.request.clone();
+    pub(super) fn under(self, lab: &Scenario, strategies: &[&str]) -> Vec<ArmSpec> {
+        let mut request = lab.request.clone();
         request.strategies = strategies.iter().map(|name| (*name).to_owned()).collect();
         request.stock = request.stock.or(Some(self.stock));
         request.buyers = request.buyers.or(Some(self.buyers));
         request.orders = request.orders.or(Some(self.orders));
         request.work_ms = request.work_ms.or(Some(self.work_ms));
-        request.arm_specs(scenario.replica_count())
+        request.arm_specs(lab.replica_count())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Injects faults into a run: signals to processes, and a flush of Redis.
 //!
-//! [`inject`] resumes what it paused; [`super::house::ManagedCluster::restore`] does so again at the end of
+//! [`inject`] resumes what it paused; [`ManagedCluster::restore`] does so again at the end of
 //! every run, even after an error.
 
 use std::time::Duration;
@@ -10,28 +10,21 @@ use tokio::time::sleep;
 
 use super::cluster::ManagedCluster;
 use super::run::{Fault, FaultKind};
+use crate::embedded::Hand;
 
-/// Injects a fault, and ends it. `asked` is the number of replicas that receive requests.
+/// Injects a fault, and ends it. `replicas` is the number of those that receive requests.
 pub(super) async fn inject(
     cluster: &ManagedCluster,
     fault: &Fault,
-    asked: usize,
+    replicas: usize,
 ) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
     // The last replica, because a visitor's pages are likely to come from the first.
-    let replica = cluster.hands.replicas[..asked].last().context("there is no replica")?;
+    let replica = cluster.hands.replicas[..replicas].last().context("there is no replica")?;
     match fault.kind {
-        FaultKind::PauseReplica => {
-            replica.pause().await;
-            sleep(length).await;
-            replica.resume().await;
-        }
+        FaultKind::PauseReplica => pause(replica, length).await,
         FaultKind::KillReplica => replica.kill().await,
-        FaultKind::PauseRedis => {
-            cluster.hands.redis.pause().await;
-            sleep(length).await;
-            cluster.hands.redis.resume().await;
-        }
+        FaultKind::PauseRedis => pause(&cluster.hands.redis, length).await,
         FaultKind::RestartRedis => cluster.hands.redis.kill().await,
         FaultKind::FlushRedis => {
             redis::cmd("FLUSHALL").exec_async(&mut cluster.redis().await?).await?;
@@ -39,10 +32,14 @@ pub(super) async fn inject(
         FaultKind::PauseNode => {
             let node = cluster.hands.nodes.first();
             let node = node.context("this shop has no quorum; start it with --redlock 5")?;
-            node.pause().await;
-            sleep(length).await;
-            node.resume().await;
+            pause(node, length).await;
         }
     }
     Ok(())
+}
+
+async fn pause(process: &Hand, length: Duration) {
+    process.pause().await;
+    sleep(length).await;
+    process.resume().await;
 }

@@ -69,12 +69,12 @@ pub struct LabHeaders(Vec<(&'static str, String)>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidLabHeader(pub &'static str, pub String);
 
-impl LabHeaders {
-    /// Returns the headers of a lesson's request: traced, under the strategy of that name.
-    pub fn under(strategy: &str) -> Self {
-        Self::default().with(LOCK, strategy).with(TRACE, "on")
-    }
+/// Returns the headers of a lesson's request: traced, under the strategy of that name.
+pub fn under(strategy: &str) -> LabHeaders {
+    LabHeaders::default().with(LOCK, strategy).with(TRACE, "on")
+}
 
+impl LabHeaders {
     #[must_use]
     pub fn with(mut self, header: LabHeader, value: impl ToString) -> Self {
         self.0.push((header.name, value.to_string()));

@@ -26,6 +26,7 @@ pub mod default_load;
 pub(crate) mod drawing;
 mod faults;
 mod observe;
+mod payer;
 mod raw_locks;
 mod request;
 mod scenario;

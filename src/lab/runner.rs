@@ -85,15 +85,15 @@ async fn execute_runs(pool: &Pool, running: &RunningUp, hands: Hands) {
 /// Executes a run, and records its result or its error.
 async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> ManagedCluster {
     let pool = cluster.pool.clone();
-    let scenario = Scenario::new(cluster, id, request);
-    let played = timeout(RUN_TIMEOUT, play(&scenario)).await;
+    let lab = Scenario::new(cluster, id, request);
+    let played = timeout(RUN_TIMEOUT, play(&lab)).await;
     let restored = timeout(RESTORE_TIMEOUT, async {
-        scenario.restore().await?;
-        scenario.cluster.delete_keys(&scenario.items()).await
+        lab.restore().await?;
+        lab.cluster.delete_keys(&lab.items()).await
     });
     let restored = restored.await;
     let restored = restored.unwrap_or_else(|_| Err(anyhow!("not everybody has come back")));
-    let (cluster, mut outcome) = scenario.into_parts();
+    let (cluster, mut outcome) = lab.into_parts();
     let failed = match (played, restored) {
         (Ok(Ok(LessonResult { shown, verdict })), Ok(())) => {
             (outcome.claim_shown, outcome.verdict) = (shown, verdict);
@@ -126,19 +126,19 @@ async fn record_result(pool: &Pool, id: Uuid, state: LabRunState, outcome: &RunR
     }
 }
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    if let Some(name) = &scenario.request.lesson {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    if let Some(name) = &lab.request.lesson {
         let lesson = lessons::named(name);
         let lesson = lesson.ok_or_else(|| anyhow::anyhow!("there is no lesson {name}"))?;
-        return (lesson.play)(scenario).await;
+        return (lesson.play)(lab).await;
     }
-    let specs: Vec<ArmSpec> = scenario.request.arm_specs(scenario.replica_count());
+    let specs: Vec<ArmSpec> = lab.request.arm_specs(lab.replica_count());
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
     ensure!(
-        !quorum || !scenario.cluster.hands.nodes.is_empty(),
+        !quorum || !lab.cluster.hands.nodes.is_empty(),
         "redlock needs several Redis: start the shop with --redlock 5"
     );
-    let arms = scenario.run_arms(&specs).await?;
+    let arms = lab.run_arms(&specs).await?;
     Ok(LessonResult { shown: None, verdict: verdict(&arms) })
 }
 

@@ -10,11 +10,13 @@ use anyhow::{Context as _, bail, ensure};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::cluster::ManagedCluster;
-use super::headers::LabHeaders;
+use super::headers::{LabHeaders, under};
 pub use super::request::{InFlightRequest, LabResponse};
 use super::request::{RESPONSE_TIMEOUT, TraceEvent, post};
 use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
@@ -69,6 +71,10 @@ impl Scenario {
     pub(super) fn replica_index(&self, replica: usize) -> usize {
         let replicas = self.cluster.replicas.len();
         replicas - 1 - replica % replicas
+    }
+
+    pub(super) async fn connection(&self) -> anyhow::Result<PoolConnection<Postgres>> {
+        Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
     pub async fn say(&self, words: impl Into<String>) {
@@ -204,7 +210,7 @@ impl Scenario {
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let id = Uuid::now_v7();
-        let headers = LabHeaders::under("none");
+        let headers = under("none");
         let request = post("/api/lab/items", &self.cluster.admin, &headers, id, id, &body);
         let (status, body) = load::send(self.cluster.replicas[0], &request).await?;
         let made: Value = serde_json::from_slice(&body)?;

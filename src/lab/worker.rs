@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::headers::LabHeaders;
+use super::headers::under;
 use super::request::post;
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
@@ -101,7 +101,7 @@ impl Scenario {
     }
 
     async fn control_worker(&self, replica: usize, headers: &str) -> anyhow::Result<()> {
-        let (id, none) = (Uuid::now_v7(), LabHeaders::under("none"));
+        let (id, none) = (Uuid::now_v7(), under("none"));
         let admin = &self.cluster.admin;
         let request = post("/api/lab/worker", admin, &none, id, id, headers);
         let replica = self.cluster.replicas[self.replica_index(replica)];

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::histogram;
+/// Upper bound of a recorded latency, in µs.
+const MAX_LATENCY_US: u64 = 60_000_000;
 
 /// Counters that the clients update, for a display.
 #[derive(Debug)]
@@ -54,4 +55,10 @@ impl LiveCounters {
         let sent = self.sent.load(Ordering::Relaxed).max(answered);
         LiveSnapshot { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
     }
+}
+
+pub(super) fn histogram() -> Histogram<u64> {
+    // With bounds, the histogram does not grow; these bounds are valid.
+    Histogram::new_with_bounds(1, MAX_LATENCY_US, 3)
+        .unwrap_or_else(|_| unreachable!("1 µs to a minute, three digits"))
 }

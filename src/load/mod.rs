@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::clock::monotonic_us;
 use connection::HttpConnection;
+use live::histogram;
 pub use live::{LiveCounters, LiveSnapshot};
 pub use script::Script;
 
@@ -31,8 +32,6 @@ pub use script::Script;
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// Timeout of a request; the server's own is shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// Upper bound of a recorded latency, in µs.
-const MAX_LATENCY_US: u64 = 60_000_000;
 
 #[derive(Debug)]
 pub struct LoadClient {
@@ -287,12 +286,6 @@ fn report(stats: Vec<ClientStats>, targets: &[SocketAddr], length_us: u64) -> Lo
     }
     report.by_target = by_target.into_values().collect();
     report
-}
-
-fn histogram() -> Histogram<u64> {
-    // With bounds, the histogram does not grow; these bounds are valid.
-    Histogram::new_with_bounds(1, MAX_LATENCY_US, 3)
-        .unwrap_or_else(|_| unreachable!("1 µs to a minute, three digits"))
 }
 
 fn micros(span: Duration) -> u64 {

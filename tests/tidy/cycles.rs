@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The modules whose files import without cycles, with the least number of their files.
-const ACYCLIC: [(&str, usize); 2] = [("lab", 40), ("shop", 30)];
+const ACYCLIC: [(&str, usize); 5] =
+    [("bench", 8), ("embedded", 8), ("lab", 40), ("load", 2), ("shop", 30)];
 /// Imports that close a cycle, each with its reason. This list may only shrink.
 const KNOWN: [(&str, &str, &str); 1] =
     [("shop/context", "shop/engine", "`Shop` contains the engine, which is passed a `Shop`")];
@@ -270,7 +271,7 @@ fn files_import_without_cycles() {
         let mut graph = graph_of(root);
         assert!(graph.len() > least, "the files of {root} were not found");
         let imports: usize = graph.values().map(BTreeSet::len).sum();
-        assert!(imports > 2 * least, "only {imports} imports were found in {root}");
+        assert!(imports > least, "only {imports} imports were found in {root}");
         let whole = graph.clone();
         let known = KNOWN.iter().filter(|(from, ..)| module(from)[0] == root);
         for (from, to, _) in known.clone() {

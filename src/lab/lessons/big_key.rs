@@ -42,7 +42,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
          lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
@@ -85,7 +85,7 @@ enum RemovalMethod {
     Unlink,
 }
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = Spare::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
@@ -95,26 +95,24 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let fields = FIELDS / 1_000;
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
-    scenario.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
-    scenario
-        .say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads."))
-        .await;
+    lab.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
+    lab.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads.")).await;
     let del = measure(&spare, &mut redis, RemovalMethod::Del, None).await?;
-    scenario.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
+    lab.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
     let batches = best_of_rounds(&spare, &mut redis, RemovalMethod::Batches, &del).await?;
     let words = format!("The same hash, {BATCH} fields at a time: the client waited at most");
-    scenario.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
+    lab.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
     let unlink = best_of_rounds(&spare, &mut redis, RemovalMethod::Unlink, &del).await?;
-    scenario.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
+    lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
-    scenario.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
-    scenario.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
+    lab.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
+    lab.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
     for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
-        scenario.fact(&format!("{method}: a command takes Redis, as it says"), took);
+        lab.fact(&format!("{method}: a command takes Redis, as it says"), took);
     }
-    scenario.fact("batches: the longest wait of all", ms(batches.longest));
+    lab.fact("batches: the longest wait of all", ms(batches.longest));
     let noticed = batches.stall.max(unlink.stall);
     let command = batches.command.max(unlink.command);
     let ratio = del.stall.as_secs_f64() / noticed.as_secs_f64().max(1e-6);

@@ -1,7 +1,7 @@
 //! Lesson `check-then-delete`: A checks that it owns the lock, and is held before the delete until
 //! its lease has expired and B has the lock.
 
-use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -21,39 +21,31 @@ pub(super) const LESSON: Lesson = Lesson {
         "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
         "Compare and delete in one step, where nobody fits between: a script in Redis.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
 const LEASE_MS: u64 = 1_500;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = scenario.item(10).await?;
-    scenario
-        .say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.")
-        .await;
-    let at_delete =
-        LabHeaders::under("check-then-del").with(TTL_MS, LEASE_MS).with(PAUSE, "delete");
-    let a = scenario.order_until_held("A", 0, &sku, &at_delete).await?;
-    scenario.wait_until_free(&sku).await?;
-    scenario.say("Its lease ends.").await;
-    let long = LabHeaders::under("check-then-del").with(PAUSE, "read");
-    let b = scenario.order_until_held("B", 1, &sku, &long).await?;
-    let of_b = scenario.holder(&sku).await?;
-    scenario.say("B takes the lock and reads 9.").await;
-    let a = scenario.finish(a).await?.require_placed()?;
-    let robbed = of_b.is_some() && scenario.holder(&sku).await?.is_none();
-    scenario.say("A deletes the key. It was B's.").await;
-    let c = scenario
-        .place_order("C", 0, &sku, &LabHeaders::under("check-then-del"))
-        .await?
-        .require_placed()?;
-    let b = scenario.finish(b).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.").await;
+    let at_delete = under("check-then-del").with(TTL_MS, LEASE_MS).with(PAUSE, "delete");
+    let a = lab.order_until_held("A", 0, &sku, &at_delete).await?;
+    lab.wait_until_free(&sku).await?;
+    lab.say("Its lease ends.").await;
+    let long = under("check-then-del").with(PAUSE, "read");
+    let b = lab.order_until_held("B", 1, &sku, &long).await?;
+    let of_b = lab.holder(&sku).await?;
+    lab.say("B takes the lock and reads 9.").await;
+    let a = lab.finish(a).await?.require_placed()?;
+    let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
+    lab.say("A deletes the key. It was B's.").await;
+    let c = lab.place_order("C", 0, &sku, &under("check-then-del")).await?.require_placed()?;
+    let b = lab.finish(b).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    scenario
-        .say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."))
-        .await;
+    lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf.")).await;
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
     Ok(LessonResult::new(
         robbed && forked && left == 2,

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
 use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::headers::{PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 use crate::shop::Sku;
@@ -40,18 +40,18 @@ pub(super) const LESSON: Lesson = Lesson {
         "A statement sees what was committed when it began: a lock must be a statement of its own, \
          before the read.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let past = same_statement(scenario).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
-    scenario.say("The same crowd under each of the five.").await;
-    let specs = LOAD.under(scenario, &strategies);
-    let arms = scenario.run_arms(&specs).await?;
+    lab.say("The same crowd under each of the five.").await;
+    let specs = LOAD.under(lab, &strategies);
+    let arms = lab.run_arms(&specs).await?;
     let sound = arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
     let prices: Vec<String> =
         arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s)).collect();
@@ -71,28 +71,23 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 /// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
 /// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
 /// Returns both values.
-async fn same_statement(scenario: &Scenario) -> anyhow::Result<(i64, i64)> {
-    let sku = scenario.item(10).await?;
-    scenario.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
-    let held = LabHeaders::under("advisory").with(PAUSE, "commit");
-    let first = scenario.order_until_held("A", 0, &sku, &held).await?;
-    let one_statement =
-        tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku.clone(), false));
-    wait_until_lock_waited(scenario).await?;
-    scenario
-        .say("Somebody locks and reads in one statement, and waits for A, who commits now.")
-        .await;
-    scenario.finish(first).await?.require_placed()?;
+async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
+    let sku = lab.item(10).await?;
+    lab.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
+    let held = under("advisory").with(PAUSE, "commit");
+    let first = lab.order_until_held("A", 0, &sku, &held).await?;
+    let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
+    wait_until_lock_waited(lab).await?;
+    lab.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
+    lab.finish(first).await?.require_placed()?;
     let one_statement = one_statement.await??;
-    scenario.say(format!("It returns {one_statement}: what was there when it began.")).await;
-    let second = scenario.order_until_held("B", 0, &sku, &held).await?;
-    let two_statements = tokio::spawn(locked_read(scenario.cluster.pool.clone(), sku, true));
-    wait_until_lock_waited(scenario).await?;
-    scenario.finish(second).await?.require_placed()?;
+    lab.say(format!("It returns {one_statement}: what was there when it began.")).await;
+    let second = lab.order_until_held("B", 0, &sku, &held).await?;
+    let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
+    wait_until_lock_waited(lab).await?;
+    lab.finish(second).await?.require_placed()?;
     let two_statements = two_statements.await??;
-    scenario
-        .say(format!("The same in two statements, while B sells one of 9: {two_statements}."))
-        .await;
+    lab.say(format!("The same in two statements, while B sells one of 9: {two_statements}.")).await;
     Ok((one_statement, two_statements))
 }
 
@@ -115,10 +110,10 @@ async fn locked_read(pool: crate::db::Pool, sku: Sku, two_statements: bool) -> a
 }
 
 /// Waits until a session waits for an advisory lock.
-async fn wait_until_lock_waited(scenario: &Scenario) -> anyhow::Result<()> {
+async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(3);
     loop {
-        let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = lab.connection().await?;
         let waits = sqlx::query_scalar::<_, i64>(
             "select count(*) from pg_locks where locktype = 'advisory' and not granted",
         );

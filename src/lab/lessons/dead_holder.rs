@@ -1,7 +1,7 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
+use crate::lab::headers::{PAUSE, WAIT, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::observe::KeyTtl;
 use crate::lab::scenario::Scenario;
@@ -27,15 +27,14 @@ pub(super) const LESSON: Lesson = Lesson {
         "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
          its holder lives.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    let plain = kill_holder_at(scenario, "setnx", "held", "while it has the lock").await?;
-    scenario.restore().await?;
-    let between =
-        kill_holder_at(scenario, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let plain = kill_holder_at(lab, "setnx", "held", "while it has the lock").await?;
+    lab.restore().await?;
+    let between = kill_holder_at(lab, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
     let words =
         |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
     Ok(LessonResult::new(
@@ -51,24 +50,24 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 /// Kills the holder at the probe point `at`. Returns whether the item then stays locked until its
 /// key is deleted by hand.
 async fn kill_holder_at(
-    scenario: &Scenario,
+    lab: &Scenario,
     strategy: &'static str,
     at: &'static str,
     when: &str,
 ) -> anyhow::Result<bool> {
-    let sku = scenario.item(10).await?;
-    scenario.say(format!("A, under {strategy}, is killed {when}.")).await;
-    let held = LabHeaders::under(strategy).with(PAUSE, at);
-    let first = scenario.order_until_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
-    scenario.kill_replica(first).await?;
-    let expiry = scenario.lock_ttl(&sku).await?;
-    let trying = LabHeaders::under(strategy).with(WAIT, "try");
-    let second = scenario.place_order("B", 1, &sku, &trying).await?;
+    let sku = lab.item(10).await?;
+    lab.say(format!("A, under {strategy}, is killed {when}.")).await;
+    let held = under(strategy).with(PAUSE, at);
+    let first = lab.order_until_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
+    lab.kill_replica(first).await?;
+    let expiry = lab.lock_ttl(&sku).await?;
+    let trying = under(strategy).with(WAIT, "try");
+    let second = lab.place_order("B", 1, &sku, &trying).await?;
     let problem = second.problem().unwrap_or("nothing").to_owned();
-    scenario.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
-    let deleted = scenario.delete_lock(&sku).await?;
-    let third = scenario.place_order("B, after DEL by hand", 1, &sku, &trying).await?;
-    scenario.say("Somebody deletes the key by hand, and B has the lock.").await;
+    lab.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
+    let deleted = lab.delete_lock(&sku).await?;
+    let third = lab.place_order("B, after DEL by hand", 1, &sku, &trying).await?;
+    lab.say("Somebody deletes the key by hand, and B has the lock.").await;
     Ok(expiry == KeyTtl::Never
         && problem == "lock-busy"
         && deleted

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::headers::{LabHeaders, PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
 use crate::shop::Sku;
@@ -35,14 +35,14 @@ pub(super) const LESSON: Lesson = Lesson {
          at which a crash leaves half of it.",
         "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
 const STRATEGY: &str = "row-lock";
 
 struct RetryingClient<'a> {
-    scenario: &'a Scenario,
+    lab: &'a Scenario,
     sku: Sku,
 }
 
@@ -55,15 +55,15 @@ impl RetryingClient<'_> {
         quantity: u32,
         headers: &LabHeaders,
     ) -> InFlightRequest {
-        let (scenario, sku) = (self.scenario, &self.sku);
+        let (lab, sku) = (self.lab, &self.sku);
         let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":{quantity}}}]}}");
-        let token = &scenario.cluster.buyers[0];
-        scenario.post_keyed(token, label, replica, "/api/orders", &body, key, headers)
+        let token = &lab.cluster.buyers[0];
+        lab.post_keyed(token, label, replica, "/api/orders", &body, key, headers)
     }
 
     async fn resend(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<LabResponse> {
-        let request = self.send(label, 1, key, quantity, &LabHeaders::under(STRATEGY));
-        self.scenario.response(request).await
+        let request = self.send(label, 1, key, quantity, &under(STRATEGY));
+        self.lab.response(request).await
     }
 
     /// Repeats the request until the command of that idempotency key is no longer in flight.
@@ -80,22 +80,22 @@ impl RetryingClient<'_> {
     }
 }
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    let client = RetryingClient { scenario, sku: scenario.item(10).await? };
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let client = RetryingClient { lab, sku: lab.item(10).await? };
     let double_clicked = double_click(&client).await?;
     let (lost, key) = lost_answer(&client).await?;
 
-    scenario.say("The same key, and this time it asks for two units.").await;
+    lab.say("The same key, and this time it asks for two units.").await;
     let changed = client.resend("two units, same key", key, 2).await?;
     let refused = changed.problem() == Some("idempotency-key-mismatch");
-    scenario.say(format!("{}: a key stands for one request.", describe(&changed))).await;
+    lab.say(format!("{}: a key stands for one request.", describe(&changed))).await;
 
     let crashed = crash(&client).await?;
-    let audit = scenario.audit(&client.sku).await?;
-    let asked = scenario.outcome.lock().lanes.len();
-    scenario.fact("requests sent", asked);
-    scenario.fact("units sold", audit.sold);
+    let audit = lab.audit(&client.sku).await?;
+    let asked = lab.outcome.lock().lanes.len();
+    lab.fact("requests sent", asked);
+    lab.fact("units sold", audit.sold);
     Ok(LessonResult::new(
         double_clicked
             && lost
@@ -114,52 +114,46 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
-    let (scenario, key) = (client.scenario, Uuid::now_v7());
-    let held = LabHeaders::under(STRATEGY).with(PAUSE, "read");
+    let (lab, key) = (client.lab, Uuid::now_v7());
+    let held = under(STRATEGY).with(PAUSE, "read");
     let first = client.send("click", 0, key, 1, &held);
-    scenario.wait_until_held(&first).await?;
+    lab.wait_until_held(&first).await?;
     let second = client.resend("second click", key, 1).await?;
-    scenario
-        .say(format!("A double click, the second at another replica: {}.", describe(&second)))
-        .await;
-    let first = scenario.finish(first).await?;
+    lab.say(format!("A double click, the second at another replica: {}.", describe(&second))).await;
+    let first = lab.finish(first).await?;
     let third = client.resend("third click", key, 1).await?;
-    scenario.say("The third click, when the first is done, gets the first one's answer.").await;
+    lab.say("The third click, when the first is done, gets the first one's answer.").await;
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
     Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
 
 /// The client disconnects before the response, and sends the request again.
 async fn lost_answer(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
-    let (scenario, key) = (client.scenario, Uuid::now_v7());
-    let held = LabHeaders::under(STRATEGY).with(PAUSE, "committed");
+    let (lab, key) = (client.lab, Uuid::now_v7());
+    let held = under(STRATEGY).with(PAUSE, "committed");
     let first = client.send("unheard", 0, key, 1, &held);
-    scenario.wait_until_held(&first).await?;
+    lab.wait_until_held(&first).await?;
     let at = (first.id, first.replica);
-    scenario.disconnect(first);
-    scenario
-        .say("An order is committed, and the client's connection breaks before the answer.")
-        .await;
-    scenario.resume_by_id(at.1, at.0).await?;
+    lab.disconnect(first);
+    lab.say("An order is committed, and the client's connection breaks before the answer.").await;
+    lab.resume_by_id(at.1, at.0).await?;
     let repeated = client.resend_until_done("asks again", key).await?;
-    scenario.say(format!("It asks again with the same key: {}.", describe(&repeated))).await;
+    lab.say(format!("It asks again with the same key: {}.", describe(&repeated))).await;
     Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
 /// The replica is killed between commit and response.
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
-    let (scenario, key) = (client.scenario, Uuid::now_v7());
-    let held = LabHeaders::under(STRATEGY).with(PAUSE, "committed");
+    let (lab, key) = (client.lab, Uuid::now_v7());
+    let held = under(STRATEGY).with(PAUSE, "committed");
     let first = client.send("killed", 0, key, 1, &held);
-    scenario.wait_until_held(&first).await?;
-    scenario.kill_replica(first).await?;
-    scenario.say("An order is committed, and its replica is killed before it answers.").await;
+    lab.wait_until_held(&first).await?;
+    lab.kill_replica(first).await?;
+    lab.say("An order is committed, and its replica is killed before it answers.").await;
     let repeated = client.resend_until_done("asks the other replica", key).await?;
     let before = repeated.stock_before().context("it has the stored answer")?;
-    scenario
-        .say(format!("The other replica gives the answer that was stored: {before} → 7."))
-        .await;
-    scenario.restore().await?;
+    lab.say(format!("The other replica gives the answer that was stored: {before} → 7.")).await;
+    lab.restore().await?;
     let once_more = client.resend("and once more", key, 1).await?;
     Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }

@@ -1,7 +1,7 @@
 //! Lesson `early-release`: A releases its lock and is held before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
+use crate::lab::headers::{PAUSE, WAIT, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -26,37 +26,34 @@ pub(super) const LESSON: Lesson = Lesson {
         "The lock goes around the transaction: taken before it begins, given back after it \
          commits.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = scenario.item(10).await?;
-    scenario.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
-    let early = LabHeaders::under("early-release").with(PAUSE, "release");
-    let a = scenario.order_until_held("A, early", 0, &sku, &early).await?;
-    let free = scenario.holder(&sku).await?.is_none();
-    let read = LabHeaders::under("early-release").with(PAUSE, "read").with(WAIT, "try");
-    let b = scenario.order_until_held("B, early", 1, &sku, &read).await?;
-    scenario
-        .say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
+    let early = under("early-release").with(PAUSE, "release");
+    let a = lab.order_until_held("A, early", 0, &sku, &early).await?;
+    let free = lab.holder(&sku).await?.is_none();
+    let read = under("early-release").with(PAUSE, "read").with(WAIT, "try");
+    let b = lab.order_until_held("B, early", 1, &sku, &read).await?;
+    lab.say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
         .await;
-    let a = scenario.finish(a).await?.require_placed()?;
-    let b = scenario.finish(b).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
-    scenario.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    let a = lab.finish(a).await?.require_placed()?;
+    let b = lab.finish(b).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    let sku = scenario.item(10).await?;
-    let around = LabHeaders::under("owner").with(PAUSE, "commit");
-    let c = scenario.order_until_held("A, around", 0, &sku, &around).await?;
-    let trying = LabHeaders::under("owner").with(WAIT, "try");
-    let d = scenario.place_order("B, around", 1, &sku, &trying).await?;
+    let sku = lab.item(10).await?;
+    let around = under("owner").with(PAUSE, "commit");
+    let c = lab.order_until_held("A, around", 0, &sku, &around).await?;
+    let trying = under("owner").with(WAIT, "try");
+    let d = lab.place_order("B, around", 1, &sku, &trying).await?;
     let kept_out = d.problem() == Some("lock-busy");
-    scenario
-        .say("With the lock around the transaction, B is turned away at the same moment.")
-        .await;
-    scenario.finish(c).await?.require_placed()?;
-    let e = scenario.place_order("B, again", 1, &sku, &trying).await?.require_placed()?;
-    let around = scenario.audit(&sku).await?;
+    lab.say("With the lock around the transaction, B is turned away at the same moment.").await;
+    lab.finish(c).await?.require_placed()?;
+    let e = lab.place_order("B, again", 1, &sku, &trying).await?.require_placed()?;
+    let around = lab.audit(&sku).await?;
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
         free && forked && kept_out && e == 9 && around.ok,

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 
 use crate::embedded::Spare;
-use crate::lab::cluster::connect;
+use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::{acquire, lock_client};
 use crate::lab::scenario::Scenario;
@@ -36,49 +36,45 @@ pub(super) const LESSON: Lesson = Lesson {
         "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
         "A lock service that may forget needs a store that refuses late writes: see the fence.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const PREFIX: &str = "holdfast-lab:";
 /// Timeout of `WAIT`; shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
 const TTL: Option<Duration> = Some(Duration::from_secs(30));
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
-    scenario.say("A primary and its replica, of the lesson's own.").await;
+    lab.say("A primary and its replica, of the lesson's own.").await;
     let (mut primary, replica) = start_pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
-    let before = lock_client(&primary.url, PREFIX, "A")?;
-    let after = lock_client(&replica.url, PREFIX, "B")?;
+    let before = lock_client(&primary.url, LESSON_KEY_PREFIX, "A")?;
+    let after = lock_client(&replica.url, LESSON_KEY_PREFIX, "B")?;
 
     let copied = acquire(&before, Kind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
     let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
-    scenario.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
+    lab.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
     copied.release().await;
     // The release is replicated too before the link breaks.
     wait_until_copied(&mut primary_there).await?;
 
-    scenario
-        .say("The link breaks: the replica hears nothing any more. A takes the lock again.")
-        .await;
+    lab.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
     let by_a = acquire(&before, Kind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
-    scenario.say("The primary is killed, and the replica is the primary now. B asks it.").await;
+    lab.say("The primary is killed, and the replica is the primary now. B asks it.").await;
     let by_b = acquire(&after, Kind::Owner, Wait::Try, &key, TTL).await?;
     let two = !by_b.is_busy();
-    scenario.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
+    lab.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
     let guards = by_b.acquired()?;
     guards.release().await;
-    scenario
-        .fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
+    lab.fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
     Ok(LessonResult::new(
         two && copies == 1 && has_it && lacks_it && uncopied == 0,
         format!(
@@ -113,7 +109,7 @@ async fn start_pair() -> anyhow::Result<(Spare, Spare)> {
 ///
 /// `WAIT` covers the writes of its own connection, so this connection writes last.
 async fn copies_of_all(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
-    redis::cmd("SET").arg(format!("{PREFIX}last")).arg(1).exec_async(redis).await?;
+    redis::cmd("SET").arg(format!("{LESSON_KEY_PREFIX}last")).arg(1).exec_async(redis).await?;
     Ok(redis::cmd("WAIT").arg(1).arg(WAIT_MS).query_async(redis).await?)
 }
 
@@ -129,6 +125,6 @@ async fn wait_until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<
 }
 
 async fn is_locked(redis: &mut MultiplexedConnection) -> anyhow::Result<bool> {
-    let key = format!("{PREFIX}lock:{{sku:tea}}");
+    let key = format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}");
     Ok(redis::cmd("EXISTS").arg(key).query_async(redis).await?)
 }

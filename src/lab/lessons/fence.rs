@@ -5,7 +5,7 @@
 use anyhow::Context as _;
 use sqlx::PgConnection;
 
-use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 use crate::shop::Sku;
@@ -31,17 +31,17 @@ pub(super) const LESSON: Lesson = Lesson {
         "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
          grow.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    let paused = paused_holder(scenario).await?;
-    let flushed = flushed_redis(scenario).await?;
-    let alone = fence_only_writes(scenario).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let paused = paused_holder(lab).await?;
+    let flushed = flushed_redis(lab).await?;
+    let alone = fence_only_writes(lab).await?;
     let lost = alone.sold - (10 - alone.stock_left);
-    scenario.fact("lost with “fence <= mine” alone", lost);
-    scenario.fact("lost with the version too", alone.lost_with_version);
+    lab.fact("lost with “fence <= mine” alone", lost);
+    lab.fact("lost with the version too", alone.lost_with_version);
     Ok(LessonResult::new(
         paused && flushed && lost == 1 && alone.lost_with_version == 0,
         format!(
@@ -54,70 +54,57 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
-async fn paused_holder(scenario: &Scenario) -> anyhow::Result<bool> {
-    let sku = scenario.item(10).await?;
-    scenario
-        .say("A has the lock for 300 ms and has read 10; then its whole process is stopped.")
-        .await;
-    let headers = LabHeaders::under("fenced").with(TTL_MS, 300).with(PAUSE, "read");
-    let mut first = scenario.order_until_held("A, paused", 0, &sku, &headers).await?;
-    scenario.pause_replica(&mut first).await;
-    scenario.wait_until_free(&sku).await?;
-    let second =
-        scenario.place_order("B", 1, &sku, &LabHeaders::under("fenced")).await?.require_placed()?;
-    scenario.say("B had the lock after A, with a higher number, and has sold one.").await;
-    scenario.resume_replica(&mut first).await;
-    let first = scenario.finish(first).await?;
-    let audit = scenario.audit(&sku).await?;
+async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    lab.say("A has the lock for 300 ms and has read 10; then its whole process is stopped.").await;
+    let headers = under("fenced").with(TTL_MS, 300).with(PAUSE, "read");
+    let mut first = lab.order_until_held("A, paused", 0, &sku, &headers).await?;
+    lab.pause_replica(&mut first).await;
+    lab.wait_until_free(&sku).await?;
+    let second = lab.place_order("B", 1, &sku, &under("fenced")).await?.require_placed()?;
+    lab.say("B had the lock after A, with a higher number, and has sold one.").await;
+    lab.resume_replica(&mut first).await;
+    let first = lab.finish(first).await?;
+    let audit = lab.audit(&sku).await?;
     let rejected = first.problem() == Some("lock-lost");
     let what = first.problem().unwrap_or("nothing");
-    scenario.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
-    scenario.fact("the late write was answered with", what);
+    lab.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
+    lab.fact("the late write was answered with", what);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
     Ok(rejected && second == 10 && sound)
 }
 
 /// Redis loses the lock and its counter while A holds the lock. Returns whether the fences still
 /// increased and no update was lost.
-async fn flushed_redis(scenario: &Scenario) -> anyhow::Result<bool> {
-    let sku = scenario.item(10).await?;
+async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
     for number in 1..=3 {
-        let one = scenario.order(
-            &format!("before, {number}"),
-            number,
-            &sku,
-            &LabHeaders::under("fenced"),
-        );
-        scenario.response(one).await?.require_placed()?;
+        let one = lab.order(&format!("before, {number}"), number, &sku, &under("fenced"));
+        lab.response(one).await?.require_placed()?;
     }
-    let before = stored_fence(scenario, &sku).await?;
-    scenario.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
-    let headers = LabHeaders::under("fenced").with(PAUSE, "read");
-    let first = scenario.order_until_held("A, forgotten", 0, &sku, &headers).await?;
-    let of_a = scenario.holder(&sku).await?.as_deref().and_then(parse_fence);
+    let before = stored_fence(lab, &sku).await?;
+    lab.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
+    let headers = under("fenced").with(PAUSE, "read");
+    let first = lab.order_until_held("A, forgotten", 0, &sku, &headers).await?;
+    let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no number")?;
-    redis::cmd("FLUSHALL").exec_async(&mut scenario.redis().await?).await?;
-    scenario.say("Redis forgets everything: the lock, and how far it had counted.").await;
-    let second = scenario
-        .place_order("B, numbers from 1", 1, &sku, &LabHeaders::under("fenced"))
-        .await?
-        .require_placed()?;
-    let number = stored_fence(scenario, &sku).await?;
-    scenario
-        .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
+    redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
+    lab.say("Redis forgets everything: the lock, and how far it had counted.").await;
+    let second =
+        lab.place_order("B, numbers from 1", 1, &sku, &under("fenced")).await?.require_placed()?;
+    let number = stored_fence(lab, &sku).await?;
+    lab.say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
         .await;
-    let first = scenario.resume_until_done(first).await?;
-    let audit = scenario.audit(&sku).await?;
+    let first = lab.resume_until_done(first).await?;
+    let audit = lab.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_success());
     let result = match first.stock_before() {
         Some(stock) => format!("it read again, {stock}, and wrote {}", stock - 1),
         None => first.problem().unwrap_or("no answer").to_owned(),
     };
-    scenario
-        .say(format!("A's {of_a} is not too small: the version refuses its write; {result}."))
-        .await;
-    scenario.fact("A's own number", of_a);
-    scenario.fact("the row's number before and after the flush", format!("{before}, {number}"));
+    lab.say(format!("A's {of_a} is not too small: the version refuses its write; {result}.")).await;
+    lab.fact("A's own number", of_a);
+    lab.fact("the row's number before and after the flush", format!("{before}, {number}"));
     let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
@@ -130,8 +117,8 @@ fn parse_fence(value: &str) -> Option<i64> {
 }
 
 /// Returns the highest fence that the row has stored.
-async fn stored_fence(scenario: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
-    let mut connection = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
+    let mut connection = lab.connection().await?;
     let number = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(number.bind(sku.as_str()).fetch_one(&mut *connection).await?)
 }
@@ -144,9 +131,9 @@ struct FenceOnlyWrites {
 }
 
 /// Executes read 1, read 2, write 1, write 2 on a temporary table of this connection.
-async fn fence_only_writes(scenario: &Scenario) -> anyhow::Result<FenceOnlyWrites> {
-    scenario.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
-    let mut tx = scenario.cluster.pool.begin().await.map_err(|(_, error)| error)?;
+async fn fence_only_writes(lab: &Scenario) -> anyhow::Result<FenceOnlyWrites> {
+    lab.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
+    let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
     let by_number = "update shelf set stock = 9, fence = $1, version = version + 1
                       where fence <= $1 and $2 > 0";
     let (sold, stock_left) = both_write(&mut tx, by_number).await?;
@@ -154,9 +141,7 @@ async fn fence_only_writes(scenario: &Scenario) -> anyhow::Result<FenceOnlyWrite
                        where fence <= $1 and version = $2";
     let (sold_once, shelf_once) = both_write(&mut tx, by_version).await?;
     tx.rollback().await?;
-    scenario
-        .say(format!("“fence <= mine”: {sold} writes pass, {stock_left} are left of 10."))
-        .await;
+    lab.say(format!("“fence <= mine”: {sold} writes pass, {stock_left} are left of 10.")).await;
     Ok(FenceOnlyWrites { sold, stock_left, lost_with_version: sold_once - (10 - shelf_once) })
 }
 

@@ -27,7 +27,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever waits anyway can be served together: one lock, one read, one write, and each \
          gets an answer of its own.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad =
@@ -36,11 +36,11 @@ const LOAD: DefaultLoad =
 /// Claimed throughput of `batched`, as a multiple of `owner`'s.
 const MIN_RATIO: f64 = 3.0;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let strategies = ["owner", "fenced", "row-lock", "atomic", "batched"];
-    scenario.say("The same orders for one item, under five strategies in turn.").await;
-    let specs = LOAD.under(scenario, &strategies);
-    let arms = scenario.run_arms(&specs).await?;
+    lab.say("The same orders for one item, under five strategies in turn.").await;
+    let specs = LOAD.under(lab, &strategies);
+    let arms = lab.run_arms(&specs).await?;
     let rate = |name: &str| {
         let arm = arms.iter().find(|arm| arm.strategy == name);
         arm.map(|arm| arm.orders_per_s).with_context(|| format!("{name} is missing"))

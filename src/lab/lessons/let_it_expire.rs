@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -27,39 +27,36 @@ pub(super) const LESSON: Lesson = Lesson {
          beside the next one.",
         "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario
-        .say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."))
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."))
         .await;
-    let slow = place_sequentially(scenario, "expire-only").await?;
-    scenario
-        .say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis()))
-        .await;
-    let quick = place_sequentially(scenario, "owner").await?;
-    scenario.say(format!("{} ms.", quick.as_millis())).await;
+    let slow = place_sequentially(lab, "expire-only").await?;
+    lab.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis())).await;
+    let quick = place_sequentially(lab, "owner").await?;
+    lab.say(format!("{} ms.", quick.as_millis())).await;
 
-    let sku = scenario.item(10).await?;
-    scenario.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
-    let held = LabHeaders::under("expire-only").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
-    let first = scenario.order_until_held("A", 0, &sku, &held).await?;
-    scenario.wait_until_free(&sku).await?;
-    let headers = LabHeaders::under("expire-only").with(TTL_MS, LEASE_MS);
-    let second = scenario.place_order("B", 1, &sku, &headers).await?.require_placed()?;
-    let first = scenario.finish(first).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
-    scenario.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
+    let sku = lab.item(10).await?;
+    lab.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
+    let held = under("expire-only").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
+    let first = lab.order_until_held("A", 0, &sku, &held).await?;
+    lab.wait_until_free(&sku).await?;
+    let headers = under("expire-only").with(TTL_MS, LEASE_MS);
+    let second = lab.place_order("B", 1, &sku, &headers).await?.require_placed()?;
+    let first = lab.finish(first).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
 
     // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
     // milliseconds.
     let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
-    scenario.fact("never deleted", format!("{} ms", slow.as_millis()));
-    scenario.fact("given back", format!("{} ms", quick.as_millis()));
+    lab.fact("never deleted", format!("{} ms", slow.as_millis()));
+    lab.fact("given back", format!("{} ms", quick.as_millis()));
     let costs = slow >= least && quick < slow;
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
@@ -76,17 +73,14 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// Executes [`CHANGES`] orders one after the other; returns the total time.
-async fn place_sequentially(
-    scenario: &Scenario,
-    strategy: &'static str,
-) -> anyhow::Result<Duration> {
-    let sku = scenario.item(100).await?;
-    let headers = LabHeaders::under(strategy).with(TTL_MS, LEASE_MS);
+async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
+    let sku = lab.item(100).await?;
+    let headers = under(strategy).with(TTL_MS, LEASE_MS);
     let began = Instant::now();
     for number in 1..=CHANGES {
         let replica = number as usize;
-        let order = scenario.order(&format!("{strategy} {number}"), replica, &sku, &headers);
-        scenario.response(order).await?.require_placed()?;
+        let order = lab.order(&format!("{strategy} {number}"), replica, &sku, &headers);
+        lab.response(order).await?.require_placed()?;
     }
     Ok(began.elapsed())
 }

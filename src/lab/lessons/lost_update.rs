@@ -2,7 +2,7 @@
 //! load overlaps by itself.
 
 use crate::lab::default_load::{DefaultLoad, no_shortage};
-use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::headers::{PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -22,34 +22,32 @@ pub(super) const LESSON: Lesson = Lesson {
          shows two entries with the same `before`.",
         "Whatever keeps two changes apart must hold from the read to the commit.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = scenario.item(10).await?;
-    scenario.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
-    let first = scenario
-        .order_until_held("A", 0, &sku, &LabHeaders::under("none").with(PAUSE, "read"))
-        .await?;
-    scenario.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
-    let second = scenario.place_order("B", 1, &sku, &LabHeaders::under("none")).await?;
-    scenario.resume_request(&first).await?;
-    let first = scenario.response(first).await?;
-    let audit = scenario.audit(&sku).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
+    let first = lab.order_until_held("A", 0, &sku, &under("none").with(PAUSE, "read")).await?;
+    lab.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
+    let second = lab.place_order("B", 1, &sku, &under("none")).await?;
+    lab.resume_request(&first).await?;
+    let first = lab.response(first).await?;
+    let audit = lab.audit(&sku).await?;
     let both = first.stock_before() == Some(10) && second.stock_before() == Some(10);
-    scenario.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    let specs = LOAD.under(scenario, &["none"]);
+    let specs = LOAD.under(lab, &["none"]);
     let spec = &specs[0];
     let words = format!(
         "Now a crowd: {} buyers, {} orders, {} units, {} ms between read and write.",
         spec.buyers, spec.orders, spec.stock, spec.work_ms
     );
-    scenario.say(words).await;
-    let arms = scenario.run_arms(&specs).await?;
+    lab.say(words).await;
+    let arms = lab.run_arms(&specs).await?;
     let load = &arms[0];
     let pair = both && audit.stock == 9 && audit.sold == 2;
     let (sold, opening, forks) = (load.sold, load.stock_opening, load.forks);

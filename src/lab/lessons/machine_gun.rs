@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::headers::{PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::{Scenario, order_of};
 
@@ -32,35 +32,31 @@ pub(super) const LESSON: Lesson = Lesson {
          `--limit-client` (src/limits/). It is off while the lab is on, where the load comes from \
          one hand.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const SHOTS: usize = 40;
 const OTHERS: usize = 8;
 const STRATEGY: &str = "row-lock";
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = scenario.item(1_000).await?;
-    let (client, others) = (&scenario.cluster.buyers[0], &scenario.cluster.buyers[1..=OTHERS]);
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(1_000).await?;
+    let (client, others) = (&lab.cluster.buyers[0], &lab.cluster.buyers[1..=OTHERS]);
     let (key, body) = (Uuid::now_v7(), order_of(&sku));
-    scenario
-        .say("A client's order has its token, and is held before it asks for anything else.")
-        .await;
-    let held = LabHeaders::under(STRATEGY).with(PAUSE, "wait");
-    let first = scenario.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
-    scenario.wait_until_held(&first).await?;
+    lab.say("A client's order has its token, and is held before it asks for anything else.").await;
+    let held = under(STRATEGY).with(PAUSE, "wait");
+    let first = lab.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
+    lab.wait_until_held(&first).await?;
 
-    scenario
-        .say(format!("The same request {SHOTS} times at once, while {OTHERS} others order."))
-        .await;
-    let (usual, path) = (LabHeaders::under(STRATEGY), "/api/orders");
+    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} others order.")).await;
+    let (usual, path) = (under(STRATEGY), "/api/orders");
     let began = Instant::now();
     let (body, usual) = (&body, &usual);
     let shots = (0..SHOTS)
-        .map(|shot| scenario.post_keyed(client, "a shot", shot, path, body, key, usual).response());
+        .map(|shot| lab.post_keyed(client, "a shot", shot, path, body, key, usual).response());
     let buying = others.iter().enumerate().map(|(at, other)| async move {
-        let order = scenario.post_as(other, "another client", at, path, body, usual);
-        let response = scenario.response(order).await?;
+        let order = lab.post_as(other, "another client", at, path, body, usual);
+        let response = lab.response(order).await?;
         anyhow::Ok((response.is_success(), began.elapsed()))
     });
     let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
@@ -76,20 +72,20 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
         slowest = slowest.max(after);
     }
     let ms = took.as_millis();
-    scenario.say(format!("{turned_away} were told within {ms} ms that it is worked on.")).await;
-    let first = scenario.finish(first).await?;
+    lab.say(format!("{turned_away} were told within {ms} ms that it is worked on.")).await;
+    let first = lab.finish(first).await?;
 
-    scenario.say(format!("Now with patience: {SHOTS} orders, each with a token of its own.")).await;
+    lab.say(format!("Now with patience: {SHOTS} orders, each with a token of its own.")).await;
     let began = Instant::now();
     let mut patient = 0;
     for shot in 0..SHOTS {
-        let order = scenario.post_as(client, "patient", shot, path, body, usual);
+        let order = lab.post_as(client, "patient", shot, path, body, usual);
         patient += usize::from(order.response().await?.is_success());
     }
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    scenario.say(format!("All of them go through, {a_second:.0} a second.")).await;
-    let audit = scenario.audit(&sku).await?;
-    scenario.fact("the slowest of the others waited", format!("{} ms", slowest.as_millis()));
+    lab.say(format!("All of them go through, {a_second:.0} a second.")).await;
+    let audit = lab.audit(&sku).await?;
+    lab.fact("the slowest of the others waited", format!("{} ms", slowest.as_millis()));
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
     Ok(LessonResult::new(
         turned_away == SHOTS

@@ -30,52 +30,51 @@ pub(super) const LESSON: Lesson = Lesson {
         "What must happen as a whole belongs into Postgres, or into a script that checks before its \
          first write.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut connection = DedicatedConnection {
-        redis: scenario.redis().await?,
-        stock: scenario.unique_key("stock"),
-        sold: scenario.unique_key("sold"),
+        redis: lab.redis().await?,
+        stock: lab.unique_key("stock"),
+        sold: lab.unique_key("sold"),
     };
     let (stock, sold) = (connection.stock.clone(), connection.sold.clone());
 
     connection.reset().await?;
-    scenario.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
+    lab.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
     connection.run(cmd("MULTI")).await?;
     connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
     connection.run(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
     connection.run(cmd("SET").arg(&sold).arg(1).clone()).await?;
     let exec_error = connection.error_of(cmd("EXEC")).await;
     let half = connection.values().await?;
-    scenario.say(format!("EXEC complains of LPUSH. Redis has {}.", describe(&half))).await;
+    lab.say(format!("EXEC complains of LPUSH. Redis has {}.", describe(&half))).await;
 
     connection.reset().await?;
-    scenario.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
+    lab.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
     connection.run(cmd("MULTI")).await?;
     connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
     let unqueued = connection.error_of(cmd("SET").arg(&stock).clone()).await;
     let aborted = connection.error_of(cmd("EXEC")).await;
     let none = connection.values().await?;
-    scenario.say(format!("It can't be queued, and EXEC runs nothing: {}.", describe(&none))).await;
+    lab.say(format!("It can't be queued, and EXEC runs nothing: {}.", describe(&none))).await;
 
     connection.reset().await?;
-    scenario.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
+    lab.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
     connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
     connection.run(cmd("MULTI")).await?;
     connection.run(cmd("SET").arg(&stock).arg(8).clone()).await?;
     connection.run(cmd("DISCARD")).await?;
     let kept = connection.values().await?;
-    scenario
-        .say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)))
+    lab.say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)))
         .await;
     cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut connection.redis).await?;
 
     let mentions =
         |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
-    scenario.fact("EXEC after a command of the wrong type", exec_error.clone().unwrap_or_default());
-    scenario.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
+    lab.fact("EXEC after a command of the wrong type", exec_error.clone().unwrap_or_default());
+    lab.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
     let shown = half == (Some(9), Some(1))
         && none == (Some(10), None)
         && kept == (Some(9), None)

@@ -2,7 +2,7 @@
 //! Then the same load runs on one replica and on all of them.
 
 use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
+use crate::lab::headers::{PAUSE, WAIT, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -28,38 +28,32 @@ pub(super) const LESSON: Lesson = Lesson {
          or a roll-out lets the old one live for a moment longer.",
         "What two processes share must be kept apart by something that they share, too.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    let sku = scenario.item(10).await?;
-    scenario.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
-    let first = scenario
-        .order_until_held("A", 0, &sku, &LabHeaders::under("local").with(PAUSE, "read"))
-        .await?;
-    let trying = LabHeaders::under("local").with(WAIT, "try");
-    let beside = scenario.place_order("B, same replica", 0, &sku, &trying).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let sku = lab.item(10).await?;
+    lab.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
+    let first = lab.order_until_held("A", 0, &sku, &under("local").with(PAUSE, "read")).await?;
+    let trying = under("local").with(WAIT, "try");
+    let beside = lab.place_order("B, same replica", 0, &sku, &trying).await?;
     let kept_out = beside.problem() == Some("lock-busy");
-    scenario.say("B asks the same replica: the mutex is taken, as it should be.").await;
+    lab.say("B asks the same replica: the mutex is taken, as it should be.").await;
     let elsewhere =
-        scenario.place_order("C, other replica", 1, &sku, &trying).await?.require_placed()?;
-    scenario
-        .say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.")
-        .await;
-    let first = scenario.finish(first).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
-    scenario
-        .say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock))
-        .await;
+        lab.place_order("C, other replica", 1, &sku, &trying).await?.require_placed()?;
+    lab.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.").await;
+    let first = lab.finish(first).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    scenario.say("The same crowd twice: at one replica, then at all of them.").await;
-    let mut specs = LOAD.under(scenario, &["local", "local"]);
+    lab.say("The same crowd twice: at one replica, then at all of them.").await;
+    let mut specs = LOAD.under(lab, &["local", "local"]);
     specs[0].replicas = 1;
-    let arms = scenario.run_arms(&specs).await?;
+    let arms = lab.run_arms(&specs).await?;
     let (one, two) = (&arms[0], &arms[1]);
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
     let seen = pair && one.ok && one.oversold == 0 && !two.ok && two.forks > 0;

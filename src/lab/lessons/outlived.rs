@@ -1,7 +1,7 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -28,30 +28,28 @@ pub(super) const LESSON: Lesson = Lesson {
          help: the lease may end between the look and the write.",
         "A longer lease makes it rarer, and everybody wait longer for the dead.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = scenario.item(10).await?;
-    scenario.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
-    let short = LabHeaders::under("owner").with(TTL_MS, 300).with(PAUSE, "read");
-    let first = scenario.order_until_held("A", 0, &sku, &short).await?;
-    scenario.wait_until_free(&sku).await?;
-    scenario.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
-    let usual = LabHeaders::under("owner").with(PAUSE, "read");
-    let second = scenario.order_until_held("B", 1, &sku, &usual).await?;
-    let held_by_b = scenario.holder(&sku).await?;
-    scenario.say("B has the lock now, and has read 10 as well: two holders.").await;
-    let first = scenario.finish(first).await?.require_placed()?;
-    let after_a = scenario.holder(&sku).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
+    let short = under("owner").with(TTL_MS, 300).with(PAUSE, "read");
+    let first = lab.order_until_held("A", 0, &sku, &short).await?;
+    lab.wait_until_free(&sku).await?;
+    lab.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
+    let usual = under("owner").with(PAUSE, "read");
+    let second = lab.order_until_held("B", 1, &sku, &usual).await?;
+    let held_by_b = lab.holder(&sku).await?;
+    lab.say("B has the lock now, and has read 10 as well: two holders.").await;
+    let first = lab.finish(first).await?.require_placed()?;
+    let after_a = lab.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
-    scenario.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
-    let second = scenario.finish(second).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
-    scenario
-        .say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock))
-        .await;
-    scenario.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
+    lab.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
+    let second = lab.finish(second).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock)).await;
+    lab.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
     Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,

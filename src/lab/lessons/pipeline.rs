@@ -30,7 +30,7 @@ pub(super) const LESSON: Lesson = Lesson {
          in between.",
         "Over a real network a round trip is ten times longer than here, and so is what is saved.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const COMMANDS: usize = 1_000;
@@ -38,14 +38,12 @@ const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
 const MIN_RATIO: f64 = 3.0;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let mut redis = scenario.redis().await?;
-    let key = scenario.unique_key("pipeline");
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut redis = lab.redis().await?;
+    let key = lab.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        scenario
-            .say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once."))
-            .await;
+        lab.say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once.")).await;
         singly.push(one_by_one(&mut redis, &key).await?);
         at_once.push(in_one_go(&mut redis, &key).await?);
     }
@@ -53,9 +51,9 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
     let (singly, at_once) = (median(singly), median(at_once));
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
-    scenario.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
-    scenario.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
-    scenario.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
+    lab.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
+    lab.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
+    lab.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
     Ok(LessonResult::new(
         ratio > MIN_RATIO && there == COMMANDS,
         format!(

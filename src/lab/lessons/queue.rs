@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
 use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{LabHeaders, OFFER, PAUSE, PLACES, PRIORITY, TTL_MS, WAIT};
+use crate::lab::headers::{LabHeaders, OFFER, PAUSE, PLACES, PRIORITY, TTL_MS, WAIT, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::observe::wait_until;
 use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
@@ -39,7 +39,7 @@ pub(super) const LESSON: Lesson = Lesson {
          renewal, but not an order, nor the time when it is due; a rendezvous stores nothing, so \
          whoever offers knows whether it was taken.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad =
@@ -53,27 +53,22 @@ const QUEUED_BUYERS: usize = 3;
 /// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    let (four_ways, summary) = full_queue(scenario).await?;
-    scenario
-        .say("One unit is left, A is about to have it, and three wait; then three come in.")
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let (four_ways, summary) = full_queue(lab).await?;
+    lab.say("One unit is left, A is about to have it, and three wait; then three come in.").await;
+    let in_order = rejected_behind_restock(lab, Some("normal")).await?;
+    lab.say(format!("A restock that waits its turn: {in_order} of {QUEUED_BUYERS} are refused."))
         .await;
-    let in_order = rejected_behind_restock(scenario, Some("normal")).await?;
-    scenario
-        .say(format!("A restock that waits its turn: {in_order} of {QUEUED_BUYERS} are refused."))
-        .await;
-    let first = rejected_behind_restock(scenario, None).await?;
-    scenario
-        .say(format!("A restock that goes first: {first} of {QUEUED_BUYERS} are refused."))
-        .await;
-    let killed = kill_replica_with_queue(scenario).await?;
-    scenario.restore().await?;
+    let first = rejected_behind_restock(lab, None).await?;
+    lab.say(format!("A restock that goes first: {first} of {QUEUED_BUYERS} are refused.")).await;
+    let killed = kill_replica_with_queue(lab).await?;
+    lab.restore().await?;
 
-    scenario.say("The same crowd twice: at one replica, then at all of them.").await;
-    let mut specs = LOAD.under(scenario, &["queue", "queue"]);
+    lab.say("The same crowd twice: at one replica, then at all of them.").await;
+    let mut specs = LOAD.under(lab, &["queue", "queue"]);
     specs[0].replicas = 1;
-    let arms = scenario.run_arms(&specs).await?;
+    let arms = lab.run_arms(&specs).await?;
     let (one, two) = (&arms[0], &arms[1]);
     let loads_as_claimed = one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
     let lines = in_order == QUEUED_BUYERS && first == 0;
@@ -100,38 +95,36 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 /// Returns an order that is held during its turn, and the orders queued behind it, in the order of
 /// the labels in `behind`.
 async fn build_queue(
-    scenario: &Scenario,
+    lab: &Scenario,
     sku: &Sku,
     headers: &LabHeaders,
     behind: &[&str],
 ) -> anyhow::Result<(InFlightRequest, Vec<InFlightRequest>)> {
-    let served = scenario
-        .order_until_held("A, served", 0, sku, &headers.clone().with(PAUSE, "read"))
-        .await?;
+    let served =
+        lab.order_until_held("A, served", 0, sku, &headers.clone().with(PAUSE, "read")).await?;
     let mut line = Vec::new();
     for label in behind {
-        line.push(scenario.order(label, 0, sku, headers));
-        scenario.wait_until_queued(&served, sku, (line.len(), 0)).await?;
+        line.push(lab.order(label, 0, sku, headers));
+        lab.wait_until_queued(&served, sku, (line.len(), 0)).await?;
     }
     Ok((served, line))
 }
 
 /// Returns whether each of the four ways ended as claimed, and a description.
-async fn full_queue(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
-    let sku = scenario.item(10).await?;
-    let bounded = LabHeaders::under("queue").with(PLACES, CAPACITY);
-    scenario
-        .say(format!("A house with {CAPACITY} places: A has the turn and is held, B and C wait."))
+async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, String)> {
+    let sku = lab.item(10).await?;
+    let bounded = under("queue").with(PLACES, CAPACITY);
+    lab.say(format!("A house with {CAPACITY} places: A has the turn and is held, B and C wait."))
         .await;
-    let (served, line) = build_queue(scenario, &sku, &bounded, &["B, inside", "C, inside"]).await?;
+    let (served, line) = build_queue(lab, &sku, &bounded, &["B, inside", "C, inside"]).await?;
 
     let offers = |offer| bounded.clone().with(OFFER, offer);
-    let (add, add_ms) = timed_offer(scenario, "D, add", &sku, offers("add")).await?;
-    let (offer, offer_ms) = timed_offer(scenario, "E, offer", &sku, offers("offer")).await?;
+    let (add, add_ms) = timed_offer(lab, "D, add", &sku, offers("add")).await?;
+    let (offer, offer_ms) = timed_offer(lab, "E, offer", &sku, offers("offer")).await?;
     let (offer_for, offer_for_ms) =
-        timed_offer(scenario, "F, offer for", &sku, offers("offer-for:250")).await?;
-    let put = scenario.order("G, put", 0, &sku, &offers("put"));
-    scenario.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
+        timed_offer(lab, "F, offer for", &sku, offers("offer-for:250")).await?;
+    let put = lab.order("G, put", 0, &sku, &offers("put"));
+    lab.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
     let problem = |response: &LabResponse| response.problem().unwrap_or("nothing").to_owned();
     let summary = format!(
         "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {OFFER_WAIT_MS} ms {} \
@@ -140,7 +133,7 @@ async fn full_queue(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
         problem(&offer),
         problem(&offer_for),
     );
-    scenario
+    lab
         .say(format!(
             "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {OFFER_WAIT_MS} ms: {}. G \
              puts, and stands outside.",
@@ -150,12 +143,12 @@ async fn full_queue(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
         ))
         .await;
 
-    let mut all_served = scenario.finish(served).await?.is_success();
+    let mut all_served = lab.finish(served).await?.is_success();
     for waits in line.into_iter().chain([put]) {
-        all_served &= scenario.response(waits).await?.is_success();
+        all_served &= lab.response(waits).await?.is_success();
     }
-    scenario.say("A goes on. B, C and G are served one after the other.").await;
-    let audit = scenario.audit(&sku).await?;
+    lab.say("A goes on. B, C and G are served one after the other.").await;
+    let audit = lab.audit(&sku).await?;
     let as_claimed = all_served
         && (problem(&add), problem(&offer), problem(&offer_for))
             == ("overloaded".into(), "lock-busy".into(), "lock-timeout".into())
@@ -166,37 +159,36 @@ async fn full_queue(scenario: &Scenario) -> anyhow::Result<(bool, String)> {
 
 /// Returns the response and its latency in milliseconds.
 async fn timed_offer(
-    scenario: &Scenario,
+    lab: &Scenario,
     label: &str,
     sku: &Sku,
     headers: LabHeaders,
 ) -> anyhow::Result<(LabResponse, u64)> {
     let began = Instant::now();
-    let response = scenario.response(scenario.order(label, 0, sku, &headers)).await?;
+    let response = lab.response(lab.order(label, 0, sku, &headers)).await?;
     Ok((response, u64::try_from(began.elapsed().as_millis())?))
 }
 
 /// Adds a restock to a queue of buyers that is longer than the stock. Returns how many of the
 /// buyers are rejected as sold out.
 async fn rejected_behind_restock(
-    scenario: &Scenario,
+    lab: &Scenario,
     priority: Option<&'static str>,
 ) -> anyhow::Result<usize> {
-    let sku = scenario.item(1).await?;
-    let headers = LabHeaders::under("queue");
+    let sku = lab.item(1).await?;
+    let headers = under("queue");
     let labels = ["B, in line", "C, in line", "D, in line"];
-    let (served, line) = build_queue(scenario, &sku, &headers, &labels).await?;
+    let (served, line) = build_queue(lab, &sku, &headers, &labels).await?;
     let restock_body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
     let headers = headers.with_some(PRIORITY, priority);
-    let restock =
-        scenario.post_as(&scenario.cluster.admin, "restock", 0, &path, &restock_body, &headers);
-    scenario.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;
-    ensure!(scenario.finish(served).await?.is_success(), "the last unit was not sold");
-    ensure!(scenario.response(restock).await?.is_success(), "nothing came in");
+    let restock = lab.post_as(&lab.cluster.admin, "restock", 0, &path, &restock_body, &headers);
+    lab.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;
+    ensure!(lab.finish(served).await?.is_success(), "the last unit was not sold");
+    ensure!(lab.response(restock).await?.is_success(), "nothing came in");
     let mut rejected = 0;
     for waits in line {
-        rejected += usize::from(scenario.response(waits).await?.problem() == Some("sold-out"));
+        rejected += usize::from(lab.response(waits).await?.problem() == Some("sold-out"));
     }
     Ok(rejected)
 }
@@ -225,48 +217,42 @@ impl KillFindings {
 
 /// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
 /// order.
-async fn kill_replica_with_queue(scenario: &Scenario) -> anyhow::Result<KillFindings> {
-    let (leased, sku) = (scenario.item(10).await?, scenario.item(10).await?);
-    let unpaid = scenario
-        .response(scenario.order("unpaid", 0, &leased, &LabHeaders::under("queue")))
-        .await?;
+async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<KillFindings> {
+    let (leased, sku) = (lab.item(10).await?, lab.item(10).await?);
+    let unpaid = lab.response(lab.order("unpaid", 0, &leased, &under("queue"))).await?;
     let due = due_at(&unpaid.body).context("the order is due at no time")?;
     let id = unpaid.order().context("the order has no id")?;
-    let queue = &scenario.unpaid_queue()?;
+    let queue = &lab.unpaid_queue()?;
     wait_until("the delay queue is told", || async move { Ok(queue.has(id).await?) }).await?;
-    let lease = LabHeaders::under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
-    let renewed = scenario.order_until_held("L, under a lease", 0, &leased, &lease).await?;
-    let holder = scenario.holder(&leased).await?;
+    let lease = under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
+    let renewed = lab.order_until_held("L, under a lease", 0, &leased, &lease).await?;
+    let holder = lab.holder(&leased).await?;
     // Two leases: without renewal, the lock would have expired.
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let timer_ran = holder.is_some() && scenario.holder(&leased).await? == holder;
-    scenario
-        .say(format!(
-            "A replica has a timer in memory that renews a lease of {LEASE_MS} ms, and in its \
+    let timer_ran = holder.is_some() && lab.holder(&leased).await? == holder;
+    lab.say(format!(
+        "A replica has a timer in memory that renews a lease of {LEASE_MS} ms, and in its \
              queue two who wait behind A."
-        ))
-        .await;
+    ))
+    .await;
     let (served, line) =
-        build_queue(scenario, &sku, &LabHeaders::under("queue"), &["B, in line", "C, in line"])
-            .await?;
-    let trying = LabHeaders::under("queue").with(WAIT, "try");
-    let busy = scenario.response(scenario.order("D, rendezvous", 0, &sku, &trying)).await?;
-    scenario
-        .say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.")
-        .await;
+        build_queue(lab, &sku, &under("queue"), &["B, in line", "C, in line"]).await?;
+    let trying = under("queue").with(WAIT, "try");
+    let busy = lab.response(lab.order("D, rendezvous", 0, &sku, &trying)).await?;
+    lab.say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.").await;
 
-    scenario.kill_replica(served).await?;
+    lab.kill_replica(served).await?;
     let mut unanswered = 0;
     for waits in line {
-        unanswered += usize::from(scenario.response(waits).await?.status.is_none());
+        unanswered += usize::from(lab.response(waits).await?.status.is_none());
     }
-    scenario.response(renewed).await?;
-    let elsewhere = scenario.response(scenario.order("D, other replica", 1, &sku, &trying)).await?;
-    scenario.wait_until_free(&leased).await?;
-    let order_kept = scenario.read_order(1, id).await?;
+    lab.response(renewed).await?;
+    let elsewhere = lab.response(lab.order("D, other replica", 1, &sku, &trying)).await?;
+    lab.wait_until_free(&leased).await?;
+    let order_kept = lab.read_order(1, id).await?;
     let queued = queue.has(id).await?;
-    let audit = scenario.audit(&sku).await?;
-    scenario
+    let audit = lab.audit(&sku).await?;
+    lab
         .say(
             "The replica is killed. B and C are never answered. D knew that it was not taken, and \
              is served by the other replica. The timer is gone and so the lease ends, as it should; \

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::embedded::Spare;
-use crate::lab::cluster::connect;
+use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::{acquire, lock_client};
 use crate::lab::scenario::Scenario;
@@ -43,15 +43,14 @@ pub(super) const LESSON: Lesson = Lesson {
         "There is no number that grows with every grant on whatever majority, so the store has \
          nothing to compare: see the fence.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const PREFIX: &str = "holdfast-lab:";
 const NODES: usize = 5;
 const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.say("Five independent Redis, of the lesson's own.").await;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say("Five independent Redis, of the lesson's own.").await;
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         nodes.push(Spare::start().await?);
@@ -60,7 +59,7 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let locks = quorum(&urls, "B")?;
     let key = LockKey::new("{sku:tea}")?;
 
-    let paused = paused_holder(scenario, &urls, &locks, &key).await?;
+    let paused = paused_holder(lab, &urls, &locks, &key).await?;
 
     for node in &mut nodes[..2] {
         node.kill().await?;
@@ -68,14 +67,14 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let with_three = acquire(&locks, Kind::Quorum, Wait::Retry, &key, None).await?;
     let works = !with_three.is_busy();
     with_three.acquired()?.release().await;
-    scenario.say("Two of the five are killed: three agree, and the lock is granted.").await;
+    lab.say("Two of the five are killed: three agree, and the lock is granted.").await;
 
     nodes[2].kill().await?;
     let with_two = acquire(&locks, Kind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
-    scenario.say("A third is killed: no majority can be had, and that is not called busy.").await;
+    lab.say("A third is killed: no majority can be had, and that is not called busy.").await;
     let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
-    scenario.fact("with three down it said", why);
+    lab.fact("with three down it said", why);
     Ok(LessonResult::new(
         works && refused.is_some() && paused,
         format!(
@@ -89,18 +88,13 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 /// Creates the lock client of a process on a quorum of the nodes at `urls`.
 fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
     let nodes: Result<Vec<Redis>, _> = urls.iter().map(|url| Redis::open(url)).collect();
-    Ok(lock_client(&urls[0], PREFIX, name)?.with_quorum(nodes?))
-}
-
-/// The holder's finding after its pause.
-struct Woken {
-    still_held: bool,
+    Ok(lock_client(&urls[0], LESSON_KEY_PREFIX, name)?.with_quorum(nodes?))
 }
 
 /// A acquires the lock and is paused until no node has it; B acquires it. Returns whether B
 /// succeeded and A's release then reported a lost lock.
 async fn paused_holder(
-    scenario: &Scenario,
+    lab: &Scenario,
     urls: &[String],
     locks: &Locks,
     key: &LockKey,
@@ -119,22 +113,22 @@ async fn paused_holder(
             let _ = taken.send(());
             let _ = may_go_on.recv();
             let still_held = guards.release().await == Released::Held;
-            let _ = woke.send(Woken { still_held });
+            let _ = woke.send(still_held);
             Ok(())
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    scenario.say("A has the lock for a second, and stands still with all that it would do.").await;
+    lab.say("A has the lock for a second, and stands still with all that it would do.").await;
     wait_until_expired(urls).await?;
     let second = acquire(locks, Kind::Quorum, Wait::Retry, key, None).await?;
     let granted = !second.is_busy();
-    scenario.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
+    lab.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
     let _ = go_on.send(());
-    let a = woken.await.context("A did not wake")?;
+    let still_held = woken.await.context("A did not wake")?;
     second.acquired()?.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
-    scenario.say("Only when A gives back does it hear that the lock was lost.").await;
-    Ok(granted && !a.still_held)
+    lab.say("Only when A gives back does it hear that the lock was lost.").await;
+    Ok(granted && !still_held)
 }
 
 /// Waits until no node has the key.
@@ -144,7 +138,7 @@ async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {
         let mut node = connect(url).await?;
         // Reading the key makes a node check its expiry.
         while redis::cmd("GET")
-            .arg(format!("{PREFIX}lock:{{sku:tea}}"))
+            .arg(format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}"))
             .query_async::<Option<String>>(&mut node)
             .await?
             .is_some()

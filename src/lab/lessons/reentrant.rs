@@ -32,14 +32,14 @@ pub(super) const LESSON: Lesson = Lesson {
         "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
          that it does not outlive the lock.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let prefix = scenario.unique_key("reentrant:");
-    let locks = scenario.lock_client(&prefix, "lesson")?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let prefix = lab.unique_key("reentrant:");
+    let locks = lab.lock_client(&prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
-    scenario.say("A caller holds the plain lock, and asks for it once more.").await;
+    lab.say("A caller holds the plain lock, and asks for it once more.").await;
     let held = acquire(&locks, Kind::Owner, Wait::Try, &key, None).await?.acquired()?;
     let again = acquire(&locks, Kind::Owner, Wait::Retry, &key, None).await?;
     let (waited, by) = match &again {
@@ -49,19 +49,19 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
         }
     };
     let itself = again.is_busy() && by == "lesson";
-    scenario.say(format!("It gave up after {waited} ms, and the holder was {by}: itself.")).await;
-    scenario.fact("waited for itself", format!("{waited} ms"));
+    lab.say(format!("It gave up after {waited} ms, and the holder was {by}: itself.")).await;
+    lab.fact("waited for itself", format!("{waited} ms"));
     held.release().await;
 
-    scenario.say("The same with the guard handed down: nobody is asked.").await;
+    lab.say("The same with the guard handed down: nobody is asked.").await;
     let held = acquire(&locks, Kind::Watchdog, Wait::Try, &key, None).await?.acquired()?;
     let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
     let handed_down = inner == Some(true);
     held.release().await;
 
-    let mut redis = scenario.redis().await?;
-    let counted = CountingLock { key: scenario.unique_key("counted") };
-    scenario.say("And a lock that counts how often its owner has taken it.").await;
+    let mut redis = lab.redis().await?;
+    let counted = CountingLock { key: lab.unique_key("counted") };
+    lab.say("And a lock that counts how often its owner has taken it.").await;
     let twice = counted.lock(&mut redis, "request 1").await? == 1
         && counted.lock(&mut redis, "request 1").await? == 2;
     let other = counted.lock(&mut redis, "request 2").await? == 0;
@@ -70,12 +70,12 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
     let free = counted.unlock(&mut redis, "request 1").await? == 0
         && counted.lock(&mut redis, "request 2").await? == 1;
     let counts = twice && other && kept && free;
-    let shared = CountingLock { key: scenario.unique_key("shared-name") };
+    let shared = CountingLock { key: lab.unique_key("shared-name") };
     let first = shared.lock(&mut redis, "replica 8080").await?;
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
-    scenario.say("Named after its process, it lets two requests of that process in at once.").await;
-    scenario.fact("inside at once under one name", second);
+    lab.say("Named after its process, it lets two requests of that process in at once.").await;
+    lab.fact("inside at once under one name", second);
     Ok(LessonResult::new(
         itself && handed_down && counts && both_in,
         format!(

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::jobs::history::{self, Run};
 use crate::jobs::lab_tick;
 use crate::jobs::store::State;
-use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::headers::{PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::{InFlightRequest, Scenario};
 
@@ -41,27 +41,27 @@ pub(super) const LESSON: Lesson = Lesson {
         "A holder can die between the work and the note that it was done, so somebody will repeat \
          it: let the effect bear the same name, and repeating it does nothing.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// Timeout of a takeover: a lease expires after 3 s, and a scheduler polls every 2 s.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    wait_until_no_open_run(scenario).await?;
-    let without = without_lock(scenario).await?;
-    let released = with_lock(scenario).await?;
-    let (once, result) = with_row(scenario).await?;
-    let before = kill_at(scenario, "held", "before its work").await?;
-    scenario.restore().await?;
-    let after = kill_at(scenario, "write", "after its work, before it could say so").await?;
-    scenario.restore().await?;
-    scenario.fact("marks without a lock", without);
-    scenario.fact("marks under a lock that was given back", released);
-    scenario.fact("marks with a row of name and time", once);
-    scenario.fact("the late tick was told", result.as_str());
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    wait_until_no_open_run(lab).await?;
+    let without = without_lock(lab).await?;
+    let released = with_lock(lab).await?;
+    let (once, result) = with_row(lab).await?;
+    let before = kill_at(lab, "held", "before its work").await?;
+    lab.restore().await?;
+    let after = kill_at(lab, "write", "after its work, before it could say so").await?;
+    lab.restore().await?;
+    lab.fact("marks without a lock", without);
+    lab.fact("marks under a lock that was given back", released);
+    lab.fact("marks with a row of name and time", once);
+    lab.fact("the late tick was told", result.as_str());
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
     Ok(LessonResult::new(
         counts && result == "already",
@@ -73,53 +73,53 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.
-async fn without_lock(scenario: &Scenario) -> anyhow::Result<usize> {
+async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    scenario.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
-    let first = tick(scenario, "A's tick, no lock", 0, due_at, "nothing", None)?;
-    let second = tick(scenario, "B's tick, no lock", 1, due_at, "nothing", None)?;
+    lab.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
+    let first = tick(lab, "A's tick, no lock", 0, due_at, "nothing", None)?;
+    let second = tick(lab, "B's tick, no lock", 1, due_at, "nothing", None)?;
     for ticked in [first, second] {
-        let ticked = scenario.response(ticked).await?;
+        let ticked = lab.response(ticked).await?;
         if ticked.status != Some(200) {
             let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no answer");
             bail!("a tick can't be given: {why}");
         }
     }
-    count_marks(scenario, due_at).await
+    count_marks(lab, due_at).await
 }
 
 /// B's clock is late: its tick arrives after A has released the lock.
-async fn with_lock(scenario: &Scenario) -> anyhow::Result<usize> {
+async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    scenario.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
-    let first = tick(scenario, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
-    scenario.wait_until_held(&first).await?;
-    let early = tick(scenario, "B's tick, at once", 1, due_at, "lock", None)?;
-    let early = scenario.response(early).await?;
+    lab.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
+    let first = tick(lab, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
+    lab.wait_until_held(&first).await?;
+    let early = tick(lab, "B's tick, at once", 1, due_at, "lock", None)?;
+    let early = lab.response(early).await?;
     if run_result(&early.body) != "busy" {
         bail!("the lock was not taken: {}", early.body);
     }
-    scenario.finish(first).await?;
-    scenario.say("A is done and gives the lock back. B's clock is a second late.").await;
-    let late = tick(scenario, "B's tick, a second late", 1, due_at, "lock", None)?;
-    scenario.response(late).await?;
-    count_marks(scenario, due_at).await
+    lab.finish(first).await?;
+    lab.say("A is done and gives the lock back. B's clock is a second late.").await;
+    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock", None)?;
+    lab.response(late).await?;
+    count_marks(lab, due_at).await
 }
 
 /// The same with a row that remains after the release.
-async fn with_row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
+async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let due_at = current_tick();
-    scenario.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
-    let first = tick(scenario, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
-    scenario.wait_until_held(&first).await?;
-    let early = tick(scenario, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
-    scenario.response(early).await?;
-    scenario.finish(first).await?;
-    let late = tick(scenario, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
-    let late = scenario.response(late).await?;
+    lab.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
+    let first = tick(lab, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
+    lab.wait_until_held(&first).await?;
+    let early = tick(lab, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
+    lab.response(early).await?;
+    lab.finish(first).await?;
+    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
+    let late = lab.response(late).await?;
     let result = run_result(&late.body).to_owned();
-    scenario.say(format!("B's late tick finds the lock free and the row there: {result}.")).await;
-    Ok((count_marks(scenario, due_at).await?, result))
+    lab.say(format!("B's late tick finds the lock free and the row there: {result}.")).await;
+    Ok((count_marks(lab, due_at).await?, result))
 }
 
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
@@ -127,32 +127,31 @@ async fn with_row(scenario: &Scenario) -> anyhow::Result<(usize, String)> {
 ///
 /// # Errors
 /// If no replica takes over with attempt 2 and a higher fence.
-async fn kill_at(scenario: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
+async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    scenario.say(format!("A's replica runs it, and is killed {when}.")).await;
-    let first = tick(scenario, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
-    scenario.wait_until_held(&first).await?;
-    let begun = history::of(&scenario.cluster.pool, lab_tick::NAME, due_at).await?;
+    lab.say(format!("A's replica runs it, and is killed {when}.")).await;
+    let first = tick(lab, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
+    lab.wait_until_held(&first).await?;
+    let begun = history::of(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
-    scenario.kill_replica(first).await?;
-    let done = wait_until_taken_over(scenario, due_at).await?;
-    scenario
-        .say(format!(
-            "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
-            done.replica, done.fence, begun.fence, done.attempt
-        ))
-        .await;
+    lab.kill_replica(first).await?;
+    let done = wait_until_taken_over(lab, due_at).await?;
+    lab.say(format!(
+        "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
+        done.replica, done.fence, begun.fence, done.attempt
+    ))
+    .await;
     if done.attempt != 2 || done.fence <= begun.fence {
         bail!("it was not followed as it should be: {done:?}");
     }
-    count_marks(scenario, due_at).await
+    count_marks(lab, due_at).await
 }
 
 /// Waits until the run is done, and returns it.
-async fn wait_until_taken_over(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<Run> {
+async fn wait_until_taken_over(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<Run> {
     let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
-        match history::of(&scenario.cluster.pool, lab_tick::NAME, due_at).await? {
+        match history::of(&lab.cluster.pool, lab_tick::NAME, due_at).await? {
             Some(run) if run.state == State::Done => return Ok(run),
             run if Instant::now() > end => bail!("nobody followed: {run:?}"),
             _ => sleep(POLL_INTERVAL).await,
@@ -162,16 +161,16 @@ async fn wait_until_taken_over(scenario: &Scenario, due_at: OffsetDateTime) -> a
 
 /// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
 /// parked runs.
-async fn wait_until_no_open_run(scenario: &Scenario) -> anyhow::Result<()> {
+async fn wait_until_no_open_run(lab: &Scenario) -> anyhow::Result<()> {
     let end = Instant::now() + TAKEOVER_TIMEOUT;
     let names = [lab_tick::NAME.to_owned()];
     loop {
-        let (_, runs) = history::standing(&scenario.cluster.pool, &names).await?;
+        let (_, runs) = history::standing(&lab.cluster.pool, &names).await?;
         let open = |run: &Run| run.job == lab_tick::NAME && run.state != State::Done;
         match runs.iter().find(|run| open(run)) {
             None => return Ok(()),
             Some(run) if run.state == State::Parked => {
-                crate::jobs::store::try_again(&scenario.cluster.pool, run.id).await?;
+                crate::jobs::store::try_again(&lab.cluster.pool, run.id).await?;
             }
             Some(run) if Instant::now() > end => bail!("an earlier tick is still open: {run:?}"),
             Some(_) => {}
@@ -180,16 +179,16 @@ async fn wait_until_no_open_run(scenario: &Scenario) -> anyhow::Result<()> {
     }
 }
 
-async fn count_marks(scenario: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
-    let marks = lab_tick::marks(&scenario.cluster.pool, due_at).await?;
+async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
+    let marks = lab_tick::marks(&lab.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    scenario.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
+    lab.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
     Ok(marks.len())
 }
 
 /// Sends a tick to a replica.
 fn tick(
-    scenario: &Scenario,
+    lab: &Scenario,
     label: &str,
     replica: usize,
     due_at: OffsetDateTime,
@@ -198,8 +197,8 @@ fn tick(
 ) -> anyhow::Result<InFlightRequest> {
     let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
     let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
-    let headers = LabHeaders::under("fenced").with_some(PAUSE, pause);
-    Ok(scenario.post_as(&scenario.cluster.admin, label, replica, "/api/lab/ticks", &body, &headers))
+    let headers = under("fenced").with_some(PAUSE, pause);
+    Ok(lab.post_as(&lab.cluster.admin, label, replica, "/api/lab/ticks", &body, &headers))
 }
 
 fn run_result(body: &Value) -> &str {

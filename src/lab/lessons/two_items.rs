@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use crate::lab::headers::{LabHeaders, PAUSE};
+use crate::lab::headers::{PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::acquire;
 use crate::lab::scenario::Scenario;
@@ -35,22 +35,22 @@ pub(super) const LESSON: Lesson = Lesson {
         "So there is one order for everything: tokens, then orders, then items by name, then \
          accounts, and all locks before the connection to the database.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const PAIRS: usize = 12;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let waited_ms = in_redis(scenario).await?;
-    let (one, other) = (scenario.item(100).await?, scenario.item(100).await?);
-    let ended = in_postgres(scenario, &one, &other).await?;
-    let placed = through_the_shop(scenario, &one, &other).await?;
-    let (first, second) = (scenario.audit(&one).await?, scenario.audit(&other).await?);
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let waited_ms = in_redis(lab).await?;
+    let (one, other) = (lab.item(100).await?, lab.item(100).await?);
+    let ended = in_postgres(lab, &one, &other).await?;
+    let placed = through_the_shop(lab, &one, &other).await?;
+    let (first, second) = (lab.audit(&one).await?, lab.audit(&other).await?);
     let wanted = 2 * PAIRS;
     let sold = i64::try_from(wanted)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
-    scenario.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
-    scenario.fact("ended by Postgres", format!("{ended} of 2"));
+    lab.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
+    lab.fact("ended by Postgres", format!("{ended} of 2"));
     Ok(LessonResult::new(
         waited_ms.is_some() && ended == 1 && placed == wanted && sound,
         format!(
@@ -62,13 +62,13 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 /// Returns how many milliseconds both callers waited; `None` unless both timed out.
-async fn in_redis(scenario: &Scenario) -> anyhow::Result<Option<u128>> {
-    let prefix = scenario.unique_key("two-items:");
-    let (a, b) = (scenario.lock_client(&prefix, "A")?, scenario.lock_client(&prefix, "B")?);
+async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
+    let prefix = lab.unique_key("two-items:");
+    let (a, b) = (lab.lock_client(&prefix, "A")?, lab.lock_client(&prefix, "B")?);
     let (tea, coffee) = (LockKey::new("{sku:tea}")?, LockKey::new("{sku:coffee}")?);
     let a_has = acquire(&a, Kind::Owner, Wait::Try, &tea, None).await?.acquired()?;
     let b_has = acquire(&b, Kind::Owner, Wait::Try, &coffee, None).await?.acquired()?;
-    scenario.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
+    lab.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
         acquire(&a, Kind::Owner, Wait::Retry, &coffee, None),
@@ -76,20 +76,20 @@ async fn in_redis(scenario: &Scenario) -> anyhow::Result<Option<u128>> {
     );
     let waited = began.elapsed().as_millis();
     let both = a_wants?.is_busy() && b_wants?.is_busy();
-    scenario.say(format!("Nobody notices: both give up after {waited} ms.")).await;
+    lab.say(format!("Nobody notices: both give up after {waited} ms.")).await;
     a_has.release().await;
     b_has.release().await;
     Ok(both.then_some(waited))
 }
 
 /// Returns how many of the two transactions Postgres aborted as a deadlock.
-async fn in_postgres(scenario: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    let pool = &scenario.cluster.pool;
+async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    let pool = &lab.cluster.pool;
     let mut a = pool.begin().await.map_err(|(_, error)| error)?;
     let mut b = pool.begin().await.map_err(|(_, error)| error)?;
     lock_row(&mut a, one).await?;
     lock_row(&mut b, other).await?;
-    scenario.say("In Postgres: the same with two rows.").await;
+    lab.say("In Postgres: the same with two rows.").await;
     let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
     let is_deadlock = |outcome: &Result<(), sqlx::Error>| {
         let error = outcome.as_ref().err().and_then(sqlx::Error::as_database_error);
@@ -97,7 +97,7 @@ async fn in_postgres(scenario: &Scenario, one: &Sku, other: &Sku) -> anyhow::Res
     };
     let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
-    scenario.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
+    lab.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
     drop(a.rollback().await);
     drop(b.rollback().await);
     anyhow::ensure!(ended + went_on == 2, "something else came of it");
@@ -110,8 +110,8 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 }
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
-async fn through_the_shop(scenario: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    scenario.say("Through the shop: orders for both, named in opposite order, at once.").await;
+async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    lab.say("Through the shop: orders for both, named in opposite order, at once.").await;
     let body = |first: &Sku, second: &Sku| {
         format!(
             "{{\"lines\":[{{\"sku\":\"{first}\",\"quantity\":1}},\
@@ -122,18 +122,17 @@ async fn through_the_shop(scenario: &Scenario, one: &Sku, other: &Sku) -> anyhow
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
         // The first order of each strategy is held with both items locked; the others wait for it.
-        let held = LabHeaders::under(strategy).with(PAUSE, "read");
-        let first = scenario.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
-        scenario.wait_until_held(&first).await?;
-        let headers = LabHeaders::under(strategy);
-        let second = scenario.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &headers);
+        let held = under(strategy).with(PAUSE, "read");
+        let first = lab.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
+        lab.wait_until_held(&first).await?;
+        let headers = under(strategy);
+        let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &headers);
         let rest = (2..PAIRS).map(|at| {
             let body = if at % 2 == 0 { &there } else { &back };
-            scenario.post("one of many", at, "/api/orders", body, &headers).response()
+            lab.post("one of many", at, "/api/orders", body, &headers).response()
         });
         let rest = join_all(rest.collect::<Vec<_>>());
-        let (first, second, rest) =
-            tokio::join!(scenario.finish(first), scenario.response(second), rest);
+        let (first, second, rest) = tokio::join!(lab.finish(first), lab.response(second), rest);
         placed += usize::from(first?.is_success()) + usize::from(second?.is_success());
         for one in rest {
             placed += usize::from(one.context("one of many")?.is_success());

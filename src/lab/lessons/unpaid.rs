@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use crate::lab::headers::{HOLD_MS, LabHeaders, PAUSE};
+use crate::lab::headers::{HOLD_MS, PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::observe::wait_until;
-use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario, order_of};
+use crate::lab::payer::Payer;
+use crate::lab::scenario::{LabResponse, Scenario, order_of};
 use crate::shop::{Sku, UserId};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -32,7 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
          forgotten.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// The shop's own strategy.
@@ -47,29 +48,29 @@ const LONG_HOLD_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
     let before = kill_worker_at(
-        scenario,
+        lab,
         "unpaid, 1",
         "commit",
         "after it has put the unit back, before its commit",
     )
     .await?;
-    scenario.restore().await?;
+    lab.restore().await?;
     let after = kill_worker_at(
-        scenario,
+        lab,
         "unpaid, 2",
         "committed",
         "after its commit, before it has told the queue",
     )
     .await?;
-    scenario.restore().await?;
-    let payer = payer(scenario).await?;
-    let paid = payment_first(scenario, &payer).await?;
-    let late = expiry_first(scenario, &payer).await?;
-    scenario.fact("given back, worker killed before its commit", times(before));
-    scenario.fact("given back, worker killed after its commit", times(after));
+    lab.restore().await?;
+    let payer = Payer::create(lab, MONEY).await?;
+    let paid = payment_first(lab, &payer).await?;
+    let late = expiry_first(lab, &payer).await?;
+    lab.fact("given back, worker killed before its commit", times(before));
+    lab.fact("given back, worker killed after its commit", times(after));
     Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late,
         format!(
@@ -93,130 +94,84 @@ fn times(number: i64) -> String {
 /// Kills A's worker at `point`; B's worker takes over. Returns how often the unit was returned, or
 /// -1 if the ledger is inconsistent afterwards.
 async fn kill_worker_at(
-    scenario: &Scenario,
+    lab: &Scenario,
     label: &str,
     point: &str,
     when: &str,
 ) -> anyhow::Result<i64> {
-    let sku = scenario.item(10).await?;
-    scenario.idle_worker(1, Duration::from_secs(20)).await?;
-    scenario.hold_worker(0, point, ROW_LOCK).await?;
-    let order = order(scenario, label, 1, &sku, SHORT_HOLD_MS).await?;
-    let worker = scenario.wait_until_worker_held(0, point).await?;
-    scenario.kill_worker(worker, &sku).await;
-    scenario.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
-    scenario.idle_worker(1, Duration::ZERO).await?;
+    let sku = lab.item(10).await?;
+    lab.idle_worker(1, Duration::from_secs(20)).await?;
+    lab.hold_worker(0, point, ROW_LOCK).await?;
+    let buyer = &lab.cluster.buyers[0];
+    let order = order(lab, buyer, label, &sku, SHORT_HOLD_MS).await?;
+    let worker = lab.wait_until_worker_held(0, point).await?;
+    lab.kill_worker(worker, &sku).await;
+    lab.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
+    lab.idle_worker(1, Duration::ZERO).await?;
     wait_until("the order is given back", || async move {
-        Ok(status(scenario, order).await? == "cancelled" && !queued(scenario, order).await?)
+        Ok(status(lab, order).await? == "cancelled" && !queued(lab, order).await?)
     })
     .await?;
-    let back = times_returned(scenario, order).await?;
-    let audit = scenario.audit(&sku).await?;
-    scenario
-        .say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
+    let back = times_returned(lab, order).await?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
         .await;
     let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
     Ok(if sound { back } else { -1 })
 }
 
-struct Payer {
-    id: UserId,
-    token: String,
-}
-
-async fn payer(scenario: &Scenario) -> anyhow::Result<Payer> {
-    let (id, token) = scenario.cluster.create_payer().await?;
-    let money = format!("{{\"amount_cents\":{MONEY}}}");
-    let headers = LabHeaders::under(STRATEGY);
-    let rich = scenario
-        .post_as(&token, "top up", 0, "/api/me/top-ups", &money, &headers)
-        .response()
-        .await?;
-    anyhow::ensure!(rich.is_success(), "no money: {}", rich.body);
-    Ok(Payer { id, token })
-}
-
-impl Payer {
-    async fn orders(
-        &self,
-        scenario: &Scenario,
-        label: &str,
-        sku: &Sku,
-        hold_ms: u64,
-    ) -> anyhow::Result<Uuid> {
-        let headers = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
-        let order =
-            scenario.post_as(&self.token, label, 1, "/api/orders", &order_of(sku), &headers);
-        scenario.response(order).await?.order().context("no order")
-    }
-
-    async fn balance(&self, scenario: &Scenario) -> anyhow::Result<i64> {
-        let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
-        let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
-        Ok(balance.bind(self.id.0).fetch_one(&mut *db).await?)
-    }
-
-    fn pays(&self, scenario: &Scenario, order: Uuid, headers: &LabHeaders) -> InFlightRequest {
-        let path = format!("/api/orders/{order}/pay");
-        scenario.post_as(&self.token, "the payment", 1, &path, "", headers)
-    }
-}
-
 /// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
 /// and no unit is returned.
-async fn payment_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
-    let sku = scenario.item(10).await?;
-    let order = payer.orders(scenario, "paid in time", &sku, LONG_HOLD_MS).await?;
-    let held = LabHeaders::under(ROW_LOCK).with(PAUSE, "commit");
-    let pay = payer.pays(scenario, order, &held);
-    scenario.wait_until_held(&pay).await?;
-    scenario.say("A payment is about to commit. In this moment the order's time is over.").await;
-    wait_until("the time is over", || is_due(scenario, order)).await?;
+async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    let order = order(lab, &payer.token, "paid in time", &sku, LONG_HOLD_MS).await?;
+    let held = under(ROW_LOCK).with(PAUSE, "commit");
+    let pay = payer.pay(lab, "the payment", 1, order, &held);
+    lab.wait_until_held(&pay).await?;
+    lab.say("A payment is about to commit. In this moment the order's time is over.").await;
+    wait_until("the time is over", || is_due(lab, order)).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
-    let after = self::order(scenario, "another order", 1, &sku, 1).await?;
+    let buyer = &lab.cluster.buyers[0];
+    let after = self::order(lab, buyer, "another order", &sku, 1).await?;
     wait_until("a worker has been there", || async move {
-        Ok(status(scenario, after).await? == "cancelled")
+        Ok(status(lab, after).await? == "cancelled")
     })
     .await?;
-    let paid = scenario.finish(pay).await?;
-    let status = status(scenario, order).await?;
-    let audit = scenario.audit(&sku).await?;
-    scenario
-        .say(format!("The worker went past it. The payment commits: the order is {status}."))
-        .await;
+    let paid = lab.finish(pay).await?;
+    let status = status(lab, order).await?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("The worker went past it. The payment commits: the order is {status}.")).await;
     let money = balance(&paid) == Some(MONEY - PRICE);
-    let back = times_returned(scenario, order).await?;
+    let back = times_returned(lab, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
 }
 
 /// The worker holds the lock on the order's row when the payment arrives. Returns whether the
 /// payment is rejected and the unit is returned once.
-async fn expiry_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
-    let sku = scenario.item(10).await?;
+async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
     for replica in [0, 1] {
-        scenario.hold_worker(replica, "commit", ROW_LOCK).await?;
+        lab.hold_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order = payer.orders(scenario, "paid too late", &sku, SHORT_HOLD_MS).await?;
+    let order = order(lab, &payer.token, "paid too late", &sku, SHORT_HOLD_MS).await?;
     let worker = tokio::select! {
-        worker = scenario.wait_until_worker_held(0, "commit") => worker?,
-        worker = scenario.wait_until_worker_held(1, "commit") => worker?,
+        worker = lab.wait_until_worker_held(0, "commit") => worker?,
+        worker = lab.wait_until_worker_held(1, "commit") => worker?,
     };
-    let pay = payer.pays(scenario, order, &LabHeaders::under(ROW_LOCK));
-    wait_until("the payment waits", || payment_waits(scenario)).await?;
-    scenario
-        .say("The worker is about to commit, and a payment for that order waits for its row.")
-        .await;
-    scenario.resume_worker(worker, &sku).await?;
+    let pay = payer.pay(lab, "the payment", 1, order, &under(ROW_LOCK));
+    wait_until("the payment waits", || payment_waits(lab)).await?;
+    lab.say("The worker is about to commit, and a payment for that order waits for its row.").await;
+    lab.resume_worker(worker, &sku).await?;
     for replica in [0, 1] {
-        scenario.idle_worker(replica, Duration::ZERO).await?;
+        lab.idle_worker(replica, Duration::ZERO).await?;
     }
-    let rejected = scenario.response(pay).await?;
-    let audit = scenario.audit(&sku).await?;
+    let rejected = lab.response(pay).await?;
+    let audit = lab.audit(&sku).await?;
     let why = rejected.problem().unwrap_or("nothing");
-    scenario.say(format!("The order goes back, and the payment is told: {why}.")).await;
-    scenario.fact("the late payment was told", why);
-    let kept = payer.balance(scenario).await?;
-    let back = times_returned(scenario, order).await?;
+    lab.say(format!("The order goes back, and the payment is told: {why}.")).await;
+    lab.fact("the late payment was told", why);
+    let kept = balance_of(lab, payer.id).await?;
+    let back = times_returned(lab, order).await?;
     Ok(why == "order-expired"
         && kept == MONEY - PRICE
         && back == 1
@@ -224,37 +179,43 @@ async fn expiry_first(scenario: &Scenario, payer: &Payer) -> anyhow::Result<bool
         && audit.stock == 10)
 }
 
+/// Places an order at B's replica that expires after `hold_ms`.
 async fn order(
-    scenario: &Scenario,
+    lab: &Scenario,
+    token: &str,
     label: &str,
-    replica: usize,
     sku: &Sku,
     hold_ms: u64,
 ) -> anyhow::Result<Uuid> {
-    let headers = LabHeaders::under(STRATEGY).with(HOLD_MS, hold_ms);
-    let order = scenario.order(label, replica, sku, &headers);
-    scenario.response(order).await?.order().context("no order")
+    let headers = under(STRATEGY).with(HOLD_MS, hold_ms);
+    let order = lab.post_as(token, label, 1, "/api/orders", &order_of(sku), &headers);
+    lab.response(order).await?.order().context("no order")
+}
+
+async fn balance_of(lab: &Scenario, user: UserId) -> anyhow::Result<i64> {
+    let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
+    Ok(balance.bind(user.0).fetch_one(&mut *lab.connection().await?).await?)
 }
 
 fn balance(paid: &LabResponse) -> Option<i64> {
     paid.body.pointer("/balance/after")?.as_i64()
 }
 
-async fn status(scenario: &Scenario, order: Uuid) -> anyhow::Result<String> {
-    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
+    let mut db = lab.connection().await?;
     let status = sqlx::query_scalar("select status from orders where id = $1");
     Ok(status.bind(order).fetch_one(&mut *db).await?)
 }
 
-async fn is_due(scenario: &Scenario, order: Uuid) -> anyhow::Result<bool> {
-    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn is_due(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
+    let mut db = lab.connection().await?;
     let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
     Ok(over.bind(order).fetch_one(&mut *db).await?)
 }
 
 /// Returns how often units of the order were returned, according to the ledger.
-async fn times_returned(scenario: &Scenario, order: Uuid) -> anyhow::Result<i64> {
-    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
+    let mut db = lab.connection().await?;
     let back = sqlx::query_scalar(
         "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
     );
@@ -262,8 +223,8 @@ async fn times_returned(scenario: &Scenario, order: Uuid) -> anyhow::Result<i64>
 }
 
 /// Returns whether a session of Postgres waits for a lock on an order's row.
-async fn payment_waits(scenario: &Scenario) -> anyhow::Result<bool> {
-    let mut db = scenario.cluster.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn payment_waits(lab: &Scenario) -> anyhow::Result<bool> {
+    let mut db = lab.connection().await?;
     let waits = sqlx::query_scalar(
         "select exists (select from pg_stat_activity
                          where datname = current_database() and wait_event_type = 'Lock'
@@ -272,6 +233,6 @@ async fn payment_waits(scenario: &Scenario) -> anyhow::Result<bool> {
     Ok(waits.fetch_one(&mut *db).await?)
 }
 
-async fn queued(scenario: &Scenario, order: Uuid) -> anyhow::Result<bool> {
-    Ok(scenario.unpaid_queue()?.has(order).await?)
+async fn queued(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
+    Ok(lab.unpaid_queue()?.has(order).await?)
 }

@@ -28,19 +28,19 @@ pub(super) const LESSON: Lesson = Lesson {
         "A line that is told when the lock is free waits as long as the others work, and everybody \
          about as long.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let mut specs = LOAD.under(scenario, &["owner", "owner", "fenced"]);
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
     }
-    scenario.say("The same orders: first with a try, then with retries, then in line.").await;
-    let arms = scenario.run_arms(&specs).await?;
+    lab.say("The same orders: first with a try, then with retries, then in line.").await;
+    let arms = lab.run_arms(&specs).await?;
     let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
     let wanted = i64::try_from(specs[0].orders)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS, WAIT};
+use crate::lab::headers::{PAUSE, TTL_MS, WAIT, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -32,32 +32,27 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
          what it remembers.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LEASE_MS: u64 = 900;
 const SHORT_MS: u64 = 300;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    scenario.require_two_replicas()?;
-    let alone = long_work(scenario).await?;
-    let sku = scenario.item(10).await?;
-    scenario.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
-    let headers = LabHeaders::under("watchdog").with(TTL_MS, SHORT_MS).with(PAUSE, "read");
-    let mut first = scenario.order_until_held("A", 0, &sku, &headers).await?;
-    scenario.pause_replica(&mut first).await;
-    scenario.wait_until_free(&sku).await?;
-    scenario
-        .say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.")
-        .await;
-    let second = scenario
-        .place_order("B", 1, &sku, &LabHeaders::under("watchdog"))
-        .await?
-        .require_placed()?;
-    scenario.resume_replica(&mut first).await;
-    let first = scenario.finish(first).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
-    scenario.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let alone = long_work(lab).await?;
+    let sku = lab.item(10).await?;
+    lab.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
+    let headers = under("watchdog").with(TTL_MS, SHORT_MS).with(PAUSE, "read");
+    let mut first = lab.order_until_held("A", 0, &sku, &headers).await?;
+    lab.pause_replica(&mut first).await;
+    lab.wait_until_free(&sku).await?;
+    lab.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.").await;
+    let second = lab.place_order("B", 1, &sku, &under("watchdog")).await?.require_placed()?;
+    lab.resume_replica(&mut first).await;
+    let first = lab.finish(first).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
         alone && forked,
@@ -72,18 +67,18 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// Executes an order that takes two leases. Returns whether it kept the lock and succeeded, and
 /// another order was rejected as busy.
-async fn long_work(scenario: &Scenario) -> anyhow::Result<bool> {
-    let sku = scenario.item(10).await?;
-    scenario.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
-    let headers = LabHeaders::under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
-    let first = scenario.order_until_held("A, long work", 0, &sku, &headers).await?;
-    let at_first = scenario.holder(&sku).await?;
+async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    lab.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
+    let headers = under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
+    let first = lab.order_until_held("A, long work", 0, &sku, &headers).await?;
+    let at_first = lab.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let trying = LabHeaders::under("watchdog").with(WAIT, "try");
-    let other = scenario.place_order("B, in between", 1, &sku, &trying).await?;
-    let still = scenario.holder(&sku).await?;
-    scenario.say("Two leases later the lock is still A's, and B is turned away.").await;
-    let first = scenario.finish(first).await?;
+    let trying = under("watchdog").with(WAIT, "try");
+    let other = lab.place_order("B, in between", 1, &sku, &trying).await?;
+    let still = lab.holder(&sku).await?;
+    lab.say("Two leases later the lock is still A's, and B is turned away.").await;
+    let first = lab.finish(first).await?;
     let same = at_first.is_some() && at_first == still;
     Ok(same && other.problem() == Some("lock-busy") && first.is_success())
 }

@@ -2,7 +2,7 @@
 //! B deletes it. After each release the lesson checks that Redis has no lock although a holder
 //! still works.
 
-use crate::lab::headers::{LabHeaders, PAUSE, TTL_MS};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -26,42 +26,37 @@ pub(super) const LESSON: Lesson = Lesson {
         "One late holder is enough: B never was late, and deletes C's lock all the same.",
         "Whoever deletes must show that the lock is his own, in the same step.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let sku = scenario.item(10).await?;
-    scenario
-        .say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.")
-        .await;
-    let short = LabHeaders::under("ttl").with(TTL_MS, 300).with(PAUSE, "read");
-    let a = scenario.order_until_held("A", 0, &sku, &short).await?;
-    scenario.wait_until_free(&sku).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.").await;
+    let short = under("ttl").with(TTL_MS, 300).with(PAUSE, "read");
+    let a = lab.order_until_held("A", 0, &sku, &short).await?;
+    lab.wait_until_free(&sku).await?;
 
-    let long = LabHeaders::under("ttl").with(PAUSE, "read");
-    let b = scenario.order_until_held("B", 1, &sku, &long).await?;
-    let of_b = scenario.holder(&sku).await?;
-    scenario.say("B has the lock now, for 10 s, and has read 10.").await;
-    let a = scenario.finish(a).await?.require_placed()?;
-    let b_robbed = of_b.is_some() && scenario.holder(&sku).await?.is_none();
-    scenario
-        .say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.")
-        .await;
+    let long = under("ttl").with(PAUSE, "read");
+    let b = lab.order_until_held("B", 1, &sku, &long).await?;
+    let of_b = lab.holder(&sku).await?;
+    lab.say("B has the lock now, for 10 s, and has read 10.").await;
+    let a = lab.finish(a).await?.require_placed()?;
+    let b_robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
+    lab.say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.").await;
 
-    let c = scenario.order_until_held("C", 0, &sku, &long).await?;
-    let of_c = scenario.holder(&sku).await?;
-    scenario.say("C finds no lock, takes it, and reads 9.").await;
-    let b = scenario.finish(b).await?.require_placed()?;
-    let c_robbed = of_c.is_some() && of_c != of_b && scenario.holder(&sku).await?.is_none();
-    scenario.say("B writes 9 and deletes the key: it was C's. B never was late.").await;
+    let c = lab.order_until_held("C", 0, &sku, &long).await?;
+    let of_c = lab.holder(&sku).await?;
+    lab.say("C finds no lock, takes it, and reads 9.").await;
+    let b = lab.finish(b).await?.require_placed()?;
+    let c_robbed = of_c.is_some() && of_c != of_b && lab.holder(&sku).await?.is_none();
+    lab.say("B writes 9 and deletes the key: it was C's. B never was late.").await;
 
-    let d =
-        scenario.place_order("D", 1, &sku, &LabHeaders::under("ttl")).await?.require_placed()?;
-    let c = scenario.finish(c).await?.require_placed()?;
-    let audit = scenario.audit(&sku).await?;
+    let d = lab.place_order("D", 1, &sku, &under("ttl")).await?.require_placed()?;
+    let c = lab.finish(c).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    scenario.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold)).await;
-    scenario.fact("read, in order of coming", format!("{a}, {b}, {c}, {d}"));
+    lab.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold)).await;
+    lab.fact("read, in order of coming", format!("{a}, {b}, {c}, {d}"));
     let robbed = usize::from(b_robbed) + usize::from(c_robbed);
     Ok(LessonResult::new(
         robbed == 2 && (a, b) == (10, 10) && (c, d) == (9, 9) && audit.sold == 4 && left < 4,

@@ -1,14 +1,14 @@
 //! Lesson `wrong-key`: one account pays two orders at once, each under a lock on the order. Then
 //! the same load runs under this lock and under a lock on the account.
 
-use anyhow::{Context as _, ensure};
-use uuid::Uuid;
+use anyhow::Context as _;
 
 use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{LabHeaders, PAUSE, WAIT};
+use crate::lab::headers::{PAUSE, WAIT, under};
 use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::payer::Payer;
 use crate::lab::run::Journey;
-use crate::lab::scenario::{LabResponse, Scenario, order_of};
+use crate::lab::scenario::{LabResponse, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 13,
@@ -30,7 +30,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "In this shop a write says which key it needs, and a guard that names another one is a bug \
          that is found at once.",
     ],
-    play: |scenario| Box::pin(play(scenario)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
@@ -38,32 +38,27 @@ const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_m
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
-    let purse = purse(scenario).await?;
-    let pay = |label: &str, replica, order: Uuid, headers: &LabHeaders| {
-        let path = format!("/api/orders/{order}/pay");
-        scenario.post_as(&purse.token, label, replica, &path, "", headers)
-    };
-    scenario.say("A has the lock on its order, has read a balance of 1,000, and is held.").await;
-    let held = LabHeaders::under("wrong-key").with(PAUSE, "read");
-    let a = pay("A pays", 0, purse.orders[0], &held);
-    scenario.wait_until_held(&a).await?;
-    let trying = LabHeaders::under("wrong-key").with(WAIT, "try");
-    let b = pay("B pays", 1, purse.orders[1], &trying);
-    let b = balance(&scenario.response(b).await?)?;
-    scenario
-        .say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.")
-        .await;
-    let a = balance(&scenario.finish(a).await?)?;
-    scenario.say("A writes 900. Two orders of 100 are paid, and 100 are gone.").await;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let payer = Payer::create(lab, MONEY).await?;
+    let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
+    lab.say("A has the lock on its order, has read a balance of 1,000, and is held.").await;
+    let held = under("wrong-key").with(PAUSE, "read");
+    let a = payer.pay(lab, "A pays", 0, orders[0], &held);
+    lab.wait_until_held(&a).await?;
+    let trying = under("wrong-key").with(WAIT, "try");
+    let b = payer.pay(lab, "B pays", 1, orders[1], &trying);
+    let b = balance(&lab.response(b).await?)?;
+    lab.say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.").await;
+    let a = balance(&lab.finish(a).await?)?;
+    lab.say("A writes 900. Two orders of 100 are paid, and 100 are gone.").await;
     let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
 
-    scenario.say("Now a crowd: one account, many orders, under either lock.").await;
-    let mut specs = LOAD.under(scenario, &["wrong-key", "owner"]);
+    lab.say("Now a crowd: one account, many orders, under either lock.").await;
+    let mut specs = LOAD.under(lab, &["wrong-key", "owner"]);
     for spec in &mut specs {
         spec.journey = Journey::Pay;
     }
-    let arms = scenario.run_arms(&specs).await?;
+    let arms = lab.run_arms(&specs).await?;
     let (wrong, right) = (&arms[0], &arms[1]);
     Ok(LessonResult::of_load(
         no_overlap(&specs[0]),
@@ -77,31 +72,6 @@ async fn play(scenario: &Scenario) -> anyhow::Result<LessonResult> {
             right.forks
         ),
     ))
-}
-
-/// An account for this run, and two orders to pay.
-struct Purse {
-    token: String,
-    orders: Vec<Uuid>,
-}
-
-async fn purse(scenario: &Scenario) -> anyhow::Result<Purse> {
-    let (_, token) = scenario.cluster.create_payer().await?;
-    let headers = LabHeaders::under("row-lock");
-    let money = format!("{{\"amount_cents\":{MONEY}}}");
-    let rich = scenario
-        .post_as(&token, "top up", 0, "/api/me/top-ups", &money, &headers)
-        .response()
-        .await?;
-    ensure!(rich.is_success(), "no money: {}", rich.body);
-    let sku = scenario.item(10).await?;
-    let mut orders = Vec::new();
-    for _ in 0..2 {
-        let order =
-            scenario.post_as(&token, "an order", 0, "/api/orders", &order_of(&sku), &headers);
-        orders.push(order.response().await?.order().context("no order")?);
-    }
-    Ok(Purse { token, orders })
 }
 
 fn balance(paid: &LabResponse) -> anyhow::Result<(i64, i64)> {
