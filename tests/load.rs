@@ -1,6 +1,5 @@
-//! The load scripts tell the truth: off oversells, on does not, a lock that does not hold is not
-//! praised, and what is too much is refused. Needs the tools of `load/setup`, which `script/test`
-//! fetches first.
+//! The load scripts report correctly: no lock oversells, a lock does not, a broken lock does not show
+//! the claim, and overload is rejected. Needs the tools of `load/setup`, which `script/test` runs.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -13,28 +12,32 @@ use serde_json::{Value, json};
 
 use common::Shop;
 
-struct Told {
+struct StoryOutput {
     code: Option<i32>,
     story: Value,
 }
 
-async fn tell(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Told {
+async fn run_story(
+    replicas: usize,
+    script: &str,
+    arguments: &'static [&'static str],
+) -> StoryOutput {
     let shop = Shop::start(replicas).await;
     let urls: Vec<&str> = shop.replicas.iter().map(|it| it.base_url.as_str()).collect();
     let urls = urls.join(",");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("load").join(script);
     let mut command = Command::new(script);
     command.args(arguments).arg("--json").env("BASE_URLS", urls);
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let story = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("nothing was told; {said} (are the tools there? load/setup)"));
+    let finished = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let stderr = String::from_utf8_lossy(&finished.stderr);
+    let story = serde_json::from_slice(&finished.stdout)
+        .unwrap_or_else(|_| panic!("no JSON; {stderr} (are the tools there? load/setup)"));
     shop.assert_sound().await;
-    Told { code: output.status.code(), story }
+    StoryOutput { code: finished.status.code(), story }
 }
 
-fn assert_both_halves(told: &Told) {
-    let Told { code, story } = told;
+fn assert_both_halves(output: &StoryOutput) {
+    let StoryOutput { code, story } = output;
     assert_eq!(*code, Some(0), "{story:#}");
     assert_eq!(story["claim_shown"], true);
     let (off, on) = (&story["off"], &story["on"]);
@@ -49,32 +52,32 @@ fn assert_both_halves(told: &Told) {
 }
 
 #[tokio::test]
-async fn the_story_with_oha_shows_both_halves() {
-    assert_both_halves(&tell(2, "oversell-oha", &[]).await);
+async fn oha_story_shows_both_halves() {
+    assert_both_halves(&run_story(2, "oversell-oha", &[]).await);
 }
 
 #[tokio::test]
-async fn the_story_with_k6_shows_both_halves_and_counts_refusals_as_refusals() {
-    let told = tell(2, "oversell-k6", &[]).await;
-    assert_both_halves(&told);
-    let refused = told.story["on"]["refused"].as_object().unwrap();
+async fn k6_story_counts_rejections_separately() {
+    let output = run_story(2, "oversell-k6", &[]).await;
+    assert_both_halves(&output);
+    let refused = output.story["on"]["refused"].as_object().unwrap();
     assert_eq!(refused.values().map(|n| n.as_i64().unwrap()).sum::<i64>(), 300, "{refused:?}");
 }
 
 #[tokio::test]
-async fn a_lock_that_does_not_hold_is_not_praised() {
-    let told = tell(2, "oversell-oha", &["--lock", "local"]).await;
-    assert_eq!(told.code, Some(1), "{:#}", told.story);
-    assert_eq!(told.story["claim_shown"], false);
+async fn broken_lock_does_not_show_the_claim() {
+    let output = run_story(2, "oversell-oha", &["--lock", "local"]).await;
+    assert_eq!(output.code, Some(1), "{:#}", output.story);
+    assert_eq!(output.story["claim_shown"], false);
 }
 
-/// Half a second for a batch: the lock is the limit on any machine, and one replica's line is full
-/// after two seconds. What share was sold and how fast was refused is the machine's, so it may be
-/// told either way, but not wrongly.
+/// A batch takes half a second: the lock is the limit on any machine, and the queue of one replica is
+/// full after two seconds. The shares and latencies depend on the machine, so either verdict may
+/// follow, but it must agree with the numbers.
 #[tokio::test]
-async fn the_story_of_too_much_load_is_complete_and_its_ledger_sound() {
+async fn overload_story_is_complete_and_consistent() {
     let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];
-    let Told { code, story } = tell(1, "overload-k6", arguments).await;
+    let StoryOutput { code, story } = run_story(1, "overload-k6", arguments).await;
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}: {story:#}"));
     let search = story["search"].as_array().unwrap();
     let rates: Vec<f64> = search.iter().map(|run| number(&run["sold_per_s"])).collect();
@@ -98,9 +101,9 @@ async fn the_story_of_too_much_load_is_complete_and_its_ledger_sound() {
 }
 
 #[tokio::test]
-async fn what_can_be_carried_is_not_called_too_much() {
+async fn sustainable_load_is_not_overload() {
     let arguments = &["--times", "1.1", "--clients", "1", "--seconds", "1", "--vus", "300"];
-    let Told { code, story } = tell(1, "overload-k6", arguments).await;
+    let StoryOutput { code, story } = run_story(1, "overload-k6", arguments).await;
     assert_eq!((&story["over"]["refused"], &story["claim_shown"]), (&json!({}), &false.into()));
     assert!(matches!(code, Some(1 | 2)), "{code:?} {story:#}");
 }
