@@ -1,4 +1,4 @@
-//! `holdfast bench`: the table, its JSON, the chart, and the cleanup. The values of the figures are not
+//! `holdfast bench`: table, JSON, chart and cleanup. The values of the figures are not
 //! checked, only that they exist, and that a strategy that fails an audit has none.
 //!
 //! Needs Postgres and Redis (script/test installs them).

@@ -19,7 +19,7 @@ use crate::db::{self, Pool};
 use crate::embedded::OwnShop;
 use crate::jobs::unpaid::{queue::DelayQueue, queue_of};
 use crate::load::script::{PathPosts, Posts};
-use crate::load::{self, LoadClient, LoadPlan, LoadReport, Script};
+use crate::load::{self, LoadClient, LoadPlan, Script};
 use crate::lock;
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, users};
@@ -78,7 +78,6 @@ impl Harness {
         let mut tokens = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
-        let (redis, tokens) = (redis, tokens);
         let idle = ServerCounters::default();
         let mut harness = Self { pool, redis, unpaid, idle, replicas, pool_sizes, tokens, admin };
         harness.empty().await?;
@@ -126,19 +125,12 @@ impl Harness {
     ) -> anyhow::Result<Round> {
         self.empty().await?;
         let (plan, skus) = self.plan(run, pool_size, length).await?;
-        let (report, used) = self.measure_load(plan).await?;
-        let verdict = self.audit(&skus).await?;
-        Ok(Round::new(&report, run.task, used, verdict))
-    }
-
-    async fn measure_load(
-        &mut self,
-        plan: LoadPlan,
-    ) -> anyhow::Result<(LoadReport, ServerCounters)> {
         let (before, since) = (self.counters().await?, Instant::now());
         let report = load::run(plan).await?;
         let idle = self.idle.times(since.elapsed().as_secs_f64());
-        Ok((report, self.counters().await?.since(before).since(idle)))
+        let used = self.counters().await?.since(before).since(idle);
+        let audit = self.audit(&skus).await?;
+        Ok(Round::new(&report, run.task, used, audit))
     }
 
     /// Returns the load plan and the items it orders.
@@ -167,8 +159,8 @@ impl Harness {
             let n = task.clients();
             let script =
                 |i: usize, token| first.for_client(path, token, &headers, i * bodies.len() / n);
-            let tokens = self.tokens.iter().take(n).enumerate();
-            tokens
+            let clients = self.tokens.iter().take(n).enumerate();
+            clients
                 .map(|(i, token)| client(replicas[i % replicas.len()], script(i, token)))
                 .collect()
         };
@@ -200,23 +192,19 @@ impl Harness {
         let each = (PAYMENTS_PER_SECOND * length.as_secs_f64()).clamp(3.0, 1_000.0) as u64;
         let money = format!("{{\"amount_cents\":{}}}", each * PRICE_CENTS);
         let by = [lock(SETUP_STRATEGY)];
-        let (mut top_ups, mut orders_by_user) = (Vec::new(), Vec::new());
+        let (mut top_ups, mut order_clients) = (Vec::new(), Vec::new());
         for (i, token) in self.tokens.iter().take(users).enumerate() {
             let target = replicas[i % replicas.len()];
             let bodies = std::slice::from_ref(&money);
-            top_ups.push(client(
-                target,
-                Posts::new("/api/me/top-ups", token, &[], bodies, 0).limit(1),
-            ));
+            let top_up = Posts::new("/api/me/top-ups", token, &[], bodies, 0).limit(1);
+            top_ups.push(client(target, top_up));
             let bodies = [order(&skus[i % skus.len()])];
-            orders_by_user.push(client(
-                target,
-                Posts::new("/api/orders", token, &by, &bodies, 0).limit(each),
-            ));
+            let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
+            order_clients.push(client(target, order));
         }
         run_setup(top_ups).await?;
         let mut orders = vec![Vec::new(); users];
-        for (buyer, id) in run_setup(orders_by_user).await? {
+        for (buyer, id) in run_setup(order_clients).await? {
             orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
         }
         let paying = self.tokens.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
@@ -280,16 +268,16 @@ impl Harness {
         let whole = audit::everything(&self.pool, None).await?;
         let failed = whole.checks.iter().filter(|check| !check.ok);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
-        let mut verdict = AuditSummary { ok: whole.ok, failed, ..AuditSummary::default() };
+        let mut summary = AuditSummary { ok: whole.ok, failed, ..AuditSummary::default() };
         let skus: Vec<Sku> =
             skus.iter().filter_map(|sku| Sku::try_from(sku.clone()).ok()).collect();
         let audits = skus.iter().map(|sku| audit::of_item(&self.pool, sku));
         let mut audits =
             futures_util::stream::iter(audits).buffer_unordered(OWN_CONNECTIONS as usize);
         while let Some(item) = audits.next().await {
-            verdict.add(&item?.context("the item has gone")?);
+            summary.add(&item?.context("the item has gone")?);
         }
-        Ok(verdict)
+        Ok(summary)
     }
 
     async fn connection(&self) -> anyhow::Result<sqlx::pool::PoolConnection<sqlx::Postgres>> {

@@ -34,7 +34,7 @@ pub(super) struct StrategyResult {
     /// Connections to Postgres per replica.
     pub(super) pool_size: u32,
     pub(super) sound: bool,
-    /// AuditSummary of the worst round.
+    /// Audit of the worst round.
     pub(super) audit: AuditSummary,
     pub(super) orders_per_s: Option<Spread>,
     pub(super) p50_ms: Option<f64>,

@@ -142,17 +142,17 @@ impl ServerCounters {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
-    /// Responses with the wanted status, per second.
+    /// Responses with the expected status, per second.
     pub(super) per_second: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// Responses with the wanted status, including the warm-up's.
+    /// Responses with the expected status, including the warm-up's.
     pub(super) answers: u64,
     pub(super) jain_clients: f64,
     pub(super) jain_replicas: f64,
-    /// Reads from clients' sockets that Redis processed, per wanted response.
+    /// Reads from clients' sockets that Redis processed, per expected response.
     pub(super) redis_reads: f64,
-    /// Postgres transactions that wrote, per wanted response.
+    /// Postgres transactions that wrote, per expected response.
     pub(super) writes: f64,
     /// Other responses, by status.
     pub(super) refused: BTreeMap<u16, u64>,

@@ -14,6 +14,22 @@ const MAX_LANES: usize = 8;
 /// Upper bound of the events that are listed.
 const MAX_EVENTS: usize = 60;
 
+/// Events with their sign in a lane and their description.
+const EVENTS: [(&str, char, &str); 12] = [
+    ("wait", 'w', "asks for the lock"),
+    ("held", 'h', "has the lock{fence}"),
+    ("read", 'r', "reads{value}{fence}"),
+    ("write", 'W', "writes{value}{fence}"),
+    ("commit", 'c', "is about to commit"),
+    ("committed", 'C', "has committed"),
+    ("release", 'R', "is done with the lock"),
+    ("expire", 'e', "has made the key, and is about to give it its expiry"),
+    ("delete", 'd', "has looked whose lock it is, and is about to delete it"),
+    ("paused", 'P', "is stopped from outside"),
+    ("resumed", '>', "goes on"),
+    ("killed", 'X', "is killed"),
+];
+
 pub(super) fn heading(lesson: &Lesson) -> String {
     let claim = wrapped(lesson.claim, WIDTH - 2, 2);
     format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
@@ -154,9 +170,9 @@ fn event_times(lane: &Lane) -> impl Iterator<Item = u64> {
 fn shown_events(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     let done = lane.status.is_some_and(|status| status < 300);
     let unlocked = done && !lane.events.iter().any(|event| event.event == "held");
-    let shown_events =
+    let shown =
         move |event: &&LaneEvent| !(unlocked && matches!(event.event.as_str(), "wait" | "release"));
-    lane.events.iter().filter(shown_events)
+    lane.events.iter().filter(shown)
 }
 
 /// Draws a lane, a character per column.
@@ -177,21 +193,7 @@ fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<cha
         fill(read, at("write").unwrap_or(last), '-');
     }
     for event in shown_events(lane) {
-        line[column(event.t_us)] = match event.event.as_str() {
-            "wait" => 'w',
-            "held" => 'h',
-            "read" => 'r',
-            "write" => 'W',
-            "commit" => 'c',
-            "committed" => 'C',
-            "release" => 'R',
-            "expire" => 'e',
-            "delete" => 'd',
-            "paused" => 'P',
-            "resumed" => '>',
-            "killed" => 'X',
-            _ => '*',
-        };
+        line[column(event.t_us)] = known(&event.event).map_or('*', |(_, sign, _)| *sign);
     }
     line
 }
@@ -205,21 +207,12 @@ fn describe(event: &LaneEvent) -> String {
 /// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
 /// reading and writing mention them.
 pub(crate) fn describe_event(event: &str, value: &str, fence: &str) -> String {
-    match event {
-        "wait" => "asks for the lock".to_owned(),
-        "held" => format!("has the lock{fence}"),
-        "read" => format!("reads{value}{fence}"),
-        "write" => format!("writes{value}{fence}"),
-        "commit" => "is about to commit".to_owned(),
-        "committed" => "has committed".to_owned(),
-        "release" => "is done with the lock".to_owned(),
-        "expire" => "has made the key, and is about to give it its expiry".to_owned(),
-        "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
-        "paused" => "is stopped from outside".to_owned(),
-        "resumed" => "goes on".to_owned(),
-        "killed" => "is killed".to_owned(),
-        other => format!("{other}{value}{fence}"),
-    }
+    let text = known(event).map_or("{event}{value}{fence}", |(.., text)| *text);
+    text.replace("{event}", event).replace("{value}", value).replace("{fence}", fence)
+}
+
+fn known(event: &str) -> Option<&'static (&'static str, char, &'static str)> {
+    EVENTS.iter().find(|(name, ..)| *name == event)
 }
 
 /// Formats microseconds as milliseconds.

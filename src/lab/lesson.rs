@@ -3,6 +3,7 @@
 use futures_util::future::BoxFuture;
 
 use super::default_load::DefaultLoad;
+use super::run::ArmResult;
 use super::scenario::Scenario;
 
 #[derive(Debug)]
@@ -45,4 +46,12 @@ impl LessonResult {
             None => Self::new(shown, verdict),
         }
     }
+}
+
+/// Describes the same load at one replica and at all of them.
+pub(super) fn compare_replicas(one: &ArmResult, all: &ArmResult, replicas: usize) -> String {
+    let sold = |arm: &ArmResult| {
+        format!("{} sold of {}, {} forks", arm.sold, arm.stock_opening, arm.forks)
+    };
+    format!("one replica: {} · {replicas} replicas: {}", sold(one), sold(all))
 }

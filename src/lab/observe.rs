@@ -1,4 +1,4 @@
-//! LabRunState that a lesson observes besides the responses: lock keys in Redis, queues, orders.
+//! State that a lesson observes besides the responses: lock keys in Redis, queues, orders.
 
 use std::time::Duration;
 

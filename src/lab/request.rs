@@ -40,7 +40,7 @@ pub struct InFlightRequest {
     pub(super) replica: usize,
     pub(super) sent_us: u64,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
-    pub(super) outside: Vec<LaneEvent>,
+    pub(super) external: Vec<LaneEvent>,
 }
 
 impl InFlightRequest {

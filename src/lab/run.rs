@@ -114,7 +114,7 @@ impl FaultKind {
     }
 }
 
-/// LabRunState of a run.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
@@ -135,7 +135,7 @@ impl LabRunState {
     }
 }
 
-/// RunProgress of a run, for display while it is executed.
+/// Progress of a run, for display while it is executed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunProgress {
@@ -186,7 +186,7 @@ pub struct RunResult {
     pub facts: Vec<Fact>,
     /// Steps of the run, as sentences.
     pub said: Vec<String>,
-    /// TraceEvent requests, for the swimlanes.
+    /// Traced requests, for the swimlanes.
     pub lanes: Vec<Lane>,
 }
 
@@ -345,11 +345,11 @@ pub struct LaneEvent {
 pub struct LabRun {
     /// Id of the run.
     pub id: Uuid,
-    /// LabRunState of the run.
+    /// State of the run.
     pub state: LabRunState,
     /// Request for the run.
     pub wanted: RunRequest,
-    /// RunProgress while the run is executed.
+    /// Progress while the run is executed.
     pub progress: RunProgress,
     /// The visitor's guess before the run.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -1,7 +1,7 @@
 //! Drives a lesson: sends requests, holds and resumes them at probe points, records the result.
 //!
-//! Guarantees a deterministic order: [`Scenario::wait_until_held`] returns when the request *is* held at
-//! its point, and [`Scenario::pause`] when the signal is sent. Every wait has a timeout.
+//! Guarantees a deterministic order: [`Scenario::wait_until_held`] returns when the request *is* held
+//! at its point, and [`Scenario::pause_replica`] when the signal is sent. Every wait has a timeout.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -125,13 +125,13 @@ impl Scenario {
         headers: &LabHeaders,
     ) -> InFlightRequest {
         let id = Uuid::now_v7();
-        let request = post(path, token, &headers, id, key, body);
+        let request = post(path, token, headers, id, key, body);
         let replica = self.replica_index(replica);
         let target = self.cluster.replicas[replica];
         let response = tokio::spawn(async move { load::send(target, &request).await });
-        let outside = Vec::new();
+        let external = Vec::new();
         let label = label.to_owned();
-        InFlightRequest { id, label, replica, sent_us: monotonic_us(), response, outside }
+        InFlightRequest { id, label, replica, sent_us: monotonic_us(), response, external }
     }
 
     /// Sends an order for one unit.
@@ -155,7 +155,7 @@ impl Scenario {
             Err(_) => (None, Value::Null),
         };
         let mut events = self.trace_events(&body);
-        events.extend(request.outside);
+        events.extend(request.external);
         events.sort_by_key(|event| event.t_us);
         let answered_us = status.map(|_| self.since_start_us(answered_us));
         let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
@@ -194,8 +194,8 @@ impl Scenario {
     }
 
     pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
-        let resume_request = self.resume_by_id(request.replica, request.id).await;
-        resume_request.with_context(|| request.label.clone())
+        let resumed = self.resume_by_id(request.replica, request.id).await;
+        resumed.with_context(|| request.label.clone())
     }
 
     /// Resumes a held request whose response the lesson does not await.
@@ -233,7 +233,7 @@ impl Scenario {
     pub(super) fn record_event(&self, request: &mut InFlightRequest, event: &str) {
         let (t_us, event, key) =
             (self.since_start_us(monotonic_us()), event.to_owned(), String::new());
-        request.outside.push(LaneEvent { t_us, event, key, value: None, fence: None });
+        request.external.push(LaneEvent { t_us, event, key, value: None, fence: None });
     }
 
     pub async fn pause_replica(&self, request: &mut InFlightRequest) {
@@ -270,10 +270,10 @@ impl Scenario {
         request.response.abort();
         self.record_event(&mut request, "hung up");
         let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
-        self.record_lane(Lane { events: request.outside, ..lane });
+        self.record_lane(Lane { events: request.external, ..lane });
     }
 
-    /// Sends a request without a body to `house.replicas[replica]`, with the session `token`.
+    /// Sends a request without a body to `cluster.replicas[replica]`, with the session `token`.
     pub(super) async fn send(
         &self,
         token: &str,

@@ -21,7 +21,7 @@ pub struct LiveSnapshot {
     pub sent: u64,
     /// Requests that were answered, timed out, or lost their connection.
     pub answered: u64,
-    /// Median latency of the wanted responses so far, in ms; 0 without any.
+    /// Median latency of the expected responses so far, in ms; 0 without any.
     pub p50_ms: f64,
     pub p99_ms: f64,
 }
@@ -38,7 +38,7 @@ impl LiveCounters {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a response, or a request without one; `latency_us` is set for a wanted response.
+    /// Counts a response, or a request without one; `latency_us` is set for an expected response.
     pub(super) fn answered(&self, latency_us: Option<u64>) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let Some(latency_us) = latency_us {

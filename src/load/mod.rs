@@ -80,15 +80,15 @@ pub struct ResponseRecord {
 pub struct LoadReport {
     /// Time during which responses were counted.
     pub seconds: f64,
-    /// Wanted responses within the window.
+    /// Expected responses within the window.
     pub expected: u64,
-    /// Wanted responses, including those before and after the window.
+    /// Expected responses, including those before and after the window.
     pub expected_total: u64,
-    /// Latency of wanted responses to requests sent within the window, in µs.
+    /// Latency of expected responses to requests sent within the window, in µs.
     pub latency: Histogram<u64>,
-    /// `wanted` by client.
+    /// `expected` by client.
     pub by_client: Vec<u64>,
-    /// `wanted` by replica.
+    /// `expected` by replica.
     pub by_target: Vec<u64>,
     /// All responses, by status.
     pub statuses: BTreeMap<u16, u64>,
@@ -117,7 +117,7 @@ pub fn jain(shares: &[u64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-/// CountingWindow in which responses count, on the machine's monotonic clock.
+/// Window in which responses count, on the machine's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 struct CountingWindow {
     begin_us: u64,
@@ -125,7 +125,8 @@ struct CountingWindow {
     end_us: u64,
 }
 
-struct Watch {
+/// What a client records of its requests.
+struct Recording {
     expected: fn(u16) -> bool,
     observe: bool,
     live: Option<Arc<LiveCounters>>,
@@ -155,9 +156,9 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     let window = CountingWindow { begin_us, end_us };
     let mut clients = JoinSet::new();
     for (number, (connection, client)) in connected.into_iter().enumerate() {
-        let watch =
-            Watch { expected: plan.expected, observe: plan.observe, live: plan.live.clone() };
-        clients.spawn(one(number, connection, client, window, watch));
+        let recording =
+            Recording { expected: plan.expected, observe: plan.observe, live: plan.live.clone() };
+        clients.spawn(run_client(number, connection, client, window, recording));
     }
     let mut stats = Vec::with_capacity(targets.len());
     while let Some(joined) = clients.join_next().await {
@@ -175,12 +176,12 @@ pub async fn send(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8
     Ok((status, connection.body().to_vec()))
 }
 
-async fn one(
+async fn run_client(
     client: usize,
     mut connection: HttpConnection,
     LoadClient { target, mut script }: LoadClient,
     window: CountingWindow,
-    Watch { expected, observe, live }: Watch,
+    Recording { expected, observe, live }: Recording,
 ) -> ClientStats {
     let mut stats = ClientStats { client, ..ClientStats::default() };
     let mut request = Vec::with_capacity(1 << 10);
@@ -197,15 +198,15 @@ async fn one(
         if let Some(live) = &live {
             live.sent();
         }
-        let answered = tokio::time::timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
-        let status = match answered {
+        let exchanged = tokio::time::timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
+        let status = match exchanged {
             Ok(Ok(status)) => Some(status),
             Ok(Err(_)) | Err(_) => None,
         };
         let completed_us = monotonic_us();
         if let Some(live) = &live {
-            let good = status.is_some_and(expected);
-            live.answered(good.then_some(completed_us - invoked_us));
+            let is_expected = status.is_some_and(expected);
+            live.answered(is_expected.then_some(completed_us - invoked_us));
         }
         stats.count(window, invoked_us, completed_us, status.map(|s| (s, expected(s))));
         if observe {
@@ -228,7 +229,7 @@ async fn one(
 }
 
 impl ClientStats {
-    /// Counts a request; `status` includes whether it is wanted, and is `None` without a response.
+    /// Counts a request; `status` includes whether it is expected, and is `None` without a response.
     fn count(
         &mut self,
         window: CountingWindow,

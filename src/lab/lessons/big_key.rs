@@ -66,7 +66,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 const REDIS_TIMEOUT: Duration = Duration::from_secs(20);
 const KEY: &str = "big";
 
-/// RemovalCost of one way of removing the hash, for other clients.
+/// Cost of one way of removing the hash, for other clients.
 #[derive(Debug, Clone, Copy)]
 struct RemovalCost {
     /// Median over the windows of the client's longest wait; for `DEL`, its longest wait.

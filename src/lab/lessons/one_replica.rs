@@ -3,7 +3,7 @@
 
 use crate::lab::default_load::{DefaultLoad, no_overlap};
 use crate::lab::headers::{PAUSE, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::lesson::{Lesson, LessonResult, compare_replicas};
 use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -60,15 +60,6 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult::of_load(
         no_overlap(&specs[1]),
         seen,
-        format!(
-            "one replica: {} sold of {}, {} forks · {} replicas: {} sold of {}, {} forks",
-            one.sold,
-            one.stock_opening,
-            one.forks,
-            specs[1].replicas,
-            two.sold,
-            two.stock_opening,
-            two.forks,
-        ),
+        compare_replicas(one, two, specs[1].replicas),
     ))
 }

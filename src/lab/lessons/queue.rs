@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::lab::default_load::{DefaultLoad, no_overlap};
 use crate::lab::headers::{LabHeaders, OFFER, PAUSE, PLACES, PRIORITY, TTL_MS, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::lesson::{Lesson, LessonResult, compare_replicas};
 use crate::lab::observe::wait_until;
 use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
 use crate::shop::Sku;
@@ -76,18 +76,11 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
         no_overlap(&specs[1]),
         four_ways && lines && killed.as_claimed() && loads_as_claimed,
         format!(
-            "{summary} · restock at the end of the line: {in_order} of {QUEUED_BUYERS} refused, before it: \
-             {first} · killed: {} in line never answered, a rendezvous {} · one replica: {} sold of \
-             {}, {} forks · {} replicas: {} sold of {}, {} forks",
+            "{summary} · restock at the end of the line: {in_order} of {QUEUED_BUYERS} refused, \
+             before it: {first} · killed: {} in line never answered, a rendezvous {} · {}",
             killed.unanswered,
             if killed.rendezvous_rejected { "knew" } else { "did not know" },
-            one.sold,
-            one.stock_opening,
-            one.forks,
-            specs[1].replicas,
-            two.sold,
-            two.stock_opening,
-            two.forks,
+            compare_replicas(one, two, specs[1].replicas),
         ),
     ))
 }

@@ -202,35 +202,31 @@ fn balance(paid: &LabResponse) -> Option<i64> {
 }
 
 async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
-    let mut db = lab.connection().await?;
     let status = sqlx::query_scalar("select status from orders where id = $1");
-    Ok(status.bind(order).fetch_one(&mut *db).await?)
+    Ok(status.bind(order).fetch_one(&mut *lab.connection().await?).await?)
 }
 
 async fn is_due(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
-    let mut db = lab.connection().await?;
     let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
-    Ok(over.bind(order).fetch_one(&mut *db).await?)
+    Ok(over.bind(order).fetch_one(&mut *lab.connection().await?).await?)
 }
 
 /// Returns how often units of the order were returned, according to the ledger.
 async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
-    let mut db = lab.connection().await?;
     let back = sqlx::query_scalar(
         "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
     );
-    Ok(back.bind(order).fetch_one(&mut *db).await?)
+    Ok(back.bind(order).fetch_one(&mut *lab.connection().await?).await?)
 }
 
 /// Returns whether a session of Postgres waits for a lock on an order's row.
 async fn payment_waits(lab: &Scenario) -> anyhow::Result<bool> {
-    let mut db = lab.connection().await?;
     let waits = sqlx::query_scalar(
         "select exists (select from pg_stat_activity
                          where datname = current_database() and wait_event_type = 'Lock'
                            and query like '%from orders%no key update%')",
     );
-    Ok(waits.fetch_one(&mut *db).await?)
+    Ok(waits.fetch_one(&mut *lab.connection().await?).await?)
 }
 
 async fn queued(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
