@@ -1,5 +1,5 @@
-//! The load scripts report correctly: no lock oversells, a lock does not, a broken lock does not show
-//! the claim, and overload is rejected. Needs the tools of `load/setup`, which `script/test` runs.
+//! The load scripts report correctly: no lock oversells, a lock does not, a broken lock does not
+//! show the claim, and overload is rejected. Needs the tools of `load/setup`, which `script/test` runs.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 

@@ -1,7 +1,7 @@
 //! The lab: executes loads and lessons in which locks are missing or broken and processes fail.
 //!
-//! [`headers`] set the conditions of one request. A [`run`] is a load or a lesson: a row requests it
-//! ([`store`]), the process that owns the replicas executes it ([`runner`]), and everything is
+//! [`headers`] set the conditions of one request. A [`run`] is a load or a lesson: a row requests
+//! it ([`store`]), the process that owns the replicas executes it ([`runner`]), and everything is
 //! restored at its end.
 //!
 //! Writes that may go wrong touch only throw-away items and accounts of the lab's own users.

@@ -1,7 +1,7 @@
 //! Drives a lesson: sends requests, holds and resumes them at probe points, records the result.
 //!
-//! Guarantees a deterministic order: [`Scenario::wait_until_held`] returns when the request *is* held
-//! at its point, and [`Scenario::pause_replica`] when the signal is sent. Every wait has a timeout.
+//! Guarantees a deterministic order: [`Scenario::wait_until_held`] returns when the request *is*
+//! held at its point, [`Scenario::pause_replica`] when the signal is sent. Every wait is bounded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -229,7 +229,7 @@ async fn run_client(
 }
 
 impl ClientStats {
-    /// Counts a request; `status` includes whether it is expected, and is `None` without a response.
+    /// Counts a request; `status` says whether it is expected, and is `None` without a response.
     fn count(
         &mut self,
         window: CountingWindow,

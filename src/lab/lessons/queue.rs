@@ -120,21 +120,20 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, String)> {
     lab.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
     let problem = |response: &LabResponse| response.problem().unwrap_or("nothing").to_owned();
     let summary = format!(
-        "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {OFFER_WAIT_MS} ms {} \
-         ({offer_for_ms} ms), put waits",
+        "full house: add {} ({add_ms} ms), offer {} ({offer_ms} ms), offer for {OFFER_WAIT_MS} ms \
+         {} ({offer_for_ms} ms), put waits",
         problem(&add),
         problem(&offer),
         problem(&offer_for),
     );
-    lab
-        .say(format!(
-            "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {OFFER_WAIT_MS} ms: {}. G \
-             puts, and stands outside.",
-            problem(&add),
-            problem(&offer),
-            problem(&offer_for),
-        ))
-        .await;
+    lab.say(format!(
+        "It is full. D adds: an error, {}. E offers: a no, {}. F offers for {OFFER_WAIT_MS} ms: \
+             {}. G puts, and stands outside.",
+        problem(&add),
+        problem(&offer),
+        problem(&offer_for),
+    ))
+    .await;
 
     let mut all_served = lab.finish(served).await?.is_success();
     for waits in line.into_iter().chain([put]) {
