@@ -1,7 +1,8 @@
-//! `holdfast bench`: table, JSON, chart and cleanup. The values of the figures are not
-//! checked, only that they exist, and that a strategy that fails an audit has none.
+//! `holdfast bench` as a person meets it: a table, its JSON, and nothing left behind. What the
+//! figures are is nobody's business here, only that they are there, and that an arm whose books are
+//! not sound has none.
 //!
-//! Needs Postgres and Redis (script/test installs them).
+//! Needs Postgres and Redis installed (script/test sees to it).
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -17,22 +18,22 @@ fn bench(arguments: &[&str]) -> Command {
     command
 }
 
-/// Returns the folder of its shop, from its output.
-fn folder(stderr: &str) -> &Path {
-    let rest = stderr.split_once("a shop of its own in ").expect("it says where").1;
+/// The folder that it says its shop is in.
+fn folder(said: &str) -> &Path {
+    let rest = said.split_once("a shop of its own in ").expect("it says where").1;
     Path::new(rest.split_once(" …").expect("it says where").0)
 }
 
-fn is_number(value: &Value) -> bool {
+fn is_a_number(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }
 
-fn is_spread(value: &Value) -> bool {
-    ["min", "median", "max"].iter().all(|part| is_number(&value[part]))
+fn is_a_spread(value: &Value) -> bool {
+    ["min", "median", "max"].iter().all(|part| is_a_number(&value[part]))
 }
 
 #[test]
-fn only_sound_strategies_have_figures() {
+fn only_sound_arms_have_measurements() {
     let files = tempfile::tempdir().unwrap();
     let (json, svg) = (files.path().join("b.json"), files.path().join("b.svg"));
     let output = bench(&["--rounds", "1", "--seconds", "0.5", "--connections", "8"])
@@ -42,9 +43,9 @@ fn only_sound_strategies_have_figures() {
         .arg(&svg)
         .output()
         .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{stderr}");
-    assert!(!folder(&stderr).exists(), "its shop is gone");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(!folder(&said).exists(), "its shop is gone");
 
     let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let names = |list: &Value, field: &str| -> Vec<String> {
@@ -60,13 +61,16 @@ fn only_sound_strategies_have_figures() {
     }
     for arm in [&results["arms"][1], &results["arms"][2]] {
         assert_eq!(arm["sound"], true, "{arm:#}");
-        assert!(is_spread(&arm["orders_per_s"]) && is_spread(&arm["ratio_to_owner"]), "{arm:#}");
+        assert!(
+            is_a_spread(&arm["orders_per_s"]) && is_a_spread(&arm["ratio_to_owner"]),
+            "{arm:#}"
+        );
         for figure in ["p50_ms", "p99_ms", "jain_clients", "jain_replicas", "redis_reads_per_order"]
         {
-            assert!(is_number(&arm[figure]), "{figure}: {arm:#}");
+            assert!(is_a_number(&arm[figure]), "{figure}: {arm:#}");
         }
     }
-    assert!(is_spread(&results["noop_per_s"]));
+    assert!(is_a_spread(&results["noop_per_s"]));
     for field in ["date", "cores", "system", "postgres", "redis", "fsync_us", "fsync_longest_ms"] {
         assert!(!results["machine"][field].is_null(), "{field}");
     }
@@ -87,12 +91,12 @@ fn only_sound_strategies_have_figures() {
     let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap();
     assert!(line("none").contains("oversold by"), "{table}");
     assert!(line("row-lock").ends_with("sound"), "{table}");
-    let chart = std::fs::read_to_string(&svg).unwrap();
-    assert!(chart.starts_with("<svg") && chart.contains("oversold by"), "{chart}");
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("oversold by"), "{picture}");
 }
 
 #[test]
-fn interrupted_benchmark_cleans_up() {
+fn interrupted_benchmark_leaves_nothing_behind() {
     let mut child: Child =
         bench(&["--rounds", "50", "--seconds", "0.2", "--connections", "4", "--only", "atomic"])
             .spawn()
@@ -118,10 +122,10 @@ fn interrupted_benchmark_cleans_up() {
 }
 
 #[test]
-fn unknown_strategy_fails_before_start() {
+fn unknown_strategy_is_rejected_before_start() {
     let output = bench(&["--only", "owner,padlock"]).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
-    assert!(stderr.contains("padlock") && stderr.contains("row-lock"), "{stderr}");
-    assert!(!stderr.contains("a shop of its own"), "{stderr}");
+    assert!(said.contains("padlock") && said.contains("row-lock"), "{said}");
+    assert!(!said.contains("a shop of its own"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! Runs of the lab on a whole `holdfast up`: requests, progress, faults, results.
+//! Runs of the lab, against a whole `holdfast up`: asked for, followed, disturbed, and found again.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use common::until;
 use common::up::{Up, state_of};
 
-/// A `holdfast up`, and a session of its admin.
+/// A shop with its lab on, in a folder that can be used again.
 struct Lab {
     up: Up,
     base: String,
@@ -42,25 +42,18 @@ impl Lab {
         session["token"].as_str().unwrap().to_owned()
     }
 
-    async fn request(
-        &self,
-        method: Method,
-        path: &str,
-        token: &str,
-        body: Option<&Value>,
-    ) -> Response {
-        let builder = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token);
-        let builder = match body {
-            Some(body) => builder.json(body),
-            None => builder,
+    async fn ask(&self, method: Method, path: &str, token: &str, body: Option<&Value>) -> Response {
+        let request = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token);
+        let request = match body {
+            Some(body) => request.json(body),
+            None => request,
         };
-        builder.send().await.unwrap()
+        request.send().await.unwrap()
     }
 
-    async fn begin(&self, request_body: &Value) -> String {
-        let response =
-            self.request(Method::POST, "/api/lab/runs", &self.admin, Some(request_body)).await;
-        let (status, body) = (response.status(), response.text().await.unwrap());
+    async fn begin(&self, wanted: &Value) -> String {
+        let asked = self.ask(Method::POST, "/api/lab/runs", &self.admin, Some(wanted)).await;
+        let (status, body) = (asked.status(), asked.text().await.unwrap());
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
         let body: Value = serde_json::from_str(&body).unwrap();
         body["id"].as_str().unwrap().to_owned()
@@ -68,10 +61,10 @@ impl Lab {
 
     async fn read(&self, id: &str) -> Value {
         let path = format!("/api/lab/runs/{id}");
-        self.request(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
+        self.ask(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
     }
 
-    async fn wait_until_over(&self, id: &str) -> Value {
+    async fn until_ended(&self, id: &str) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let run = self.read(id).await;
@@ -84,7 +77,7 @@ impl Lab {
     }
 
     async fn assert_sound(&self) {
-        let audit = self.request(Method::GET, "/api/audit", &self.admin, None).await;
+        let audit = self.ask(Method::GET, "/api/audit", &self.admin, None).await;
         let audit: Value = audit.json().await.unwrap();
         assert_eq!(audit["ok"], true, "{audit:#}");
     }
@@ -97,11 +90,11 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn same_load_oversells_only_without_lock() {
+async fn same_load_oversells_only_without_a_lock() {
     let lab = Lab::open().await;
-    let request_body = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
+    let wanted = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
         "buyers": 12, "work_ms": 2, "seed": 7 });
-    let run = lab.wait_until_over(&lab.begin(&request_body).await).await;
+    let run = lab.until_ended(&lab.begin(&wanted).await).await;
     assert_eq!(run["state"], "done", "{run:#}");
     assert_eq!(run["claim_shown"], Value::Null, "nothing was claimed");
     let [none, owner, batched] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
@@ -124,11 +117,11 @@ async fn same_load_oversells_only_without_lock() {
 }
 
 #[tokio::test]
-async fn same_payments_lose_money_only_without_lock() {
+async fn money_is_lost_only_without_a_lock() {
     let lab = Lab::open().await;
-    let request_body = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
+    let wanted = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
         "orders": 40, "buyers": 8, "work_ms": 2 });
-    let run = lab.wait_until_over(&lab.begin(&request_body).await).await;
+    let run = lab.until_ended(&lab.begin(&wanted).await).await;
     let [none, locked] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
     assert!(
         none["forks"].as_i64().unwrap() > 0 && none["oversold"].as_i64().unwrap() > 0,
@@ -140,7 +133,7 @@ async fn same_payments_lose_money_only_without_lock() {
 }
 
 #[tokio::test]
-async fn cluster_recovers_from_every_fault() {
+async fn every_fault_is_undone_and_audit_sound() {
     let lab = Lab::at(Up::start(&["--lab", "on", "--redlock", "3"])).await;
     for kind in [
         "pause-node",
@@ -151,27 +144,24 @@ async fn cluster_recovers_from_every_fault() {
         "flush-redis",
     ] {
         let strategy = if kind == "pause-node" { "redlock" } else { "batched" };
-        let request_body = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
+        let wanted = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
             "work_ms": 5, "fault": { "kind": kind, "at_ms": 60, "for_ms": 300 } });
-        let run = lab.wait_until_over(&lab.begin(&request_body).await).await;
+        let run = lab.until_ended(&lab.begin(&wanted).await).await;
         assert_eq!(run["state"], "done", "{kind}: {run:#}");
         let arm = &run["arms"][0];
         assert_eq!((&arm["oversold"], &arm["ok"]), (&json!(0), &json!(true)), "{kind}: {arm:#}");
         assert!(arm["sold"].as_i64().unwrap() <= 60, "{kind}");
-        assert!(
-            lab.processes().iter().all(|(_, stopped)| !stopped),
-            "{kind}: a process is stopped"
-        );
+        assert!(lab.processes().iter().all(|(_, stopped)| !stopped), "{kind}: nobody is stopped");
         lab.assert_sound().await;
     }
 }
 
 #[tokio::test]
-async fn shutdown_during_fault_fails_the_run_and_cleans_up() {
+async fn run_stopped_during_fault_is_marked_failed() {
     let lab = Lab::open().await;
-    let request_body = json!({ "strategies": ["none"], "orders": 50,
+    let wanted = json!({ "strategies": ["none"], "orders": 50,
         "fault": { "kind": "pause-replica", "at_ms": 0, "for_ms": 10_000 } });
-    let id = lab.begin(&request_body).await;
+    let id = lab.begin(&wanted).await;
     until("the replica is stopped", async || lab.processes().iter().any(|(_, stopped)| *stopped))
         .await;
     let processes = lab.processes();
@@ -181,22 +171,22 @@ async fn shutdown_during_fault_fails_the_run_and_cleans_up() {
         assert_eq!(state_of(pid), None, "{pid} still runs");
     }
     let lab = Lab::at(Up::start_in(data, &["--lab", "on"])).await;
-    let run = lab.wait_until_over(&id).await;
+    let run = lab.until_ended(&id).await;
     assert_eq!(run["state"], "failed");
     assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
     let run = lab
-        .wait_until_over(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await)
+        .until_ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await)
         .await;
     assert_eq!(run["state"], "done");
     lab.assert_sound().await;
 }
 
 #[tokio::test]
-async fn only_admins_run_one_run_at_a_time() {
+async fn only_admin_starts_one_run_at_once() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
     let id = lab.begin(&long).await;
-    let second = lab.request(Method::POST, "/api/lab/runs", &lab.admin, Some(&long)).await;
+    let second = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&long)).await;
     assert_eq!(second.status(), StatusCode::CONFLICT);
     assert_eq!(second.json::<Value>().await.unwrap()["run"], json!(id));
     let alice = lab.sign_in("alice").await;
@@ -207,16 +197,16 @@ async fn only_admins_run_one_run_at_a_time() {
         (Method::GET, "/api/lab/holds".to_owned()),
     ] {
         let body = (method == Method::POST).then_some(&long);
-        let response = lab.request(method, &path, &alice, body).await;
-        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{path}");
+        let refused = lab.ask(method, &path, &alice, body).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
     }
-    assert_eq!(lab.wait_until_over(&id).await["state"], "done");
+    assert_eq!(lab.until_ended(&id).await["state"], "done");
 }
 
 #[tokio::test]
-async fn invalid_run_request_names_its_field() {
+async fn invalid_run_parameters_are_rejected_per_field() {
     let lab = Lab::open().await;
-    for (request_body, field) in [
+    for (wanted, field) in [
         (json!({}), "strategies"),
         (json!({ "strategies": ["nobody"] }), "strategies"),
         (json!({ "strategies": ["none"], "orders": 0 }), "orders"),
@@ -238,44 +228,43 @@ async fn invalid_run_request_names_its_field() {
             "fault",
         ),
     ] {
-        let response =
-            lab.request(Method::POST, "/api/lab/runs", &lab.admin, Some(&request_body)).await;
-        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "{request_body}");
-        let problem: Value = response.json().await.unwrap();
-        assert_eq!(problem["errors"][0]["field"], field, "{request_body}: {problem}");
+        let refused = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&wanted)).await;
+        assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY, "{wanted}");
+        let problem: Value = refused.json().await.unwrap();
+        assert_eq!(problem["errors"][0]["field"], field, "{wanted}: {problem}");
         assert!(!problem["errors"][0]["detail"].as_str().unwrap().is_empty());
     }
     let unknown = json!({ "strategies": ["none"], "speed": 9 });
-    let response = lab.request(Method::POST, "/api/lab/runs", &lab.admin, Some(&unknown)).await;
-    assert!(response.status().is_client_error());
-    let nowhere = lab.request(Method::GET, "/api/lab/runs/nothing", &lab.admin, None).await;
+    let refused = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&unknown)).await;
+    assert!(refused.status().is_client_error());
+    let nowhere = lab.ask(Method::GET, "/api/lab/runs/nothing", &lab.admin, None).await;
     assert_eq!(nowhere.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn disabled_lab_forbids_runs() {
+async fn lab_api_requires_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
-    let request_body = json!({ "strategies": ["none"] });
+    let wanted = json!({ "strategies": ["none"] });
     for (method, path) in [
         (Method::POST, "/api/lab/runs"),
         (Method::GET, "/api/lab/runs"),
         (Method::GET, "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8"),
         (Method::GET, "/api/lab/holds"),
     ] {
-        let body = (method == Method::POST).then_some(&request_body);
-        let response = lab.request(method, path, &lab.admin, body).await;
-        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{path}");
+        let body = (method == Method::POST).then_some(&wanted);
+        let refused = lab.ask(method, path, &lab.admin, body).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
     }
 }
 
 #[tokio::test]
-async fn event_stream_is_throttled_and_ends_with_result() {
+async fn event_stream_is_throttled_and_complete() {
     let lab = Lab::open().await;
-    let request_body = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
-    let id = lab.begin(&request_body).await;
+    let wanted = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
+    let id = lab.begin(&wanted).await;
     let path = format!("/api/lab/runs/{id}/events");
     let began = Instant::now();
-    let mut events = lab.request(Method::GET, &path, &lab.admin, None).await;
+    let mut events = lab.ask(Method::GET, &path, &lab.admin, None).await;
     assert_eq!(events.headers()["content-type"], "text/event-stream");
     let mut text = String::new();
     // The stream ends by itself when the run is over.
@@ -293,7 +282,7 @@ async fn event_stream_is_throttled_and_ends_with_result() {
 }
 
 #[tokio::test]
-async fn lesson_explains_load_that_cannot_show_its_claim() {
+async fn lesson_without_contention_says_why() {
     let lab = Lab::open().await;
     for (name, stock, buyers, orders, why) in [
         ("lost-update", 0, 1, 1, "there are 0 units"),
@@ -302,9 +291,8 @@ async fn lesson_explains_load_that_cannot_show_its_claim() {
         ("waiting", 3, 4, 12, "not all can be served"),
         ("wrong-key", 4, 4, 1, "there is 1 order"),
     ] {
-        let request_body =
-            json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
-        let run = lab.wait_until_over(&lab.begin(&request_body).await).await;
+        let wanted = json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
+        let run = lab.until_ended(&lab.begin(&wanted).await).await;
         let verdict = run["verdict"].as_str().unwrap();
         assert_eq!(run["claim_shown"], false, "{name}: {verdict}");
         assert!(verdict.starts_with("not shown, because") && verdict.contains(why), "{verdict}");
@@ -312,59 +300,56 @@ async fn lesson_explains_load_that_cannot_show_its_claim() {
 }
 
 #[tokio::test]
-async fn interrupted_lesson_prints_where_its_run_continues() {
+async fn interrupted_lesson_says_where_it_continues() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
     let id = lab.begin(&long).await;
     let mut lesson = lesson("lost-update", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
-    let mut stderr = BufReader::new(lesson.stderr.take().unwrap()).lines();
-    let waits = stderr.next_line().await.unwrap().unwrap();
+    let mut told = BufReader::new(lesson.stderr.take().unwrap()).lines();
+    let waits = told.next_line().await.unwrap().unwrap();
     assert!(waits.contains("waiting for another run") && waits.contains(&id), "{waits}");
     let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
-    // The heading: the run has begun.
+    // Its heading: it has begun.
     out.next_line().await.unwrap().unwrap();
     let pid = Pid::from_raw(lesson.id().unwrap().try_into().unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
-    let left = stderr.next_line().await.unwrap().unwrap();
+    let left = told.next_line().await.unwrap().unwrap();
     assert!(left.contains("interrupted; the run goes on in the shop"), "{left}");
     let run = left.rsplit('/').next().unwrap();
     assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
-    assert_eq!(lab.wait_until_over(run).await["state"], "done");
+    assert_eq!(lab.until_ended(run).await["state"], "done");
 }
 
 #[tokio::test]
-async fn lesson_reports_stopped_shop() {
+async fn lesson_reports_a_stopped_shop() {
     let lab = Lab::open().await;
     let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
     out.next_line().await.unwrap().unwrap();
     let _data = lab.up.stop();
-    let output = lesson.wait_with_output().await.unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("the shop was stopped before the run was over"), "{stderr}");
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let ended = lesson.wait_with_output().await.unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(told.contains("the shop was stopped before the run was over"), "{told}");
+    assert_eq!(ended.status.code(), Some(2), "{told}");
 }
 
 #[tokio::test]
-async fn lesson_starts_own_shop_if_lab_is_off() {
+async fn lesson_starts_own_shop_without_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let said = lesson("dead-holder", &lab.up).output().await.unwrap();
-    let (text, stderr) =
+    let (text, told) =
         (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success() && text.contains("SHOWN:"), "{text}{stderr}");
-    assert!(
-        stderr.contains("lab of the shop on") && stderr.contains("a shop of its own"),
-        "{stderr}"
-    );
+    assert!(said.status.success() && text.contains("SHOWN:"), "{text}{told}");
+    assert!(told.contains("lab of the shop on") && told.contains("a shop of its own"), "{told}");
     let unknown = lesson("nothing", &lab.up).output().await.unwrap();
     assert_eq!(unknown.status.code(), Some(2));
 
-    // Without a reader of its output the lesson still completes and removes its shop.
+    // Nobody reads what it says: it is played to its end, and its shop cleared away.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut without_reader = lesson("dead-holder", &lab.up).stdout(writer).spawn().unwrap();
-    let folder = format!("/var/tmp/holdfast-lesson-{}", without_reader.id().unwrap());
-    assert_eq!(without_reader.wait().await.unwrap().code(), Some(0));
+    let mut unread = lesson("dead-holder", &lab.up).stdout(writer).spawn().unwrap();
+    let folder = format!("/var/tmp/holdfast-lesson-{}", unread.id().unwrap());
+    assert_eq!(unread.wait().await.unwrap().code(), Some(0));
     assert!(!std::path::Path::new(&folder).exists(), "{folder}");
 }
 
@@ -377,7 +362,7 @@ fn lesson(name: &str, up: &Up) -> tokio::process::Command {
 }
 
 #[tokio::test]
-async fn terminal_lesson_ends_with_verdict() {
+async fn lesson_command_prints_its_verdict() {
     let lab = Lab::open().await;
     let said = lesson("lost-update", &lab.up).output().await.unwrap();
     let text = String::from_utf8(said.stdout).unwrap();

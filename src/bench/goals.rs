@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goal_direction_decides_whether_it_is_met() {
+    fn goal_direction_decides_if_met() {
         let met = |less_is_better, value: f64| {
             let value = Spread::of([value]).ok_or_else(String::new);
             let goals = if less_is_better { [1.3, 1.0] } else { [10.0, 15.0] };

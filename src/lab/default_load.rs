@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_without_overlap_are_explained() {
+    fn parameters_without_contention_are_explained() {
         for (alone, word) in
             [(spec(0, 16, 400), "0 units"), (spec(5, 16, 1), "1 order"), (spec(5, 1, 9), "1 buyer")]
         {

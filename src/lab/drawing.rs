@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_shows_stale_read() {
+    fn swimlane_shows_interleaved_reads_and_writes() {
         let lane = |label: &str, sent_us, answered_us, events| Lane {
             request_id: Uuid::nil(),
             label: label.to_owned(),

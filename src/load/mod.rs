@@ -298,14 +298,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_index_measures_evenness() {
+    fn jain_index_measures_fairness() {
         assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
         assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-9);
         assert!((jain(&[]) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn only_expected_responses_in_window_count() {
+    fn only_wanted_responses_in_window_count() {
         let window = CountingWindow { begin_us: 100, end_us: 200 };
         let mut stats = ClientStats::default();
         stats.count(window, 50, 90, Some((201, true))); // before the window

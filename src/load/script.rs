@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_request_has_own_key_and_next_subject() {
+    fn requests_have_unique_keys_and_rotate_bodies() {
         let bodies = ["{\"a\":1}".to_owned(), "{}".to_owned()];
         let mut script = Posts::new("/x", "t", &["A: b".to_owned()], &bodies, 1).limit(3);
         let mut request = Vec::new();

@@ -266,7 +266,7 @@ fn graph_of(name: &str) -> Graph {
 }
 
 #[test]
-fn files_import_without_cycles() {
+fn files_have_no_import_cycles() {
     for (root, least) in ACYCLIC {
         let mut graph = graph_of(root);
         assert!(graph.len() > least, "the files of {root} were not found");
