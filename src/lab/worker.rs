@@ -100,10 +100,10 @@ impl Scenario {
         Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().prefix))
     }
 
-    async fn control_worker(&self, replica: usize, headers: &str) -> anyhow::Result<()> {
-        let (id, none) = (Uuid::now_v7(), under("none"));
+    async fn control_worker(&self, replica: usize, command: &str) -> anyhow::Result<()> {
+        let (id, headers) = (Uuid::now_v7(), under("none"));
         let admin = &self.cluster.admin;
-        let request = post("/api/lab/worker", admin, &none, id, id, headers);
+        let request = post("/api/lab/worker", admin, &headers, id, id, command);
         let replica = self.cluster.replicas[self.replica_index(replica)];
         match load::send(replica, &request).await? {
             (204, _) => Ok(()),
