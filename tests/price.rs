@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use holdfast::checker::ObservedOutcome;
 use holdfast::jobs::order_expiry::OrderExpiry;
 use holdfast::load::script::Posts;
-use holdfast::load::{self, Client, Plan};
+use holdfast::load::{self, LoadClient, LoadPlan};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
@@ -155,19 +155,19 @@ async fn an_order_costs_a_fraction_of_a_read_and_of_a_write() {
     let load = async |orders: usize| {
         let each = (orders / CONNECTIONS) as u64;
         let posts = Posts::new("/api/orders", &alice.token, &[], std::slice::from_ref(&lines), 0)
-            .times(each);
+            .limit(each);
         let target = |n: usize| shop.replicas[n % 2].base_url[7..].parse().unwrap();
-        let client = |n| Client { target: target(n), script: Box::new(posts.clone()) };
-        let plan = Plan {
+        let client = |n| LoadClient { target: target(n), script: Box::new(posts.clone()) };
+        let plan = LoadPlan {
             clients: (0..CONNECTIONS).map(client).collect(),
             warm_up: Duration::ZERO,
             window: None,
-            wanted: |status| status == 201,
+            expected: |status| status == 201,
             observe: false,
             live: None,
         };
         let report = load::run(plan).await.unwrap();
-        assert_eq!(report.wanted_in_all, orders as u64, "{:?}", report.statuses);
+        assert_eq!(report.expected_total, orders as u64, "{:?}", report.statuses);
     };
     load(5 * CONNECTIONS).await;
     // Nothing is asked of the shop for about as long as a load takes.

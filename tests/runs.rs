@@ -64,7 +64,7 @@ impl Lab {
         self.ask(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
     }
 
-    async fn ended(&self, id: &str) -> Value {
+    async fn until_ended(&self, id: &str) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let run = self.read(id).await;
@@ -76,7 +76,7 @@ impl Lab {
         }
     }
 
-    async fn is_sound(&self) {
+    async fn assert_sound(&self) {
         let audit = self.ask(Method::GET, "/api/audit", &self.admin, None).await;
         let audit: Value = audit.json().await.unwrap();
         assert_eq!(audit["ok"], true, "{audit:#}");
@@ -90,11 +90,11 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn the_same_arrivals_oversell_without_a_lock_and_not_with_one() {
+async fn same_load_oversells_only_without_a_lock() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
         "buyers": 12, "work_ms": 2, "seed": 7 });
-    let run = lab.ended(&lab.begin(&wanted).await).await;
+    let run = lab.until_ended(&lab.begin(&wanted).await).await;
     assert_eq!(run["state"], "done", "{run:#}");
     assert_eq!(run["claim_shown"], Value::Null, "nothing was claimed");
     let [none, owner, batched] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
@@ -113,15 +113,15 @@ async fn the_same_arrivals_oversell_without_a_lock_and_not_with_one() {
         assert_eq!((&sound["undersold"], &sound["ok"]), (&json!(0), &json!(true)), "{sound:#}");
         assert_eq!(sound["statuses"]["409"], 100);
     }
-    lab.is_sound().await;
+    lab.assert_sound().await;
 }
 
 #[tokio::test]
-async fn money_is_lost_without_a_lock_and_not_with_one() {
+async fn money_is_lost_only_without_a_lock() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
         "orders": 40, "buyers": 8, "work_ms": 2 });
-    let run = lab.ended(&lab.begin(&wanted).await).await;
+    let run = lab.until_ended(&lab.begin(&wanted).await).await;
     let [none, locked] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
     assert!(
         none["forks"].as_i64().unwrap() > 0 && none["oversold"].as_i64().unwrap() > 0,
@@ -129,11 +129,11 @@ async fn money_is_lost_without_a_lock_and_not_with_one() {
     );
     assert_eq!((&locked["sold"], &locked["stock"]), (&json!(1_000), &json!(0)), "{locked:#}");
     assert_eq!(locked["ok"], true);
-    lab.is_sound().await;
+    lab.assert_sound().await;
 }
 
 #[tokio::test]
-async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
+async fn every_fault_is_undone_and_audit_sound() {
     let lab = Lab::at(Up::start(&["--lab", "on", "--redlock", "3"])).await;
     for kind in [
         "pause-node",
@@ -146,18 +146,18 @@ async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
         let strategy = if kind == "pause-node" { "redlock" } else { "batched" };
         let wanted = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
             "work_ms": 5, "fault": { "kind": kind, "at_ms": 60, "for_ms": 300 } });
-        let run = lab.ended(&lab.begin(&wanted).await).await;
+        let run = lab.until_ended(&lab.begin(&wanted).await).await;
         assert_eq!(run["state"], "done", "{kind}: {run:#}");
         let arm = &run["arms"][0];
         assert_eq!((&arm["oversold"], &arm["ok"]), (&json!(0), &json!(true)), "{kind}: {arm:#}");
         assert!(arm["sold"].as_i64().unwrap() <= 60, "{kind}");
         assert!(lab.processes().iter().all(|(_, stopped)| !stopped), "{kind}: nobody is stopped");
-        lab.is_sound().await;
+        lab.assert_sound().await;
     }
 }
 
 #[tokio::test]
-async fn a_shop_that_is_closed_in_the_middle_of_a_fault_leaves_nothing_and_says_so_later() {
+async fn run_stopped_during_fault_is_marked_failed() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none"], "orders": 50,
         "fault": { "kind": "pause-replica", "at_ms": 0, "for_ms": 10_000 } });
@@ -171,17 +171,18 @@ async fn a_shop_that_is_closed_in_the_middle_of_a_fault_leaves_nothing_and_says_
         assert_eq!(state_of(pid), None, "{pid} still runs");
     }
     let lab = Lab::at(Up::start_in(data, &["--lab", "on"])).await;
-    let run = lab.ended(&id).await;
+    let run = lab.until_ended(&id).await;
     assert_eq!(run["state"], "failed");
     assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
-    let run =
-        lab.ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await).await;
+    let run = lab
+        .until_ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await)
+        .await;
     assert_eq!(run["state"], "done");
-    lab.is_sound().await;
+    lab.assert_sound().await;
 }
 
 #[tokio::test]
-async fn one_run_at_a_time_and_only_the_admins() {
+async fn only_admin_starts_one_run_at_once() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
     let id = lab.begin(&long).await;
@@ -199,11 +200,11 @@ async fn one_run_at_a_time_and_only_the_admins() {
         let refused = lab.ask(method, &path, &alice, body).await;
         assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
     }
-    assert_eq!(lab.ended(&id).await["state"], "done");
+    assert_eq!(lab.until_ended(&id).await["state"], "done");
 }
 
 #[tokio::test]
-async fn absurd_wishes_are_refused_with_what_would_be_right() {
+async fn invalid_run_parameters_are_rejected_per_field() {
     let lab = Lab::open().await;
     for (wanted, field) in [
         (json!({}), "strategies"),
@@ -241,7 +242,7 @@ async fn absurd_wishes_are_refused_with_what_would_be_right() {
 }
 
 #[tokio::test]
-async fn a_lab_that_is_off_shows_nothing() {
+async fn lab_api_requires_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let wanted = json!({ "strategies": ["none"] });
     for (method, path) in [
@@ -257,7 +258,7 @@ async fn a_lab_that_is_off_shows_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one() {
+async fn event_stream_is_throttled_and_complete() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
     let id = lab.begin(&wanted).await;
@@ -281,7 +282,7 @@ async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one
 }
 
 #[tokio::test]
-async fn a_lesson_whose_knobs_leave_nothing_to_show_says_why() {
+async fn lesson_without_contention_says_why() {
     let lab = Lab::open().await;
     for (name, stock, buyers, orders, why) in [
         ("lost-update", 0, 1, 1, "there are 0 units"),
@@ -291,7 +292,7 @@ async fn a_lesson_whose_knobs_leave_nothing_to_show_says_why() {
         ("wrong-key", 4, 4, 1, "there is 1 order"),
     ] {
         let wanted = json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
-        let run = lab.ended(&lab.begin(&wanted).await).await;
+        let run = lab.until_ended(&lab.begin(&wanted).await).await;
         let verdict = run["verdict"].as_str().unwrap();
         assert_eq!(run["claim_shown"], false, "{name}: {verdict}");
         assert!(verdict.starts_with("not shown, because") && verdict.contains(why), "{verdict}");
@@ -299,7 +300,7 @@ async fn a_lesson_whose_knobs_leave_nothing_to_show_says_why() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_a_lesson_is_told_where_it_goes_on_and_the_next_one_what_it_waits_for() {
+async fn interrupted_lesson_says_where_it_continues() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
     let id = lab.begin(&long).await;
@@ -316,11 +317,11 @@ async fn whoever_leaves_a_lesson_is_told_where_it_goes_on_and_the_next_one_what_
     assert!(left.contains("interrupted; the run goes on in the shop"), "{left}");
     let run = left.rsplit('/').next().unwrap();
     assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
-    assert_eq!(lab.ended(run).await["state"], "done");
+    assert_eq!(lab.until_ended(run).await["state"], "done");
 }
 
 #[tokio::test]
-async fn a_lesson_whose_shop_is_stopped_says_so() {
+async fn lesson_reports_a_stopped_shop() {
     let lab = Lab::open().await;
     let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
@@ -333,7 +334,7 @@ async fn a_lesson_whose_shop_is_stopped_says_so() {
 }
 
 #[tokio::test]
-async fn with_its_lab_off_a_shop_is_left_alone_and_the_lesson_has_one_of_its_own() {
+async fn lesson_starts_own_shop_without_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let said = lesson("dead-holder", &lab.up).output().await.unwrap();
     let (text, told) =
@@ -361,7 +362,7 @@ fn lesson(name: &str, up: &Up) -> tokio::process::Command {
 }
 
 #[tokio::test]
-async fn a_lesson_in_a_terminal_ends_with_its_verdict() {
+async fn lesson_command_prints_its_verdict() {
     let lab = Lab::open().await;
     let said = lesson("lost-update", &lab.up).output().await.unwrap();
     let text = String::from_utf8(said.stdout).unwrap();

@@ -9,7 +9,7 @@
 use crate::db::Pool;
 
 /// Takes a second or two, and 1 GB of disk with Postgres' default settings.
-pub(super) async fn make_ahead(pool: &Pool) -> anyhow::Result<()> {
+pub(super) async fn preallocate(pool: &Pool) -> anyhow::Result<()> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let (most, files): (String, i64) = sqlx::query_as(
         "select current_setting('max_wal_size'),

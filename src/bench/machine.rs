@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use serde::Serialize;
 use time::format_description::well_known::Rfc3339;
 
-use super::stand::Stand;
+use super::harness::Harness;
 use crate::clock::monotonic_us;
 
 /// Duration of the fsync measurement.
-const SYNC_FOR: Duration = Duration::from_secs(2);
+const FSYNC_PERIOD: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Machine {
@@ -35,13 +35,13 @@ pub(super) struct Machine {
     pub(super) load_average: Option<f64>,
 }
 
-pub(super) async fn look(folder: &Path, stand: &mut Stand) -> anyhow::Result<Machine> {
+pub(super) async fn describe(folder: &Path, harness: &mut Harness) -> anyhow::Result<Machine> {
     let load_average = read_to_string("/proc/loadavg").ok();
     let postgres: String = {
-        let mut connection = stand.pool().acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = harness.pool().acquire().await.map_err(|(_, error)| error)?;
         sqlx::query_scalar("show server_version").fetch_one(&mut *connection).await?
     };
-    let redis = stand.main_redis().context("there is a Redis")?;
+    let redis = harness.main_redis().context("there is a Redis")?;
     let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
     let folder = folder.to_owned();
     let fsync = tokio::task::spawn_blocking(move || fsync_us(&folder)).await??;
@@ -97,7 +97,7 @@ fn fsync_us(folder: &Path) -> anyhow::Result<Fsync> {
     let mut file = File::create(&path)?;
     let mut times = Vec::new();
     let mut now = monotonic_us();
-    let until = now + SYNC_FOR.as_micros() as u64;
+    let until = now + FSYNC_PERIOD.as_micros() as u64;
     while now < until {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&[b'x'; 8 << 10])?;

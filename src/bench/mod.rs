@@ -10,13 +10,14 @@
 //! The figures do not say how fast a shop is: the clients run on the same cores, so only ratios
 //! carry over. Tests: `tests/bench.rs`.
 
-mod figures;
+mod chart;
+mod goals;
+mod harness;
 mod log_files;
 mod machine;
-mod picture;
+mod measurements;
 mod results;
 mod runs;
-mod stand;
 mod table;
 
 use std::collections::BTreeMap;
@@ -31,27 +32,22 @@ use crate::embedded::{TempCluster, TempClusterOptions};
 use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
-use results::{Method, Results};
-use runs::{ANY, Round, Run};
-use stand::Stand;
+use harness::Harness;
+use measurements::{LockBench, Measurements, Method};
+use results::Results;
+use runs::{BATCHED, BenchRun, NO_STRATEGY, Round};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
-const USUAL: [&str; 9] =
-    ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", HERO];
-/// Baseline of the ratios: the textbook's lock.
-const MEASURE: &str = "owner";
-/// The strategy that this project claims is the fastest.
-const HERO: &str = "batched";
-/// Compared with [`HERO`] in the figures that need only one other strategy.
-const RIVAL: &str = "row-lock";
+const DEFAULT_STRATEGIES: [&str; 9] =
+    ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", BATCHED];
 /// Length of a calibration run, as a fraction of a run.
 const CALIBRATION_PART: f64 = 0.2;
-const NODES: u16 = 3;
+const REDLOCK_NODES: u16 = 3;
 /// Approximate time to empty and audit the shop, per run.
-const AROUND: Duration = Duration::from_secs(1);
+const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 /// Formats a duration for people, rounded up.
-fn in_words(seconds: f64) -> String {
+fn round_up(seconds: f64) -> String {
     // 91 s would round up to "100 seconds".
     if seconds <= 90.0 {
         return format!("{:.0} seconds", (seconds / 10.0).ceil() * 10.0);
@@ -62,21 +58,21 @@ fn in_words(seconds: f64) -> String {
 /// Runs the benchmark, prints the table on stdout and writes the files.
 pub async fn bench(options: &Bench) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
-    let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
+    let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let pool_sizes = options.pool_sizes.iter().flat_map(|size| [*size; stand::REPLICAS]).collect();
-    let plan = TempClusterOptions { name: "bench", pool_sizes, nodes: NODES, jobs: false };
-    let mut house = TempCluster::start(&plan)?;
+    let pool_sizes =
+        options.pool_sizes.iter().flat_map(|size| [*size; harness::REPLICAS]).collect();
+    let plan = TempClusterOptions { name: "bench", pool_sizes, nodes: REDLOCK_NODES, jobs: false };
+    let mut shop = TempCluster::start(&plan)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
-        measured = measure(options, &arms, &mut house) => measured,
+        measured = measure(options, &arms, lock, &mut shop) => measured,
         _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; nothing was written")),
         _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; nothing was written")),
     };
     // Stopping has its own time limits; a second ^C does not shorten them.
-    house.stop().await;
-    let mut results = measured?;
-    results.add_figures(lock);
+    shop.stop().await;
+    let results = measured?;
     // Printed first, because writing a file may fail.
     output::print(&table::table(&results, options.goals))?;
     if let Some(path) = &options.json {
@@ -84,7 +80,7 @@ pub async fn bench(options: &Bench) -> anyhow::Result<()> {
         std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))?;
     }
     if let Some(path) = &options.svg {
-        std::fs::write(path, picture::draw(&results))
+        std::fs::write(path, chart::draw(&results))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
     Ok(())
@@ -96,7 +92,11 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
         bail!("there is no strategy “{name}”; there are {}", Strategy::names());
     }
     let wanted = |name: &str| {
-        if only.is_empty() { USUAL.contains(&name) } else { only.iter().any(|only| only == name) }
+        if only.is_empty() {
+            DEFAULT_STRATEGIES.contains(&name)
+        } else {
+            only.iter().any(|only| only == name)
+        }
     };
     Ok(STRATEGIES.iter().filter(|strategy| wanted(strategy.name)).collect())
 }
@@ -104,43 +104,45 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 async fn measure(
     options: &Bench,
     arms: &[&'static Strategy],
-    house: &mut TempCluster,
+    lock: Option<LockBench>,
+    shop: &mut TempCluster,
 ) -> anyhow::Result<Results> {
     let connections = usize::from(options.connections);
-    let mut stand = Stand::open(house, &options.pool_sizes, connections).await?;
-    let machine = machine::look(house.folder(), &mut stand).await?;
+    let mut harness = Harness::open(shop, &options.pool_sizes, connections).await?;
+    let machine = machine::describe(shop.folder(), &mut harness).await?;
     let mut skipped = BTreeMap::new();
     let mut names = Vec::new();
     for arm in arms {
-        match stand.admits(arm.name).await? {
+        match harness.check_strategy(arm.name).await? {
             Ok(()) => names.push(arm.name),
             Err(why) => {
                 skipped.insert(arm.name, why);
             }
         }
     }
-    let programme = runs::programme(&names, connections);
-    let mut pools: BTreeMap<Run, u32> = BTreeMap::new();
-    for run in programme.iter().filter(|run| run.strategy != ANY) {
+    let schedule = runs::schedule(&names, connections);
+    let mut pools: BTreeMap<BenchRun, u32> = BTreeMap::new();
+    for run in schedule.iter().filter(|run| run.strategy != NO_STRATEGY) {
         let run = run.calibration(connections);
         if let Entry::Vacant(pool) = pools.entry(run) {
-            pool.insert(best_pool(options, &mut stand, run).await?);
+            pool.insert(best_pool(options, &mut harness, run).await?);
         }
     }
-    let mut rounds: BTreeMap<Run, Vec<Round>> = BTreeMap::new();
+    let mut rounds: BTreeMap<BenchRun, Vec<Round>> = BTreeMap::new();
     let length = Duration::from_secs_f64(options.seconds);
-    let all = options.rounds * programme.len() as u32;
-    let takes = (length + stand::warm_up(length) + AROUND).as_secs_f64() * f64::from(all);
-    eprintln!("{all} run{}, {} or so …", if all == 1 { "" } else { "s" }, in_words(takes));
+    let all = options.rounds * schedule.len() as u32;
+    let takes =
+        (length + harness::warm_up(length) + OVERHEAD_PER_RUN).as_secs_f64() * f64::from(all);
+    eprintln!("{all} run{}, {} or so …", if all == 1 { "" } else { "s" }, round_up(takes));
     for number in 1..=options.rounds {
-        let mut order = programme.clone();
+        let mut order = schedule.clone();
         if number % 2 == 0 {
             order.reverse();
         }
         for (at, run) in order.iter().enumerate() {
             let pool = pools.get(&run.calibration(connections)).copied();
             let pool = pool.unwrap_or(options.pool_sizes[0]);
-            let round = stand.run(*run, pool, length).await?;
+            let round = harness.run(*run, pool, length).await?;
             let of = format!("round {number}/{}, {}/{}", options.rounds, at + 1, order.len());
             eprintln!("{of}: {run}: {round}");
             rounds.entry(*run).or_default().push(round);
@@ -149,23 +151,23 @@ async fn measure(
     let method = Method {
         rounds: options.rounds,
         seconds: options.seconds,
-        warm_up_seconds: stand::warm_up(length).as_secs_f64(),
+        warm_up_seconds: harness::warm_up(length).as_secs_f64(),
         connections,
-        replicas: stand::REPLICAS,
+        replicas: harness::REPLICAS,
         pool_sizes: options.pool_sizes.clone(),
     };
-    Ok(Results::new(machine, method, skipped, &pools, &rounds))
+    Ok(Results::new(machine, Measurements { method, skipped, rounds, lock }, &pools))
 }
 
 /// Returns the pool size with the highest throughput, by a short run with each.
-async fn best_pool(options: &Bench, stand: &mut Stand, run: Run) -> anyhow::Result<u32> {
+async fn best_pool(options: &Bench, harness: &mut Harness, run: BenchRun) -> anyhow::Result<u32> {
     let mut best = (0.0, options.pool_sizes[0]);
     if options.pool_sizes.len() == 1 {
         return Ok(best.1);
     }
     let length = Duration::from_secs_f64((options.seconds * CALIBRATION_PART).max(0.5));
     for size in &options.pool_sizes {
-        let round = stand.run(run, *size, length).await?;
+        let round = harness.run(run, *size, length).await?;
         eprintln!("calibrating: {run}: {size} connections to Postgres: {round}");
         if round.per_second > best.0 {
             best = (round.per_second, *size);
@@ -179,11 +181,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_it_takes_is_told_in_seconds_first() {
+    fn duration_is_in_seconds_then_minutes() {
         for (seconds, words) in
             [(24.0, "30 seconds"), (90.0, "90 seconds"), (91.0, "2 minutes"), (601.0, "11 minutes")]
         {
-            assert_eq!(in_words(seconds), words);
+            assert_eq!(round_up(seconds), words);
         }
     }
 }

@@ -5,23 +5,28 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{HERO, RIVAL};
-use crate::load::{Report, jain};
+use crate::load::{LoadReport, jain};
 use crate::shop::audit::ItemAudit;
 
 /// One strategy at one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Run {
-    /// Name of the strategy; [`ANY`] for a task that needs none.
+pub(super) struct BenchRun {
+    /// Name of the strategy; [`NO_STRATEGY`] for a task that needs none.
     pub(super) strategy: &'static str,
     pub(super) task: Task,
 }
 
+/// Baseline of the ratios: the textbook's lock.
+pub(super) const BASELINE: &str = "owner";
+/// The strategy that this project claims is the fastest.
+pub(super) const BATCHED: &str = "batched";
+/// Compared with [`BATCHED`] in the goals that need only one other strategy.
+pub(super) const ROW_LOCK: &str = "row-lock";
 /// Placeholder for the strategy of a task that needs none.
-pub(super) const ANY: &str = "-";
+pub(super) const NO_STRATEGY: &str = "-";
 /// Number of items of [`Task::Spread`].
-pub(super) const MANY: usize = 1_000;
-pub(super) const CROWD: usize = 256;
+pub(super) const SPREAD_ITEMS: usize = 1_000;
+pub(super) const MANY_CLIENTS: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
@@ -29,7 +34,7 @@ pub(super) enum Task {
     Hot(usize),
     /// The same requests, received, checked and answered, without an order.
     Noop(usize),
-    /// The clients order [`MANY`] items in turn.
+    /// The clients order [`SPREAD_ITEMS`] items in turn.
     Spread(usize),
     /// The clients order an item that is sold out.
     SoldOut(usize),
@@ -37,7 +42,7 @@ pub(super) enum Task {
     Pay(usize),
 }
 
-impl Run {
+impl BenchRun {
     /// Returns the run that calibrates the pool size of this one: many items and payments use
     /// several connections at once, the hot item uses one.
     pub(super) fn calibration(self, clients: usize) -> Self {
@@ -67,7 +72,7 @@ impl Task {
         }
     }
 
-    pub(super) fn wanted(self) -> fn(u16) -> bool {
+    pub(super) fn expected(self) -> fn(u16) -> bool {
         match self {
             Task::SoldOut(_) => |status| status == 409,
             _ => |status| (200..300).contains(&status),
@@ -75,7 +80,7 @@ impl Task {
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for BenchRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { strategy, task } = self;
         let n = task.clients();
@@ -84,7 +89,7 @@ impl fmt::Display for Run {
             Task::Hot(_) => {
                 write!(f, "{strategy}, one item, {n} client{}", if n == 1 { "" } else { "s" })
             }
-            Task::Spread(_) => write!(f, "{strategy}, {MANY} items, {n} clients"),
+            Task::Spread(_) => write!(f, "{strategy}, {SPREAD_ITEMS} items, {n} clients"),
             Task::SoldOut(_) => write!(f, "{strategy}, sold out, {n} clients"),
             Task::Pay(_) => write!(f, "{strategy}, payments, {n} users"),
         }
@@ -92,70 +97,72 @@ impl fmt::Display for Run {
 }
 
 /// Returns all runs of a round: each strategy on the hot item, the no-op, and the other runs that
-/// the figures need of [`HERO`] and [`RIVAL`], if they are among `strategies`.
-pub(super) fn programme(strategies: &[&'static str], clients: usize) -> Vec<Run> {
-    let run = |strategy, task| Run { strategy, task };
-    let mut all = vec![run(ANY, Task::Noop(clients))];
+/// the figures need of [`BATCHED`] and [`ROW_LOCK`], if they are among `strategies`.
+pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<BenchRun> {
+    let run = |strategy, task| BenchRun { strategy, task };
+    let mut all = vec![run(NO_STRATEGY, Task::Noop(clients))];
     let hot = |strategy: &&'static str| run(strategy, Task::Hot(clients));
     all.extend(strategies.iter().map(hot));
-    for strategy in [HERO, RIVAL].into_iter().filter(|name| strategies.contains(name)) {
+    for strategy in [BATCHED, ROW_LOCK].into_iter().filter(|name| strategies.contains(name)) {
         for task in [Task::Hot(1), Task::Spread(clients), Task::Pay(clients)] {
             all.push(run(strategy, task));
         }
-        if strategy == HERO {
-            all.extend([Task::Hot(CROWD), Task::SoldOut(clients)].map(|task| run(strategy, task)));
-            all.push(run(ANY, Task::Noop(CROWD)));
+        if strategy == BATCHED {
+            all.extend(
+                [Task::Hot(MANY_CLIENTS), Task::SoldOut(clients)].map(|task| run(strategy, task)),
+            );
+            all.push(run(NO_STRATEGY, Task::Noop(MANY_CLIENTS)));
         }
     }
-    let mut seen = std::collections::BTreeSet::new();
-    all.retain(|run| seen.insert(*run));
+    let mut record = std::collections::BTreeSet::new();
+    all.retain(|run| record.insert(*run));
     all
 }
 
 /// Counters of the servers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Used {
+pub(super) struct ServerCounters {
     /// Reads from clients' sockets that Redis processed.
     pub(super) redis_reads: f64,
     /// Postgres transactions that wrote.
     pub(super) writes: f64,
 }
 
-impl Used {
+impl ServerCounters {
     /// Returns the increase since `before`, at least 0.
-    pub(super) fn since(self, before: Used) -> Used {
+    pub(super) fn since(self, before: ServerCounters) -> ServerCounters {
         let redis_reads = (self.redis_reads - before.redis_reads).max(0.0);
-        Used { redis_reads, writes: (self.writes - before.writes).max(0.0) }
+        ServerCounters { redis_reads, writes: (self.writes - before.writes).max(0.0) }
     }
 
-    pub(super) fn times(self, factor: f64) -> Used {
-        Used { redis_reads: self.redis_reads * factor, writes: self.writes * factor }
+    pub(super) fn times(self, factor: f64) -> ServerCounters {
+        ServerCounters { redis_reads: self.redis_reads * factor, writes: self.writes * factor }
     }
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
-    /// Responses with the wanted status, per second.
+    /// Responses with the expected status, per second.
     pub(super) per_second: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// Responses with the wanted status, including the warm-up's.
+    /// Responses with the expected status, including the warm-up's.
     pub(super) answers: u64,
     pub(super) jain_clients: f64,
     pub(super) jain_replicas: f64,
-    /// Reads from clients' sockets that Redis processed, per wanted response.
+    /// Reads from clients' sockets that Redis processed, per expected response.
     pub(super) redis_reads: f64,
-    /// Postgres transactions that wrote, per wanted response.
+    /// Postgres transactions that wrote, per expected response.
     pub(super) writes: f64,
     /// Other responses, by status.
     pub(super) refused: BTreeMap<u16, u64>,
     /// Requests without a response.
     pub(super) lost: u64,
-    pub(super) audit: Verdict,
+    pub(super) audit: AuditSummary,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct AuditSummary {
     pub(super) ok: bool,
     /// Units that were sold but not taken from stock, or that never existed.
     pub(super) oversold: i64,
@@ -167,7 +174,7 @@ pub(super) struct Verdict {
     pub(super) failed: Vec<String>,
 }
 
-impl Verdict {
+impl AuditSummary {
     pub(super) fn add(&mut self, item: &ItemAudit) {
         self.ok &= item.ok && item.forks.is_empty() && item.unaccounted() == 0;
         self.oversold += (-item.unaccounted()).max(item.oversold).max(0);
@@ -177,15 +184,20 @@ impl Verdict {
 }
 
 impl Round {
-    pub(super) fn new(report: &Report, task: Task, used: Used, audit: Verdict) -> Self {
-        let wanted = task.wanted();
-        let refused = report.statuses.iter().filter(|(status, _)| !wanted(**status));
-        let used = used.times(1.0 / report.wanted_in_all.max(1) as f64);
+    pub(super) fn new(
+        report: &LoadReport,
+        task: Task,
+        used: ServerCounters,
+        audit: AuditSummary,
+    ) -> Self {
+        let expected = task.expected();
+        let refused = report.statuses.iter().filter(|(status, _)| !expected(**status));
+        let used = used.times(1.0 / report.expected_total.max(1) as f64);
         Self {
             per_second: report.per_second(),
             p50_ms: report.latency_ms(0.5),
             p99_ms: report.latency_ms(0.99),
-            answers: report.wanted_in_all,
+            answers: report.expected_total,
             jain_clients: jain(&report.by_client),
             jain_replicas: jain(&report.by_target),
             redis_reads: used.redis_reads,
@@ -200,7 +212,7 @@ impl Round {
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.audit.ok {
-            let Verdict { oversold, forks, breaks, failed, .. } = &self.audit;
+            let AuditSummary { oversold, forks, breaks, failed, .. } = &self.audit;
             return write!(
                 f,
                 "NOT sound: oversold by {oversold}, {forks} forks, {breaks} breaks {}",

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Figure, Met};
+use super::goals::{Goal, GoalStatus};
 use super::machine::Machine;
-use super::results::{Arm, Method, Results, Spread};
+use super::measurements::{Method, Spread};
+use super::results::{Results, StrategyResult};
 use crate::shop::types::grouped;
 
 /// Returns the price list; with `goals`, also every figure beside its goals.
 pub(super) fn table(results: &Results, goals: bool) -> String {
     let mut text = String::new();
     let Results { machine, method, .. } = results;
-    let _ = writeln!(text, "\n{}\n{}\n", on_what(machine), how(method));
+    let _ = writeln!(text, "\n{}\n{}\n", describe_machine(machine), describe_method(method));
     let _ = writeln!(
         text,
         "{:<10}{:>6}{:>10}{:>17}{:>10}{:>10}{:>9}{:>7}{:>8}  audit",
@@ -44,10 +45,10 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
     text
 }
 
-fn line(arm: &Arm) -> String {
+fn line(arm: &StrategyResult) -> String {
     let mut line = format!("{:<10}{:>6}", arm.name, arm.pool_size);
     let Some(orders) = arm.orders_per_s.filter(|_| arm.sound) else {
-        let _ = write!(line, "{:>10}  {}", "–", complaint(arm));
+        let _ = write!(line, "{:>10}  {}", "–", failure_reason(arm));
         return line;
     };
     let _ = write!(
@@ -71,7 +72,7 @@ fn line(arm: &Arm) -> String {
 }
 
 /// Returns the reason why a strategy has no figures.
-pub(super) fn complaint(arm: &Arm) -> String {
+pub(super) fn failure_reason(arm: &StrategyResult) -> String {
     let audit = &arm.audit;
     let forks = count(audit.forks as f64);
     match audit.oversold {
@@ -83,7 +84,7 @@ pub(super) fn complaint(arm: &Arm) -> String {
     }
 }
 
-fn goals_table(figures: &[Figure]) -> String {
+fn goals_table(figures: &[Goal]) -> String {
     let mut text = format!(
         "\n{:<6}{:<48}{:>10}{:>17}{:>10}{:>11}\n",
         "goal", "", "median", "(min–max)", "at least", "reach for"
@@ -97,9 +98,9 @@ fn goals_table(figures: &[Figure]) -> String {
             (Some(value), met) => {
                 let spread = if value.min < value.max { range(*value) } else { String::new() };
                 let met = match met {
-                    Met::Reached => "reached",
-                    Met::AtLeast => "met",
-                    Met::No | Met::Unknown => "NOT met",
+                    GoalStatus::Reached => "reached",
+                    GoalStatus::AtLeast => "met",
+                    GoalStatus::No | GoalStatus::Unknown => "NOT met",
                 };
                 (format!("{}{unit}", short(value.median)), spread, met.to_owned())
             }
@@ -118,7 +119,7 @@ fn goals_table(figures: &[Figure]) -> String {
     text
 }
 
-pub(super) fn on_what(machine: &Machine) -> String {
+pub(super) fn describe_machine(machine: &Machine) -> String {
     let Machine { date, holdfast, cores, cpu, memory_mb, system, postgres, redis, .. } = machine;
     let cpu = cpu.as_deref().unwrap_or("unknown processor");
     let memory = memory_mb.map_or(String::new(), |mb| format!(", {} GB", (mb + 512) / 1_024));
@@ -133,7 +134,7 @@ pub(super) fn on_what(machine: &Machine) -> String {
     )
 }
 
-pub(super) fn how(method: &Method) -> String {
+pub(super) fn describe_method(method: &Method) -> String {
     let Method { rounds, seconds, connections, replicas, .. } = method;
     format!(
         "{connections} clients, {replicas} replicas, {rounds} round{} of {seconds} s, forth and back; the books \
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_are_formatted_by_magnitude() {
         assert_eq!(
             [0.0, 999.4, 1_000.0, 1_234_567.0].map(count),
             ["0", "999", "1,000", "1,234,567"]

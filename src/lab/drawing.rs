@@ -1,26 +1,42 @@
 //! Draws a run as text: measurements in columns, requests as swimlanes.
 
 use super::lessons::Lesson;
-use super::run::{Arm, Lane, LaneEvent, Run, Sample};
+use super::run::{ArmResult, LabRun, Lane, LaneEvent, Sample};
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
 /// Columns of the time axis.
 const AXIS: usize = 60;
 /// Upper bound of the columns between two events.
-const WIDEST_STEP: usize = 4;
+const MAX_STEP: usize = 4;
 /// Upper bound of the lanes that are drawn.
-const MOST_LANES: usize = 8;
+const MAX_LANES: usize = 8;
 /// Upper bound of the events that are listed.
-const MOST_EVENTS: usize = 60;
+const MAX_EVENTS: usize = 60;
+
+/// Events with their sign in a lane and their description.
+const EVENTS: [(&str, char, &str); 12] = [
+    ("wait", 'w', "asks for the lock"),
+    ("held", 'h', "has the lock{fence}"),
+    ("read", 'r', "reads{value}{fence}"),
+    ("write", 'W', "writes{value}{fence}"),
+    ("commit", 'c', "is about to commit"),
+    ("committed", 'C', "has committed"),
+    ("release", 'R', "is done with the lock"),
+    ("expire", 'e', "has made the key, and is about to give it its expiry"),
+    ("delete", 'd', "has looked whose lock it is, and is about to delete it"),
+    ("paused", 'P', "is stopped from outside"),
+    ("resumed", '>', "goes on"),
+    ("killed", 'X', "is killed"),
+];
 
 pub(super) fn heading(lesson: &Lesson) -> String {
     let claim = wrapped(lesson.claim, WIDTH - 2, 2);
     format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
 }
 
-pub(super) fn step(number: usize, words: &str) -> String {
-    format!("{number:>3}. {}", wrapped(words, WIDTH - 5, 5))
+pub(super) fn step(number: usize, describe: &str) -> String {
+    format!("{number:>3}. {}", wrapped(describe, WIDTH - 5, 5))
 }
 
 pub(super) fn live(strategy: &str, sample: &Sample) -> String {
@@ -30,7 +46,7 @@ pub(super) fn live(strategy: &str, sample: &Sample) -> String {
     )
 }
 
-pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
+pub(super) fn outcome(run: &LabRun, lesson: &Lesson) -> String {
     let outcome = &run.outcome;
     let mut text = String::from("\n");
     if !outcome.arms.is_empty() {
@@ -44,7 +60,7 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
         }
         text.push('\n');
     }
-    let mut lanes = worth_drawing(run);
+    let mut lanes = selected_lanes(run);
     lanes.sort_by_key(|lane| lane.sent_us);
     if !lanes.is_empty() {
         text += &swimlane(&lanes);
@@ -65,7 +81,7 @@ pub(super) fn outcome(run: &Run, lesson: &Lesson) -> String {
     text
 }
 
-fn arms(arms: &[Arm]) -> String {
+fn arms(arms: &[ArmResult]) -> String {
     let width = arms.iter().map(|arm| arm.name().chars().count()).max().unwrap_or(0).max(8);
     let mut text = format!(
         "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
@@ -92,11 +108,11 @@ fn arms(arms: &[Arm]) -> String {
 
 /// Returns the requests that were sent individually; without any, two requests of the fork with the
 /// shortest time span.
-fn worth_drawing(run: &Run) -> Vec<&Lane> {
+fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
     let lanes = &run.outcome.lanes;
     let single: Vec<&Lane> = lanes.iter().filter(|lane| lane.arm.is_none()).collect();
     if !single.is_empty() {
-        return single.into_iter().take(MOST_LANES).collect();
+        return single.into_iter().take(MAX_LANES).collect();
     }
     let forks = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let pairs = forks.map(|fork| {
@@ -114,29 +130,29 @@ fn worth_drawing(run: &Run) -> Vec<&Lane> {
 /// Draws a row per request and its events in columns, in order of time; gaps are shortened.
 fn swimlane(lanes: &[&Lane]) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
-    let mut moments: Vec<u64> = lanes.iter().flat_map(|lane| moments(lane)).collect();
-    moments.sort_unstable();
-    moments.dedup();
-    let columns = moments.len().max(2);
-    let step = (AXIS / columns).clamp(1, WIDEST_STEP);
-    let column = |t_us: u64| moments.partition_point(|moment| *moment < t_us) * step;
-    let axis = (moments.len().saturating_sub(1)) * step + 1;
+    let mut event_times: Vec<u64> = lanes.iter().flat_map(|lane| event_times(lane)).collect();
+    event_times.sort_unstable();
+    event_times.dedup();
+    let columns = event_times.len().max(2);
+    let step = (AXIS / columns).clamp(1, MAX_STEP);
+    let column = |t_us: u64| event_times.partition_point(|time| *time < t_us) * step;
+    let axis = (event_times.len().saturating_sub(1)) * step + 1;
     let width = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for lane in lanes {
-        let line: String = drawn(lane, axis, column).into_iter().collect();
+        let line: String = draw_lane(lane, axis, column).into_iter().collect();
         text += &format!("  {:>5} {:width$} {}\n", lane.replica, lane.label, line.trim_end());
     }
     text += "  in order, gaps shortened:  ·on its way  =holding  -between read and write;  w h r W c\n  \
              C R: asks for the lock, has it, reads, writes, before commit, committed, gives the\n  \
              lock back;  e before EXPIRE, d before DEL;  P stopped, > goes on, X killed\n\n";
     let mut events: Vec<(&Lane, &LaneEvent)> =
-        lanes.iter().flat_map(|lane| told(lane).map(move |event| (*lane, event))).collect();
+        lanes.iter().flat_map(|lane| shown_events(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
-    let more = events.len().saturating_sub(MOST_EVENTS);
-    for (lane, event) in events.into_iter().take(MOST_EVENTS) {
+    let more = events.len().saturating_sub(MAX_EVENTS);
+    for (lane, event) in events.into_iter().take(MAX_EVENTS) {
         let at = ms(event.t_us.saturating_sub(begin));
-        text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, words(event));
+        text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, describe(event));
     }
     if more > 0 {
         text += &format!("  … and {more} more, on the run's page\n");
@@ -145,24 +161,24 @@ fn swimlane(lanes: &[&Lane]) -> String {
 }
 
 /// Returns the times of a request's events, of its sending and of its response.
-fn moments(lane: &Lane) -> impl Iterator<Item = u64> {
-    let events = told(lane).map(|event| event.t_us);
+fn event_times(lane: &Lane) -> impl Iterator<Item = u64> {
+    let events = shown_events(lane).map(|event| event.t_us);
     events.chain([lane.sent_us]).chain(lane.answered_us)
 }
 
 /// Returns a request's events, without `wait` and `release` if it succeeded without a lock.
-fn told(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
+fn shown_events(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     let done = lane.status.is_some_and(|status| status < 300);
     let unlocked = done && !lane.events.iter().any(|event| event.event == "held");
-    let told =
+    let shown =
         move |event: &&LaneEvent| !(unlocked && matches!(event.event.as_str(), "wait" | "release"));
-    lane.events.iter().filter(told)
+    lane.events.iter().filter(shown)
 }
 
 /// Draws a lane, a character per column.
-fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
+fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     let mut line = vec![' '; axis];
-    let last = moments(lane).max().unwrap_or(lane.sent_us);
+    let last = event_times(lane).max().unwrap_or(lane.sent_us);
     let mut fill = |from: u64, to: u64, with: char| {
         for cell in &mut line[column(from)..=column(to)] {
             *cell = with;
@@ -176,50 +192,27 @@ fn drawn(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     if let Some(read) = at("read") {
         fill(read, at("write").unwrap_or(last), '-');
     }
-    for event in told(lane) {
-        line[column(event.t_us)] = match event.event.as_str() {
-            "wait" => 'w',
-            "held" => 'h',
-            "read" => 'r',
-            "write" => 'W',
-            "commit" => 'c',
-            "committed" => 'C',
-            "release" => 'R',
-            "expire" => 'e',
-            "delete" => 'd',
-            "paused" => 'P',
-            "resumed" => '>',
-            "killed" => 'X',
-            _ => '*',
-        };
+    for event in shown_events(lane) {
+        line[column(event.t_us)] = known(&event.event).map_or('*', |(_, sign, _)| *sign);
     }
     line
 }
 
-fn words(event: &LaneEvent) -> String {
+fn describe(event: &LaneEvent) -> String {
     let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
     let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
-    words_of(&event.event, &value, &fence)
+    describe_event(&event.event, &value, &fence)
 }
 
 /// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
 /// reading and writing mention them.
-pub(crate) fn words_of(event: &str, value: &str, fence: &str) -> String {
-    match event {
-        "wait" => "asks for the lock".to_owned(),
-        "held" => format!("has the lock{fence}"),
-        "read" => format!("reads{value}{fence}"),
-        "write" => format!("writes{value}{fence}"),
-        "commit" => "is about to commit".to_owned(),
-        "committed" => "has committed".to_owned(),
-        "release" => "is done with the lock".to_owned(),
-        "expire" => "has made the key, and is about to give it its expiry".to_owned(),
-        "delete" => "has looked whose lock it is, and is about to delete it".to_owned(),
-        "paused" => "is stopped from outside".to_owned(),
-        "resumed" => "goes on".to_owned(),
-        "killed" => "is killed".to_owned(),
-        other => format!("{other}{value}{fence}"),
-    }
+pub(crate) fn describe_event(event: &str, value: &str, fence: &str) -> String {
+    let text = known(event).map_or("{event}{value}{fence}", |(.., text)| *text);
+    text.replace("{event}", event).replace("{value}", value).replace("{fence}", fence)
+}
+
+fn known(event: &str) -> Option<&'static (&'static str, char, &'static str)> {
+    EVENTS.iter().find(|(name, ..)| *name == event)
 }
 
 /// Formats microseconds as milliseconds.
@@ -255,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_shows_when_what_was_read_was_already_old() {
+    fn swimlane_shows_interleaved_reads_and_writes() {
         let lane = |label: &str, sent_us, answered_us, events| Lane {
             request_id: Uuid::nil(),
             label: label.to_owned(),
@@ -278,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn long_sentences_are_broken_between_words() {
+    fn text_wraps_between_words() {
         assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
     }
 }

@@ -1,6 +1,6 @@
 //! Injects faults into a run: signals to processes, and a flush of Redis.
 //!
-//! [`inject`] resumes what it paused; [`super::house::House::restore`] does so again at the end of
+//! [`inject`] resumes what it paused; [`ManagedCluster::restore`] does so again at the end of
 //! every run, even after an error.
 
 use std::time::Duration;
@@ -8,37 +8,38 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::time::sleep;
 
-use super::house::House;
+use super::cluster::ManagedCluster;
 use super::run::{Fault, FaultKind};
+use crate::embedded::ProcessHandle;
 
-/// Injects a fault, and ends it. `asked` is the number of replicas that receive requests.
-pub(super) async fn inject(house: &House, fault: &Fault, asked: usize) -> anyhow::Result<()> {
+/// Injects a fault, and ends it. `replicas` is the number of those that receive requests.
+pub(super) async fn inject(
+    cluster: &ManagedCluster,
+    fault: &Fault,
+    replicas: usize,
+) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
     // The last replica, because a visitor's pages are likely to come from the first.
-    let replica = house.hands.replicas[..asked].last().context("there is no replica")?;
+    let replica = cluster.hands.replicas[..replicas].last().context("there is no replica")?;
     match fault.kind {
-        FaultKind::PauseReplica => {
-            replica.pause().await;
-            sleep(length).await;
-            replica.resume().await;
-        }
+        FaultKind::PauseReplica => pause(replica, length).await,
         FaultKind::KillReplica => replica.kill().await,
-        FaultKind::PauseRedis => {
-            house.hands.redis.pause().await;
-            sleep(length).await;
-            house.hands.redis.resume().await;
-        }
-        FaultKind::RestartRedis => house.hands.redis.kill().await,
+        FaultKind::PauseRedis => pause(&cluster.hands.redis, length).await,
+        FaultKind::RestartRedis => cluster.hands.redis.kill().await,
         FaultKind::FlushRedis => {
-            redis::cmd("FLUSHALL").exec_async(&mut house.redis().await?).await?;
+            redis::cmd("FLUSHALL").exec_async(&mut cluster.redis().await?).await?;
         }
         FaultKind::PauseNode => {
-            let node = house.hands.nodes.first();
+            let node = cluster.hands.nodes.first();
             let node = node.context("this shop has no quorum; start it with --redlock 5")?;
-            node.pause().await;
-            sleep(length).await;
-            node.resume().await;
+            pause(node, length).await;
         }
     }
     Ok(())
+}
+
+async fn pause(process: &ProcessHandle, length: Duration) {
+    process.pause().await;
+    sleep(length).await;
+    process.resume().await;
 }

@@ -1,12 +1,14 @@
 //! The lab: executes loads and lessons in which locks are missing or broken and processes fail.
 //!
-//! [`wishes`] parses the conditions of one request. A [`run`] is a load or a lesson: a row requests
+//! [`headers`] set the conditions of one request. A [`run`] is a load or a lesson: a row requests
 //! it ([`store`]), the process that owns the replicas executes it ([`runner`]), and everything is
 //! restored at its end.
 //!
 //! Writes that may go wrong touch only throw-away items and accounts of the lab's own users.
 //! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
 
+pub mod headers;
+mod lesson;
 pub mod lessons;
 pub mod run;
 pub mod runner;
@@ -14,19 +16,20 @@ pub mod scheduler;
 pub mod source;
 pub mod store;
 pub mod terminal;
-pub mod wanted;
-pub mod wishes;
+pub mod validate;
 
 mod arm;
-mod by_hand;
-pub mod crowd;
+mod arm_spec;
+mod cluster;
+mod contended_value;
+pub mod default_load;
 pub(crate) mod drawing;
 mod faults;
-mod house;
-mod looks;
+mod observe;
+mod payer;
+mod raw_locks;
 mod request;
-mod stage;
-mod target;
+mod scenario;
 mod worker;
 
-pub use wishes::{Ungrantable, Wishes};
+pub use headers::{InvalidLabHeader, LabHeaders};

@@ -1,4 +1,4 @@
-//! A lesson's request: its options, its state in flight and its response.
+//! A lesson's request, its state in flight and its response.
 
 use std::time::Duration;
 
@@ -7,73 +7,26 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::headers::LabHeaders;
 use super::run::LaneEvent;
 
 /// Timeout of a request.
-pub(super) const PATIENCE: Duration = Duration::from_secs(12);
-
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wish<'a> {
-    /// Name of the strategy.
-    pub lock: &'a str,
-    /// `try`, `retry` or `notify`.
-    pub wait: Option<&'a str>,
-    /// Behavior if the queue is full: `add`, `offer`, `put` or `offer-for:250`.
-    pub offer: Option<&'a str>,
-    /// Capacity of the queue.
-    pub places: Option<u16>,
-    /// Priority in the queue: `high` or `normal`.
-    pub priority: Option<&'a str>,
-    /// Extra work between read and write.
-    pub work_ms: u64,
-    /// Lease of the lock.
-    pub ttl_ms: Option<u64>,
-    /// Probe point where the request is held, or `every`.
-    pub pause: Option<&'a str>,
-    /// Time after which the unpaid order expires.
-    pub hold_ms: Option<u64>,
-}
-
-impl<'a> Wish<'a> {
-    /// Returns options with a strategy only.
-    pub fn under(lock: &'a str) -> Self {
-        Self { lock, ..Self::default() }
-    }
-
-    /// Formats the options as header lines; a trace is always requested.
-    pub(super) fn headers(&self) -> String {
-        let text = |wish: Option<&str>| wish.map(str::to_owned);
-        let number = |wish: Option<u64>| wish.map(|number| number.to_string());
-        let wishes = [
-            ("Lock", text(Some(self.lock))),
-            ("Trace", text(Some("on"))),
-            ("Wait", text(self.wait)),
-            ("Offer", text(self.offer)),
-            ("Places", number(self.places.map(u64::from))),
-            ("Priority", text(self.priority)),
-            ("Work-Ms", number(Some(self.work_ms).filter(|work| *work > 0))),
-            ("Ttl-Ms", number(self.ttl_ms)),
-            ("Pause", text(self.pause)),
-            ("Hold-Ms", number(self.hold_ms)),
-        ];
-        let said = wishes.into_iter().filter_map(|(name, wish)| Some((name, wish?)));
-        said.map(|(name, wish)| format!("Holdfast-{name}: {wish}\r\n")).collect()
-    }
-}
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Formats a `POST`.
 pub(super) fn post(
     path: &str,
     token: &str,
-    headers: &str,
+    headers: &LabHeaders,
     id: Uuid,
     key: Uuid,
     body: &str,
 ) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\n{headers}X-Request-Id: {id}\r\n\
+         Content-Type: application/json\r\n{}X-Request-Id: {id}\r\n\
          Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        headers.lines(),
         body.len()
     )
     .into_bytes()
@@ -81,38 +34,38 @@ pub(super) fn post(
 
 /// A request in flight.
 #[derive(Debug)]
-pub struct Asking {
+pub struct InFlightRequest {
     pub id: Uuid,
     pub(super) label: String,
     pub(super) replica: usize,
     pub(super) sent_us: u64,
-    pub(super) answer: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
-    pub(super) outside: Vec<LaneEvent>,
+    pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
+    pub(super) external: Vec<LaneEvent>,
 }
 
-impl Asking {
+impl InFlightRequest {
     /// Waits for the response without recording a lane.
-    pub(super) async fn done(self) -> anyhow::Result<Answer> {
-        let (status, body) = tokio::time::timeout(PATIENCE, self.answer).await???;
+    pub(super) async fn response(self) -> anyhow::Result<LabResponse> {
+        let (status, body) = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
         let body = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(Answer { status: Some(status), body })
+        Ok(LabResponse { status: Some(status), body })
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct LabResponse {
     /// HTTP status; `None` if the connection broke.
     pub status: Option<u16>,
     pub body: Value,
 }
 
-impl Answer {
-    pub fn is_done(&self) -> bool {
+impl LabResponse {
+    pub fn is_success(&self) -> bool {
         matches!(self.status, Some(200 | 201))
     }
 
     /// Returns the item's stock before this order, from the order's ledger entry.
-    pub fn before(&self) -> Option<i64> {
+    pub fn stock_before(&self) -> Option<i64> {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
@@ -129,7 +82,7 @@ impl Answer {
 
 /// An event of a trace, as the API returns it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Traced {
+pub(super) struct TraceEvent {
     pub(super) t_us: u64,
     pub(super) event: String,
     pub(super) key: String,

@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+/// Upper bound of concurrent buyers.
+pub const MAX_BUYERS: u32 = 64;
+
 /// A request for a run: a lesson by its name, or a custom load. The defaults are those of a custom
 /// load; a lesson has its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Wanted {
+pub struct RunRequest {
     /// Name of a lesson; only the fields that this lesson uses may be set with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lesson: Option<String>,
@@ -115,7 +118,7 @@ impl FaultKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
-pub enum State {
+pub enum LabRunState {
     /// Waiting for the runner.
     Queued,
     /// In execution.
@@ -126,16 +129,16 @@ pub enum State {
     Failed,
 }
 
-impl State {
+impl LabRunState {
     pub fn is_over(self) -> bool {
-        matches!(self, State::Done | State::Failed)
+        matches!(self, LabRunState::Done | LabRunState::Failed)
     }
 }
 
 /// Progress of a run, for display while it is executed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Progress {
+pub struct RunProgress {
     /// Steps so far, as sentences.
     pub said: Vec<String>,
     /// Total number of arms.
@@ -172,9 +175,9 @@ pub struct Sample {
 /// Result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Outcome {
+pub struct RunResult {
     /// Results of the arms.
-    pub arms: Vec<Arm>,
+    pub arms: Vec<ArmResult>,
     /// True if the lesson's claim was shown; `None` without a lesson, or if the run failed.
     pub claim_shown: Option<bool>,
     /// Conclusion from the ledger, or from Redis, in one line.
@@ -199,7 +202,7 @@ pub struct Fact {
 /// Result of one arm. Amounts are units, or cents for payments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Arm {
+pub struct ArmResult {
     /// Name of the strategy.
     pub strategy: String,
     /// Waiting mode, if the request set one.
@@ -240,12 +243,12 @@ pub struct Arm {
     /// Samples over time.
     pub samples: Vec<Sample>,
     /// First forks, with the requests that caused them.
-    pub forked: Vec<Forked>,
+    pub forked: Vec<ForkedVersion>,
     /// Histogram of the latencies of the successful requests.
-    pub waits: Vec<Bucket>,
+    pub waits: Vec<LatencyBucket>,
 }
 
-impl Arm {
+impl ArmResult {
     /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
     /// mode and the number of replicas.
     pub fn name(&self) -> String {
@@ -263,7 +266,7 @@ impl Arm {
 
 /// A bucket of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Bucket {
+pub struct LatencyBucket {
     /// Upper bound in ms; the lower bound is that of the previous bucket.
     pub up_to_ms: f64,
     /// Number of requests in the bucket.
@@ -272,7 +275,7 @@ pub struct Bucket {
 
 /// Ledger entries computed from the same version of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Forked {
+pub struct ForkedVersion {
     /// Version of the row.
     pub version: i64,
     /// Value that each entry was computed from.
@@ -339,15 +342,15 @@ pub struct LaneEvent {
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Run {
+pub struct LabRun {
     /// Id of the run.
     pub id: Uuid,
     /// State of the run.
-    pub state: State,
+    pub state: LabRunState,
     /// Request for the run.
-    pub wanted: Wanted,
+    pub wanted: RunRequest,
     /// Progress while the run is executed.
-    pub progress: Progress,
+    pub progress: RunProgress,
     /// The visitor's guess before the run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guess: Option<String>,
@@ -359,5 +362,5 @@ pub struct Run {
     pub created_at: time::OffsetDateTime,
     /// Result; empty until the run is over.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: RunResult,
 }

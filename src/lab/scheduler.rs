@@ -2,7 +2,7 @@
 //! every probe point until the visitor resumes it.
 //!
 //! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
-//! process that started them, and end after [`SESSION`], which releases what they hold.
+//! process that started them, and end after [`GAME_DURATION`], which releases what they hold.
 //! Tests: `tests/it/scheduler.rs`.
 
 use std::collections::BTreeMap;
@@ -29,28 +29,28 @@ use crate::shop::{
 };
 
 /// Upper bound of a game's duration.
-pub const SESSION: Duration = Duration::from_mins(10);
+pub const GAME_DURATION: Duration = Duration::from_mins(10);
 /// A lease that expires while the visitor looks at the page.
 pub const SHORT_LEASE: Duration = Duration::from_secs(4);
 /// Timeout of a step; after it, the page says what the request waits for.
-const STEP: Duration = Duration::from_millis(600);
-const LOOK_EVERY: Duration = Duration::from_millis(4);
+const STEP_TIMEOUT: Duration = Duration::from_millis(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Upper bound of the games per replica. Each order of a game uses a connection, in addition to the
 /// replica's own.
-const MOST_GAMES: usize = 2;
+const MAX_GAMES: usize = 2;
 const CONNECTIONS: u32 = 8;
-const ENTRIES: i64 = 20;
+const MAX_ENTRIES: i64 = 20;
 
 #[derive(Debug)]
 pub struct Games {
     shop: Shop,
     board: Board,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
+pub struct GameRules {
     pub strategy: &'static Strategy,
     /// True if the lease expires while the visitor looks at the page.
     pub short_lease: bool,
@@ -58,7 +58,7 @@ pub struct Rules {
     pub orders: usize,
 }
 
-impl Rules {
+impl GameRules {
     /// Returns whether the write commits itself: the points are then read, commit, write,
     /// committed.
     pub fn is_autocommit(self) -> bool {
@@ -71,40 +71,40 @@ impl Rules {
         if self.short_lease || mechanism == Mechanism::Lock(LockKind::Fenced) {
             SHORT_LEASE
         } else {
-            SESSION
+            GAME_DURATION
         }
     }
 }
 
 /// Strategies that can be played; each shows a different result.
-pub const PLAYED: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
+pub const PLAYABLE: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
 
 #[derive(Debug)]
 pub struct Game {
     pub id: Uuid,
     pub user: UserId,
-    pub rules: Rules,
+    pub rules: GameRules,
     pub sku: Sku,
     pub stock: i64,
     begun: Instant,
-    seats: Vec<Seat>,
-    steps: Mutex<Vec<Step>>,
-    _place: OwnedSemaphorePermit,
+    orders: Vec<GameOrder>,
+    steps: Mutex<Vec<GameStep>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct GameOrder {
     name: char,
     request_id: Uuid,
     watch: Arc<Watch>,
-    came: Came,
+    result: SharedOrderResult,
 }
 
 /// Result of an order; `None` until it ends.
-type Came = Arc<Mutex<Option<Result<Execution, Failure>>>>;
+type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>>>;
 
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct GameStep {
     /// Order that was resumed; `None` if the lock was deleted in Redis.
     pub who: Option<char>,
     /// Point at which it is held now, if any.
@@ -115,30 +115,30 @@ pub struct Step {
 }
 
 #[derive(Debug, Clone)]
-pub struct Stand {
+pub struct OrderPosition {
     pub name: char,
     pub held: Option<Point>,
     /// Start of the hold, in µs of the monotonic clock; identifies the hold.
     pub since_us: Option<u64>,
     /// Result of the order, once it ended: whether it was placed, and a description.
-    pub came: Option<(bool, String)>,
+    pub result: Option<(bool, String)>,
     pub events: Vec<Event>,
 }
 
-impl Stand {
+impl OrderPosition {
     /// Returns the value that it read last.
-    pub fn has_read(&self) -> Option<i64> {
+    pub fn last_read(&self) -> Option<i64> {
         self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
     }
 }
 
 #[derive(Debug)]
-pub struct View {
-    pub stands: Vec<Stand>,
+pub struct GameView {
+    pub positions: Vec<OrderPosition>,
     pub audit: ItemAudit,
     /// Ledger entries, oldest first.
     pub entries: Vec<LedgerEntry>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<GameStep>,
     /// Remaining time of the game, in seconds.
     pub left_s: u64,
 }
@@ -147,21 +147,21 @@ impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &Board) -> Self {
         let mut shop = shop.clone();
-        shop.pool = shop.pool.with_session_timeout(CONNECTIONS, SESSION);
-        shop.locks = shop.locks.with_timeout(SESSION);
-        let places = Arc::new(Semaphore::new(MOST_GAMES));
-        Self { shop, board: board.clone(), games: Mutex::default(), places }
+        shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
+        shop.locks = shop.locks.with_timeout(GAME_DURATION);
+        let permits = Arc::new(Semaphore::new(MAX_GAMES));
+        Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }
 
     /// Starts a game, with its orders held at their first point, and ends the user's previous game.
     ///
     /// # Errors
     /// A [`Rejection`] if too many games are in progress at this replica.
-    pub async fn begin(&self, user: UserId, rules: Rules) -> Result<Arc<Game>, Failure> {
-        self.end(|game| game.user == user || game.begun.elapsed() > SESSION);
+    pub async fn begin(&self, user: UserId, rules: GameRules) -> Result<Arc<Game>, Failure> {
+        self.end(|game| game.user == user || game.begun.elapsed() > GAME_DURATION);
         self.games.lock().retain(|_, game| !game.is_over());
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let busy = format!("{MOST_GAMES} games go on at this replica; come back later");
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            let busy = format!("{MAX_GAMES} games go on at this replica; come back later");
             return Err(Rejection::Exists(busy).into());
         };
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
@@ -175,7 +175,8 @@ impl Games {
         };
         let sku = item.sku.clone();
         items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
-        let seats = ('A'..).take(rules.orders).map(|name| self.seat(name, user, rules, &sku));
+        let orders =
+            ('A'..).take(rules.orders).map(|name| self.start_order(name, user, rules, &sku));
         let game = Arc::new(Game {
             id: Uuid::now_v7(),
             user,
@@ -183,13 +184,13 @@ impl Games {
             sku: sku.clone(),
             stock,
             begun: Instant::now(),
-            seats: seats.collect(),
+            orders: orders.collect(),
             steps: Mutex::default(),
-            _place: place,
+            _permit: permit,
         });
         self.games.lock().insert(game.id, Arc::clone(&game));
-        for seat in &game.seats {
-            self.settled(seat, None).await;
+        for order in &game.orders {
+            self.wait_until_settled(order, None).await;
         }
         Ok(game)
     }
@@ -202,54 +203,53 @@ impl Games {
     /// Resumes an order until its next point. Returns `false` if it is not held, or if `since_us`
     /// names an earlier hold: a second click is not a second step.
     pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> bool {
-        let Some(seat) = game.seats.iter().find(|seat| seat.name == who) else { return false };
-        let Some((point, since)) = self.held(seat) else { return false };
-        if !self.board.let_go(seat.request_id, Some(since_us.unwrap_or(since))) {
+        let Some(order) = game.orders.iter().find(|order| order.name == who) else { return false };
+        let Some((point, since)) = self.held(order) else { return false };
+        if !self.board.let_go(order.request_id, Some(since_us.unwrap_or(since))) {
             return false;
         }
-        let since_us = since;
-        self.settled(seat, Some(since_us)).await;
+        self.wait_until_settled(order, Some(since)).await;
         // The other orders may have waited for what this one released.
-        for other in game.seats.iter().filter(|other| self.held(other).is_none()) {
-            self.settled(other, None).await;
+        for other in game.orders.iter().filter(|other| self.held(other).is_none()) {
+            self.wait_until_settled(other, None).await;
         }
-        let stand = self.stand(seat);
-        let to = match (&stand.came, stand.held) {
+        let position = self.position(order);
+        let to = match (&position.result, position.held) {
             (Some((_, words)), _) => words.clone(),
-            (None, Some(point)) => arrived(point, game.rules, stand.has_read()),
+            (None, Some(point)) => describe_arrival(point, game.rules, position.last_read()),
             (None, None) => "it waits for the others".to_owned(),
         };
-        let from = leaving(point, game.rules);
-        game.steps.lock().push(Step { who: Some(who), at: stand.held, from, to });
+        let from = describe_next(point, game.rules);
+        game.steps.lock().push(GameStep { who: Some(who), at: position.held, from, to });
         true
     }
 
     /// Deletes the item's lock in Redis.
-    pub async fn forget(&self, game: &Game) -> Result<(), Error> {
+    pub async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
         self.shop.locks.leases().forget(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
         let from = "Redis forgets the lock".to_owned();
-        game.steps.lock().push(Step { who: None, at: None, from, to });
-        for seat in game.seats.iter().filter(|seat| self.held(seat).is_none()) {
-            self.settled(seat, None).await;
+        game.steps.lock().push(GameStep { who: None, at: None, from, to });
+        for order in game.orders.iter().filter(|order| self.held(order).is_none()) {
+            self.wait_until_settled(order, None).await;
         }
         Ok(())
     }
 
-    pub async fn view(&self, game: &Game) -> Result<View, Error> {
+    pub async fn view(&self, game: &Game) -> Result<GameView, Error> {
         let gone = || Error::Bug("the game's item has gone".to_owned());
-        Ok(View {
-            stands: game.seats.iter().map(|seat| self.stand(seat)).collect(),
+        Ok(GameView {
+            positions: game.orders.iter().map(|order| self.position(order)).collect(),
             audit: audit::check_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
-            entries: ledger::stock_entries(&self.shop, &game.sku, 0, ENTRIES).await?,
+            entries: ledger::stock_entries(&self.shop, &game.sku, 0, MAX_ENTRIES).await?,
             steps: game.steps.lock().clone(),
-            left_s: SESSION.saturating_sub(game.begun.elapsed()).as_secs(),
+            left_s: GAME_DURATION.saturating_sub(game.begun.elapsed()).as_secs(),
         })
     }
 
-    fn seat(&self, name: char, user: UserId, rules: Rules, sku: &Sku) -> Seat {
+    fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
         let request_id = Uuid::now_v7();
-        let deadline = Instant::now() + SESSION;
+        let deadline = Instant::now() + GAME_DURATION;
         let watch = Arc::new(Watch {
             replica: name.to_string(),
             work: Duration::ZERO,
@@ -270,18 +270,18 @@ impl Games {
             deadline,
             request_id,
         };
-        let came = Came::default();
-        let (shop, noted, sku) = (self.shop.clone(), Arc::clone(&came), sku.clone());
+        let result = SharedOrderResult::default();
+        let (shop, shared, sku) = (self.shop.clone(), Arc::clone(&result), sku.clone());
         self.shop.running.spawn_on(
             async move {
                 let lines = [RequestedLine { sku, quantity: 1 }];
                 let key = IdempotencyKey::generate();
-                let placed = engine::place_order(&shop, &options, user, key, &lines).await;
-                *noted.lock() = Some(placed);
+                let result = engine::place_order(&shop, &options, user, key, &lines).await;
+                *shared.lock() = Some(result);
             },
             &self.shop.runtime,
         );
-        Seat { name, request_id, watch, came }
+        GameOrder { name, request_id, watch, result }
     }
 
     /// Ends all games: their orders run to completion.
@@ -294,52 +294,58 @@ impl Games {
         self.games.lock().retain(|_, game| {
             let ends = which(game);
             if ends {
-                game.seats.iter().for_each(|seat| seat.watch.release());
+                game.orders.iter().for_each(|order| order.watch.release());
             }
             !ends
         });
     }
 
-    fn held(&self, seat: &Seat) -> Option<(Point, u64)> {
+    fn held(&self, order: &GameOrder) -> Option<(Point, u64)> {
         let held = self.board.held();
-        let held = held.iter().find(|held| held.request_id == seat.request_id)?;
+        let held = held.iter().find(|held| held.request_id == order.request_id)?;
         Some((held.point, held.since_us))
     }
 
-    /// Waits until the order ends or is held by another hold than `since`, for at most [`STEP`].
-    async fn settled(&self, seat: &Seat, since: Option<u64>) {
-        let end = Instant::now() + STEP;
-        while Instant::now() < end && !seat.is_over() {
-            match self.held(seat) {
+    /// Waits until the order ends or is held by another hold than `since`, up to [`STEP_TIMEOUT`].
+    async fn wait_until_settled(&self, order: &GameOrder, since: Option<u64>) {
+        let end = Instant::now() + STEP_TIMEOUT;
+        while Instant::now() < end && !order.is_over() {
+            match self.held(order) {
                 Some((_, since_us)) if Some(since_us) != since => return,
-                _ => sleep(LOOK_EVERY).await,
+                _ => sleep(POLL_INTERVAL).await,
             }
         }
     }
 
-    fn stand(&self, seat: &Seat) -> Stand {
-        let came = seat.came.lock();
-        let events = seat.watch.events.lock().clone();
-        let (held, since_us) = self.held(seat).unzip();
-        Stand { name: seat.name, held, since_us, came: came.as_ref().map(came_of), events }
+    fn position(&self, order: &GameOrder) -> OrderPosition {
+        let result = order.result.lock();
+        let events = order.watch.events.lock().clone();
+        let (held, since_us) = self.held(order).unzip();
+        OrderPosition {
+            name: order.name,
+            held,
+            since_us,
+            result: result.as_ref().map(describe_result),
+            events,
+        }
     }
 }
 
 impl Game {
     fn is_over(&self) -> bool {
-        self.seats.iter().all(Seat::is_over)
+        self.orders.iter().all(GameOrder::is_over)
     }
 }
 
-impl Seat {
+impl GameOrder {
     fn is_over(&self) -> bool {
-        self.came.lock().is_some()
+        self.result.lock().is_some()
     }
 }
 
 /// Returns whether an order was placed, and describes its result.
-fn came_of(came: &Result<Execution, Failure>) -> (bool, String) {
-    let why = match came {
+fn describe_result(result: &Result<Execution, Failure>) -> (bool, String) {
+    let why = match result {
         Ok(executed) => return (true, sold(&executed.response)),
         Err(Failure::Rejected(Rejection::SoldOut { .. })) => "sold out".to_owned(),
         Err(Failure::Rejected(Rejection::LockTimeout { .. } | Rejection::LockBusy(_))) => {
@@ -363,7 +369,7 @@ fn sold(response: &StoredResponse) -> String {
 }
 
 /// Describes what an order does next when it is resumed at `point`.
-pub fn leaving(point: Point, rules: Rules) -> String {
+pub fn describe_next(point: Point, rules: GameRules) -> String {
     let locked = rules.strategy.lock.is_some();
     let autocommit = rules.is_autocommit();
     match point {
@@ -377,14 +383,14 @@ pub fn leaving(point: Point, rules: Rules) -> String {
         Point::Commit => "commits",
         Point::Committed if locked => "gives the lock back",
         Point::Committed | Point::Release => "is answered",
-        // No strategy in `PLAYED` passes these points.
+        // No strategy in `PLAYABLE` passes these points.
         Point::Claimed | Point::Expire | Point::Delete => "goes on",
     }
     .to_owned()
 }
 
 /// Describes what an order has done when it is held at `point`.
-fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
+fn describe_arrival(point: Point, rules: GameRules, read: Option<i64>) -> String {
     match (point, read) {
         (Point::Commit, _) if rules.is_autocommit() => {
             "it is about to send its statement".to_owned()
@@ -405,7 +411,7 @@ fn arrived(point: Point, rules: Rules, read: Option<i64>) -> String {
     }
 }
 
-pub fn lease_words(rules: Rules) -> String {
+pub fn describe_lease(rules: GameRules) -> String {
     match rules.strategy.lock {
         None => "no lease".to_owned(),
         Some(Mechanism::Lock(LockKind::Fenced)) => {

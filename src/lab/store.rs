@@ -1,7 +1,7 @@
 //! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it.
 //!
 //! Guarantees: one queued or running run per shop, by a unique index; the runner marks an abandoned
-//! run as failed. The newest [`KEPT`] runs are kept.
+//! run as failed. The newest [`MAX_KEPT_RUNS`] runs are kept.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,30 +10,29 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::run::{Outcome, Progress, Run, State, Wanted};
+use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use crate::db::Pool;
 use crate::shop::Error;
 
-pub const KEPT: i64 = 200;
+pub const MAX_KEPT_RUNS: i64 = 200;
 /// Seconds without a heartbeat after which the runner counts as gone; the interval is 1 s.
-const GONE_AFTER_S: f64 = 5.0;
+const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum EnqueueResult {
     Queued(Uuid),
     /// Another run is queued or running.
     Busy(Uuid),
     /// No runner is alive.
-    Nobody,
+    NoRunner,
 }
 
 /// A summary of a run.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-#[schema(as = RunHead)]
-pub struct Head {
+pub struct RunSummary {
     pub id: Uuid,
-    pub state: State,
-    pub wanted: Wanted,
+    pub state: LabRunState,
+    pub wanted: RunRequest,
     /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
@@ -42,10 +41,14 @@ pub struct Head {
 }
 
 /// Queues a run, whose request must be valid.
-pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<Asked, Error> {
+pub async fn enqueue(
+    pool: &Pool,
+    wanted: &RunRequest,
+    guess: Option<&str>,
+) -> Result<EnqueueResult, Error> {
     let mut connection = pool.acquire().await?;
-    if !somebody_is_there(&mut connection).await? {
-        return Ok(Asked::Nobody);
+    if !runner_is_alive(&mut connection).await? {
+        return Ok(EnqueueResult::NoRunner);
     }
     let id = Uuid::now_v7();
     let inserted = sqlx::query!(
@@ -63,20 +66,20 @@ pub async fn ask(pool: &Pool, wanted: &Wanted, guess: Option<&str>) -> Result<As
         .fetch_optional(&mut *connection)
         .await?;
         // The other run has just ended; callers retry.
-        return Ok(other.map_or(Asked::Nobody, Asked::Busy));
+        return Ok(other.map_or(EnqueueResult::NoRunner, EnqueueResult::Busy));
     }
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in
              (select id from lab_runs order by created_at desc offset $1)",
-        KEPT,
+        MAX_KEPT_RUNS,
     )
     .execute(&mut *connection)
     .await?;
-    Ok(Asked::Queued(id))
+    Ok(EnqueueResult::Queued(id))
 }
 
 /// Stores a run that was executed elsewhere, under its id; returns `false` if the id exists.
-pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
+pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
     let kept = sqlx::query!(
         "insert into lab_runs
              (id, wanted, state, progress, outcome, guess, created_at, ended_at, from_file)
@@ -84,7 +87,7 @@ pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
          on conflict (id) do nothing",
         run.id,
         json(&run.wanted)?,
-        run.state as State,
+        run.state as LabRunState,
         json(&run.progress)?,
         json(&run.outcome)?,
         run.guess,
@@ -95,7 +98,7 @@ pub async fn keep(pool: &Pool, run: &Run) -> Result<bool, Error> {
     Ok(kept.rows_affected() == 1)
 }
 
-pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
+pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     let row = sqlx::query!(
         "select wanted, state, progress, outcome, guess, created_at, from_file
            from lab_runs where id = $1",
@@ -104,7 +107,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Run>, Error> {
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    Ok(Some(Run {
+    Ok(Some(LabRun {
         id,
         state: read(row.state.into())?,
         wanted: read(row.wanted)?,
@@ -121,10 +124,10 @@ pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> 
     let row = sqlx::query!("select frame, state from lab_runs where id = $1", id)
         .fetch_optional(&mut *pool.acquire().await?)
         .await?;
-    row.map(|row| Ok((row.frame, read::<State>(row.state.into())?.is_over()))).transpose()
+    row.map(|row| Ok((row.frame, read::<LabRunState>(row.state.into())?.is_over()))).transpose()
 }
 
-pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
+pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<RunSummary>, Error> {
     let rows = sqlx::query!(
         r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,
                   (outcome ->> 'claim_shown')::boolean as claim_shown
@@ -135,7 +138,7 @@ pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
     .await?;
     rows.into_iter()
         .map(|row| {
-            Ok(Head {
+            Ok(RunSummary {
                 id: row.id,
                 state: read(row.state.into())?,
                 wanted: read(row.wanted)?,
@@ -147,18 +150,22 @@ pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<Head>, Error> {
         .collect()
 }
 
-pub(super) async fn take(pool: &Pool) -> Result<Option<(Uuid, Wanted)>, Error> {
+pub(super) async fn claim(pool: &Pool) -> Result<Option<(Uuid, RunRequest)>, Error> {
     let row = sqlx::query!(
         "update lab_runs set state = 'running', frame = frame + 1 where state = 'queued'
          returning id, wanted"
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
-    // A run that cannot be read stays `running`; `end_leftovers` marks it as failed.
+    // A run that cannot be read stays `running`; `fail_abandoned` marks it as failed.
     row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
 }
 
-pub(super) async fn show(pool: &Pool, id: Uuid, progress: &Progress) -> Result<(), Error> {
+pub(super) async fn save_progress(
+    pool: &Pool,
+    id: Uuid,
+    progress: &RunProgress,
+) -> Result<(), Error> {
     sqlx::query!(
         "update lab_runs set progress = $2, frame = frame + 1 where id = $1",
         id,
@@ -169,17 +176,17 @@ pub(super) async fn show(pool: &Pool, id: Uuid, progress: &Progress) -> Result<(
     Ok(())
 }
 
-pub(super) async fn end(
+pub(super) async fn finish(
     pool: &Pool,
     id: Uuid,
-    state: State,
-    outcome: &Outcome,
+    state: LabRunState,
+    outcome: &RunResult,
 ) -> Result<(), Error> {
     sqlx::query!(
         "update lab_runs
             set state = $2, outcome = $3, frame = frame + 1, ended_at = now() where id = $1",
         id,
-        state as State,
+        state as LabRunState,
         json(outcome)?,
     )
     .execute(&mut *pool.acquire().await?)
@@ -187,7 +194,7 @@ pub(super) async fn end(
     Ok(())
 }
 
-pub(super) async fn here(pool: &Pool) -> Result<(), Error> {
+pub(super) async fn heartbeat(pool: &Pool) -> Result<(), Error> {
     sqlx::query!(
         "insert into lab_runner (seen_at) values (now())
          on conflict (only_one) do update set seen_at = now()"
@@ -198,7 +205,7 @@ pub(super) async fn here(pool: &Pool) -> Result<(), Error> {
 }
 
 /// Marks every `running` run as failed. The runner calls it only while it executes none.
-pub(super) async fn end_leftovers(pool: &Pool) -> Result<(), Error> {
+pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
     let verdict = "the shop was stopped before the run came to its end, or could not write it down";
     sqlx::query!(
         "update lab_runs
@@ -212,11 +219,11 @@ pub(super) async fn end_leftovers(pool: &Pool) -> Result<(), Error> {
     Ok(())
 }
 
-async fn somebody_is_there(connection: &mut PgConnection) -> Result<bool, Error> {
+async fn runner_is_alive(connection: &mut PgConnection) -> Result<bool, Error> {
     Ok(sqlx::query_scalar!(
         r#"select exists (select from lab_runner
                            where seen_at > now() - make_interval(secs => $1)) as "there!""#,
-        GONE_AFTER_S,
+        HEARTBEAT_TIMEOUT_S,
     )
     .fetch_one(connection)
     .await?)

@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 use super::drawing;
 use super::lessons::{self, LESSONS, Lesson};
-use super::run::{Run, State, Wanted};
-use super::store::{self, Asked as Queued};
+use super::run::{LabRun, LabRunState, RunRequest};
+use super::store::{self, EnqueueResult};
 use crate::db::{self, Pool};
 use crate::embedded::{RunningUp, TempCluster, TempClusterOptions, read_env};
 use crate::output;
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for another run to end, or for the lab of a new shop to open.
-const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections of each replica of a temporary shop.
 const POOL_SIZE: u32 = 16;
 
@@ -50,8 +50,8 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let playing = async {
         let running = match read_env(data) {
             Some(running) if running.lab => running,
-            theirs => {
-                if theirs.is_some() {
+            other => {
+                if other.is_some() {
                     eprintln!("the lab of the shop on {} is off", data.display());
                 }
                 let pool_sizes = vec![POOL_SIZE; 2];
@@ -61,21 +61,21 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         };
         let pool = db::pool(&running.database_url, 2)?;
         db::check_reachable(&running.database_url).await?;
-        let id = begin(&pool, &running, lesson).await?;
+        let id = enqueue(&pool, &running, lesson).await?;
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
-            let _ = page.set(address_of(replica, id));
+            let _ = page.set(page_url(replica, id));
         }
-        let run = shown(&pool, id, lesson, json).await?;
+        let run = play_run(&pool, id, lesson, json).await?;
         if let (false, Some(page)) = (json, page.get()) {
             output::print(&format!("\nThe whole run: {page}\n"))?;
         }
-        ensure!(run.state == State::Done, "{}", run.outcome.verdict);
+        ensure!(run.state == LabRunState::Done, "{}", run.outcome.verdict);
         Ok(run.outcome.claim_shown == Some(true))
     };
     let played = tokio::select! {
         played = playing => played,
-        _ = stop.0.recv() => Err(left("interrupted", page.get())),
-        _ = stop.1.recv() => Err(left("terminated", page.get())),
+        _ = stop.0.recv() => Err(interrupted("interrupted", page.get())),
+        _ = stop.1.recv() => Err(interrupted("terminated", page.get())),
     };
     match own {
         Some(own) => {
@@ -90,12 +90,12 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     }
 }
 
-fn address_of(replica: &str, id: Uuid) -> String {
+fn page_url(replica: &str, id: Uuid) -> String {
     format!("{replica}/lab/runs/{id}")
 }
 
 /// Returns the error of an interrupted command. A shop that goes on completes the run.
-fn left(why: &str, page: Option<&String>) -> anyhow::Error {
+fn interrupted(why: &str, page: Option<&String>) -> anyhow::Error {
     match page {
         Some(page) => anyhow!("{why}; the run goes on in the shop: {page}"),
         None => anyhow!("{why}"),
@@ -103,7 +103,7 @@ fn left(why: &str, page: Option<&String>) -> anyhow::Error {
 }
 
 /// Prints a run's steps during its execution, then its result.
-async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<Run> {
+async fn play_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
     if !json {
         output::print(&drawing::heading(lesson))?;
     }
@@ -117,36 +117,38 @@ async fn shown(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Re
 }
 
 /// Queues the run, as soon as no other run is queued or running.
-async fn begin(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
-    let wanted = Wanted { lesson: Some(lesson.name.to_owned()), ..Wanted::default() };
-    let end = Instant::now() + BEGIN_WITHIN;
+async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
+    let wanted = RunRequest { lesson: Some(lesson.name.to_owned()), ..RunRequest::default() };
+    let end = Instant::now() + QUEUE_TIMEOUT;
     let mut waits_for = None;
     loop {
-        let why = match store::ask(pool, &wanted, None).await? {
-            Queued::Queued(id) => return Ok(id),
-            Queued::Busy(other) => {
-                let at = running.replicas.first().map(|replica| address_of(replica, other));
+        let why = match store::enqueue(pool, &wanted, None).await? {
+            EnqueueResult::Queued(id) => return Ok(id),
+            EnqueueResult::Busy(other) => {
+                let at = running.replicas.first().map(|replica| page_url(replica, other));
                 let at = at.unwrap_or_else(|| other.to_string());
                 if waits_for.replace(other) != Some(other) {
                     eprintln!("waiting for another run to end: {at}");
                 }
                 format!("another run goes on; try again when it is over: {at}")
             }
-            Queued::Nobody => "the lab there does not open; what `up` says tells why".to_owned(),
+            EnqueueResult::NoRunner => {
+                "the lab there does not open; what `up` says tells why".to_owned()
+            }
         };
         ensure!(Instant::now() < end, "{why}");
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<Run> {
-    let lively = !quiet && std::io::stderr().is_terminal();
+async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
+    let interactive = !quiet && std::io::stderr().is_terminal();
     let mut said = 0;
     loop {
         let run = store::find(pool, id).await?.context("the run has gone")?;
         if !quiet {
             let words = if run.state.is_over() { &run.outcome.said } else { &run.progress.said };
-            if lively && words.len() > said {
+            if interactive && words.len() > said {
                 eprint!("\r\x1b[K");
             }
             for (number, words) in words.iter().enumerate().skip(said) {
@@ -155,15 +157,15 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<Run> {
             said = said.max(words.len());
         }
         if run.state.is_over() {
-            if lively {
+            if interactive {
                 eprint!("\r\x1b[K");
             }
             return Ok(run);
         }
-        if lively && let Some(sample) = run.progress.samples.last() {
+        if interactive && let Some(sample) = run.progress.samples.last() {
             eprint!("\r\x1b[K{}", drawing::live(&run.progress.strategy, sample));
             let _ = std::io::stderr().flush();
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

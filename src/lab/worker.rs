@@ -6,9 +6,10 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::headers::under;
 use super::request::post;
 use super::run::{Lane, LaneEvent};
-use super::stage::{Stage, Wish};
+use super::scenario::Scenario;
 use crate::clock::monotonic_us;
 use crate::jobs::order_expiry::queue::DelayQueue;
 use crate::jobs::order_expiry::queue_of;
@@ -16,8 +17,8 @@ use crate::load;
 use crate::lock::{Redis, Settings};
 use crate::shop::Sku;
 
-const PATIENCE: Duration = Duration::from_secs(12);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(12);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub struct HeldWorker {
@@ -27,11 +28,11 @@ pub struct HeldWorker {
     since_us: u64,
 }
 
-impl Stage {
+impl Scenario {
     /// Makes a replica's worker idle for `length`, from now on. `replica` counts from the last
-    /// replica, as in [`Stage::post`].
-    pub async fn rest(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
-        self.wish_of_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
+    /// replica, as in [`Scenario::post`].
+    pub async fn idle_worker(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
+        self.control_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
     }
 
     /// Holds a replica's worker at `point` the next time it has work, which it then does under
@@ -42,19 +43,20 @@ impl Stage {
         point: &str,
         strategy: &str,
     ) -> anyhow::Result<()> {
-        self.wish_of_worker(replica, &format!("{{\"pause\":\"{point}\",\"lock\":\"{strategy}\"}}"))
+        self.control_worker(replica, &format!("{{\"pause\":\"{point}\",\"lock\":\"{strategy}\"}}"))
             .await
     }
 
-    pub async fn until_worker_held(
+    pub async fn wait_until_worker_held(
         &self,
         replica: usize,
         point: &str,
     ) -> anyhow::Result<HeldWorker> {
-        let replica = self.replica(replica);
-        let end = Instant::now() + PATIENCE;
+        let replica = self.replica_index(replica);
+        let end = Instant::now() + WAIT_TIMEOUT;
         loop {
-            let held = self.held(replica).await?.into_iter().find(|held| held.point == point);
+            let held =
+                self.held_requests(replica).await?.into_iter().find(|held| held.point == point);
             if let Some(held) = held {
                 let (id, point) = (held.request_id, held.point);
                 return Ok(HeldWorker { id, replica, point, since_us: held.since_us });
@@ -62,27 +64,27 @@ impl Stage {
             if Instant::now() > end {
                 bail!("the worker did not come to its point");
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Resumes a held worker, and records its lane under the lock key of `sku`.
-    pub async fn let_worker_go(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
-        self.let_go_at(worker.replica, worker.id).await.context("the worker")?;
-        self.note(worker, sku, "resumed");
+    pub async fn resume_worker(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
+        self.resume_by_id(worker.replica, worker.id).await.context("the worker")?;
+        self.record_worker_lane(worker, sku, "resumed");
         Ok(())
     }
 
     /// Kills the worker's replica, which the supervisor restarts, and records the lane.
     pub async fn kill_worker(&self, worker: HeldWorker, sku: &Sku) {
-        self.house.hands.replicas[worker.replica].kill().await;
-        self.note(worker, sku, "killed");
+        self.cluster.hands.replicas[worker.replica].kill().await;
+        self.record_worker_lane(worker, sku, "killed");
     }
 
     /// Records the worker's lane: when it was held, and `event` now.
-    fn note(&self, worker: HeldWorker, sku: &Sku, event: &str) {
+    fn record_worker_lane(&self, worker: HeldWorker, sku: &Sku, event: &str) {
         let at = |t_us: u64, event: &str| LaneEvent {
-            t_us: self.since(t_us),
+            t_us: self.since_start_us(t_us),
             event: event.to_owned(),
             key: sku.lock_key().to_string(),
             value: None,
@@ -90,20 +92,20 @@ impl Stage {
         };
         let events = vec![at(worker.since_us, &worker.point), at(monotonic_us(), event)];
         let label = "the worker".to_owned();
-        let lane = self.lane_at(worker.replica, worker.id, label, worker.since_us);
-        self.lane(Lane { events, ..lane });
+        let lane = self.new_lane(worker.replica, worker.id, label, worker.since_us);
+        self.record_lane(Lane { events, ..lane });
     }
 
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
-        Ok(queue_of(Redis::open(&self.house.redis_url)?, &Settings::default().prefix))
+        Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().prefix))
     }
 
-    async fn wish_of_worker(&self, replica: usize, wish: &str) -> anyhow::Result<()> {
-        let (id, none) = (Uuid::now_v7(), Wish::under("none"));
-        let admin = &self.house.admin;
-        let request = post("/api/lab/worker", admin, &none.headers(), id, id, wish);
-        let replica = self.house.replicas[self.replica(replica)];
-        match load::ask(replica, &request).await? {
+    async fn control_worker(&self, replica: usize, command: &str) -> anyhow::Result<()> {
+        let (id, headers) = (Uuid::now_v7(), under("none"));
+        let admin = &self.cluster.admin;
+        let request = post("/api/lab/worker", admin, &headers, id, id, command);
+        let replica = self.cluster.replicas[self.replica_index(replica)];
+        match load::send(replica, &request).await? {
             (204, _) => Ok(()),
             (status, body) => {
                 bail!("the worker can't be told: {status} {}", String::from_utf8_lossy(&body))

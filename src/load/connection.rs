@@ -14,35 +14,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Upper bound of headers in a response; the shop sends about a dozen.
-const MOST_HEADERS: usize = 48;
-const CHUNK: usize = 4 << 10;
-const LONGEST_ANSWER: usize = 16 << 20;
+const MAX_HEADERS: usize = 48;
+const READ_SIZE: usize = 4 << 10;
+const MAX_RESPONSE_SIZE: usize = 16 << 20;
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     stream: TcpStream,
     /// The last response, head and body.
-    answer: Vec<u8>,
+    response: Vec<u8>,
     body_at: usize,
 }
 
-impl Connection {
+impl HttpConnection {
     pub(super) async fn open(target: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(target).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, answer: Vec::with_capacity(CHUNK), body_at: 0 })
+        Ok(Self { stream, response: Vec::with_capacity(READ_SIZE), body_at: 0 })
     }
 
     /// Sends a request, reads the whole response and returns its status. An error is final.
     pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<u16> {
         self.stream.write_all(request).await?;
-        self.answer.clear();
+        self.response.clear();
         self.body_at = 0;
         loop {
             self.read_some().await?;
-            if let Some(head) = head(&self.answer)? {
+            if let Some(head) = head(&self.response)? {
                 self.body_at = head.length;
-                while self.answer.len() < head.length + head.body {
+                while self.response.len() < head.length + head.body {
                     self.read_some().await?;
                 }
                 return Ok(head.status);
@@ -51,15 +51,15 @@ impl Connection {
     }
 
     pub(super) fn body(&self) -> &[u8] {
-        self.answer.get(self.body_at..).unwrap_or_default()
+        self.response.get(self.body_at..).unwrap_or_default()
     }
 
     async fn read_some(&mut self) -> io::Result<()> {
-        if self.answer.len() > LONGEST_ANSWER {
+        if self.response.len() > MAX_RESPONSE_SIZE {
             return Err(io::Error::other("an answer without end"));
         }
-        self.answer.reserve(CHUNK);
-        match self.stream.read_buf(&mut self.answer).await? {
+        self.response.reserve(READ_SIZE);
+        match self.stream.read_buf(&mut self.response).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
@@ -67,27 +67,27 @@ impl Connection {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Head {
+struct ResponseHead {
     status: u16,
     length: usize,
     body: usize,
 }
 
-fn head(bytes: &[u8]) -> io::Result<Option<Head>> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-    let mut answer = httparse::Response::new(&mut headers);
-    let parsed = answer.parse(bytes).map_err(io::Error::other)?;
-    let (httparse::Status::Complete(length), Some(status)) = (parsed, answer.code) else {
+fn head(bytes: &[u8]) -> io::Result<Option<ResponseHead>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let parsed = response.parse(bytes).map_err(io::Error::other)?;
+    let (httparse::Status::Complete(length), Some(status)) = (parsed, response.code) else {
         return Ok(None);
     };
-    let body = answer
+    let body = response
         .headers
         .iter()
         .find(|header| header.name.eq_ignore_ascii_case("content-length"))
         .and_then(|header| std::str::from_utf8(header.value).ok()?.parse().ok())
         .or(if status == 204 { Some(0) } else { None })
         .ok_or_else(|| io::Error::other("an answer that does not say how long it is"))?;
-    Ok(Some(Head { status, length, body }))
+    Ok(Some(ResponseHead { status, length, body }))
 }
 
 #[cfg(test)]
@@ -95,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_once_it_is_whole() {
+    fn response_head_is_parsed_when_complete() {
         let text = b"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\nx: y\r\n\r\nhello";
         assert_eq!(head(&text[..40]).expect("so far so good"), None);
         let whole = head(text).expect("it is whole");
-        assert_eq!(whole, Some(Head { status: 409, length: text.len() - 5, body: 5 }));
+        assert_eq!(whole, Some(ResponseHead { status: 409, length: text.len() - 5, body: 5 }));
         assert!(head(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
         assert!(head(b"SSH-2.0-nothing for us\r\n\r\n").is_err());
     }

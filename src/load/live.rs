@@ -5,39 +5,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::histogram;
+/// Upper bound of a recorded latency, in µs.
+const MAX_LATENCY_US: u64 = 60_000_000;
 
 /// Counters that the clients update, for a display.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveCounters {
     sent: AtomicU64,
     answered: AtomicU64,
     latency: Mutex<Histogram<u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Moment {
+pub struct LiveSnapshot {
     pub sent: u64,
     /// Requests that were answered, timed out, or lost their connection.
     pub answered: u64,
-    /// Median latency of the wanted responses so far, in ms; 0 without any.
+    /// Median latency of the expected responses so far, in ms; 0 without any.
     pub p50_ms: f64,
     pub p99_ms: f64,
 }
 
-impl Default for Live {
+impl Default for LiveCounters {
     fn default() -> Self {
         let (sent, answered) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { sent, answered, latency: Mutex::new(histogram()) }
     }
 }
 
-impl Live {
+impl LiveCounters {
     pub(super) fn sent(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a response, or a request without one; `latency_us` is set for a wanted response.
+    /// Counts a response, or a request without one; `latency_us` is set for an expected response.
     pub(super) fn answered(&self, latency_us: Option<u64>) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let Some(latency_us) = latency_us {
@@ -46,12 +47,18 @@ impl Live {
         }
     }
 
-    pub fn now(&self) -> Moment {
+    pub fn snapshot(&self) -> LiveSnapshot {
         let latency = self.latency.lock();
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1_000.0;
         let answered = self.answered.load(Ordering::Relaxed);
         // Read last, so that `sent` includes every answered request.
         let sent = self.sent.load(Ordering::Relaxed).max(answered);
-        Moment { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
+        LiveSnapshot { sent, answered, p50_ms: ms(0.5), p99_ms: ms(0.99) }
     }
+}
+
+pub(super) fn histogram() -> Histogram<u64> {
+    // With bounds, the histogram does not grow; these bounds are valid.
+    Histogram::new_with_bounds(1, MAX_LATENCY_US, 3)
+        .unwrap_or_else(|_| unreachable!("1 µs to a minute, three digits"))
 }

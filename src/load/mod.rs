@@ -3,7 +3,7 @@
 //!
 //! The load runs on the cores of the server under test, so it does little per request: a request is
 //! prebuilt bytes with a new idempotency key, and only status and length of a response are parsed.
-//! [`Plan::observe`] keeps every request and response with its times, for the history checker.
+//! [`LoadPlan::observe`] keeps every request and response with its times, for the history checker.
 //!
 //! This is not an open loop: a client that waits long sends fewer requests, so a latency belongs to
 //! a number of clients, not to a request rate.
@@ -23,42 +23,41 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::clock::monotonic_us;
-use connection::Connection;
-pub use live::{Live, Moment};
+use connection::HttpConnection;
+use live::histogram;
+pub use live::{LiveCounters, LiveSnapshot};
 pub use script::Script;
 
 /// Pause after a failed attempt to reconnect.
-const REDIAL: Duration = Duration::from_millis(20);
+const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// Timeout of a request; the server's own is shorter.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Upper bound of a recorded latency, in µs.
-const LONGEST_US: u64 = 60_000_000;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
-pub struct Client {
+pub struct LoadClient {
     pub target: SocketAddr,
     pub script: Box<dyn Script>,
 }
 
 #[derive(Debug)]
-pub struct Plan {
-    pub clients: Vec<Client>,
+pub struct LoadPlan {
+    pub clients: Vec<LoadClient>,
     /// Time before responses are counted.
     pub warm_up: Duration,
     /// Time during which responses are counted; `None` for until all scripts have ended.
     pub window: Option<Duration>,
     /// Predicate for the statuses that count; usually 2xx.
-    pub wanted: fn(u16) -> bool,
+    pub expected: fn(u16) -> bool,
     /// True if every request is kept with its response.
     pub observe: bool,
     /// Progress counters to update.
-    pub live: Option<Arc<Live>>,
+    pub live: Option<Arc<LiveCounters>>,
 }
 
 /// One request as its client saw it, with times of the machine's monotonic clock. It took effect,
 /// if at all, between the two times; without a response, at any time after the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observation {
+pub struct RequestRecord {
     /// Index of the client in the plan.
     pub client: usize,
     pub key: Uuid,
@@ -67,41 +66,41 @@ pub struct Observation {
     /// Time of sending.
     pub invoked_us: u64,
     /// The response; `None` if the connection broke or the request timed out.
-    pub answer: Option<Answered>,
+    pub response: Option<ResponseRecord>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct ResponseRecord {
     pub completed_us: u64,
     pub status: u16,
     pub body: Vec<u8>,
 }
 
 #[derive(Debug)]
-pub struct Report {
+pub struct LoadReport {
     /// Time during which responses were counted.
     pub seconds: f64,
-    /// Wanted responses within the window.
-    pub wanted: u64,
-    /// Wanted responses, including those before and after the window.
-    pub wanted_in_all: u64,
-    /// Latency of wanted responses to requests sent within the window, in µs.
+    /// Expected responses within the window.
+    pub expected: u64,
+    /// Expected responses, including those before and after the window.
+    pub expected_total: u64,
+    /// Latency of expected responses to requests sent within the window, in µs.
     pub latency: Histogram<u64>,
-    /// `wanted` by client.
+    /// `expected` by client.
     pub by_client: Vec<u64>,
-    /// `wanted` by replica.
+    /// `expected` by replica.
     pub by_target: Vec<u64>,
     /// All responses, by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Requests without a response.
     pub lost: u64,
-    /// All requests, grouped by client, with [`Plan::observe`].
-    pub observations: Vec<Observation>,
+    /// All requests, grouped by client, with [`LoadPlan::observe`].
+    pub observations: Vec<RequestRecord>,
 }
 
-impl Report {
+impl LoadReport {
     pub fn per_second(&self) -> f64 {
-        if self.seconds > 0.0 { self.wanted as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { self.expected as f64 / self.seconds } else { 0.0 }
     }
 
     /// Returns a quantile of the latency in milliseconds; `None` without responses.
@@ -120,127 +119,136 @@ pub fn jain(shares: &[u64]) -> f64 {
 
 /// Window in which responses count, on the machine's monotonic clock.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct CountingWindow {
     begin_us: u64,
     /// No request is sent from then on.
     end_us: u64,
 }
 
-struct Watch {
-    wanted: fn(u16) -> bool,
+/// What a client records of its requests.
+struct Recording {
+    expected: fn(u16) -> bool,
     observe: bool,
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveCounters>>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ClientStats {
     client: usize,
-    wanted: u64,
-    wanted_in_all: u64,
+    expected: u64,
+    expected_total: u64,
     latencies_us: Vec<u32>,
     statuses: BTreeMap<u16, u64>,
     lost: u64,
     last_us: u64,
-    observations: Vec<Observation>,
+    observations: Vec<RequestRecord>,
 }
 
 /// Connects all clients, runs their scripts and waits for the last response.
-pub async fn run(plan: Plan) -> io::Result<Report> {
+pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     let targets: Vec<SocketAddr> = plan.clients.iter().map(|client| client.target).collect();
-    let mut dialled = Vec::with_capacity(plan.clients.len());
+    let mut connected = Vec::with_capacity(plan.clients.len());
     for client in plan.clients {
-        dialled.push((Connection::open(client.target).await?, client));
+        connected.push((HttpConnection::open(client.target).await?, client));
     }
     let begin_us = monotonic_us() + micros(plan.warm_up);
     let end_us = plan.window.map_or(u64::MAX, |window| begin_us + micros(window));
-    let window = Window { begin_us, end_us };
-    let mut crowd = JoinSet::new();
-    for (number, (connection, client)) in dialled.into_iter().enumerate() {
-        let watch = Watch { wanted: plan.wanted, observe: plan.observe, live: plan.live.clone() };
-        crowd.spawn(one(number, connection, client, window, watch));
+    let window = CountingWindow { begin_us, end_us };
+    let mut clients = JoinSet::new();
+    for (number, (connection, client)) in connected.into_iter().enumerate() {
+        let recording =
+            Recording { expected: plan.expected, observe: plan.observe, live: plan.live.clone() };
+        clients.spawn(run_client(number, connection, client, window, recording));
     }
-    let mut seen = Vec::with_capacity(targets.len());
-    while let Some(joined) = crowd.join_next().await {
-        seen.push(joined.map_err(io::Error::other)?);
+    let mut stats = Vec::with_capacity(targets.len());
+    while let Some(joined) = clients.join_next().await {
+        stats.push(joined.map_err(io::Error::other)?);
     }
-    seen.sort_by_key(|seen| seen.client);
-    let last_us = seen.iter().map(|seen| seen.last_us).max().unwrap_or(begin_us);
+    stats.sort_by_key(|stats| stats.client);
+    let last_us = stats.iter().map(|stats| stats.last_us).max().unwrap_or(begin_us);
     let until_us = if plan.window.is_some() { end_us } else { last_us };
-    Ok(report(seen, &targets, until_us.saturating_sub(begin_us)))
+    Ok(report(stats, &targets, until_us.saturating_sub(begin_us)))
 }
 
-pub async fn ask(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
-    let mut connection = Connection::open(target).await?;
-    let status = tokio::time::timeout(PATIENCE, connection.exchange(request)).await??;
+pub async fn send(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    let mut connection = HttpConnection::open(target).await?;
+    let status = tokio::time::timeout(REQUEST_TIMEOUT, connection.exchange(request)).await??;
     Ok((status, connection.body().to_vec()))
 }
 
-async fn one(
+async fn run_client(
     client: usize,
-    mut connection: Connection,
-    Client { target, mut script }: Client,
-    window: Window,
-    Watch { wanted, observe, live }: Watch,
-) -> Seen {
-    let mut seen = Seen { client, ..Seen::default() };
+    mut connection: HttpConnection,
+    LoadClient { target, mut script }: LoadClient,
+    window: CountingWindow,
+    Recording { expected, observe, live }: Recording,
+) -> ClientStats {
+    let mut stats = ClientStats { client, ..ClientStats::default() };
     let mut request = Vec::with_capacity(1 << 10);
     loop {
         if monotonic_us() >= window.end_us {
-            return seen;
+            return stats;
         }
-        let Some(asked) = script.next(&mut request) else { return seen };
-        let think = script.think();
-        if !think.is_zero() {
-            tokio::time::sleep(think).await;
+        let Some(tag) = script.next(&mut request) else { return stats };
+        let think_time = script.think_time();
+        if !think_time.is_zero() {
+            tokio::time::sleep(think_time).await;
         }
         let invoked_us = monotonic_us();
         if let Some(live) = &live {
             live.sent();
         }
-        let answered = tokio::time::timeout(PATIENCE, connection.exchange(&request)).await;
-        let status = match answered {
+        let exchanged = tokio::time::timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
+        let status = match exchanged {
             Ok(Ok(status)) => Some(status),
             Ok(Err(_)) | Err(_) => None,
         };
         let completed_us = monotonic_us();
         if let Some(live) = &live {
-            let good = status.is_some_and(wanted);
-            live.answered(good.then_some(completed_us - invoked_us));
+            let is_expected = status.is_some_and(expected);
+            live.answered(is_expected.then_some(completed_us - invoked_us));
         }
-        seen.count(window, invoked_us, completed_us, status.map(|s| (s, wanted(s))));
+        stats.count(window, invoked_us, completed_us, status.map(|s| (s, expected(s))));
         if observe {
             let body = || connection.body().to_vec();
-            let answer = status.map(|status| Answered { completed_us, status, body: body() });
-            let script::Asked { key, subject } = asked;
-            seen.observations.push(Observation { client, key, subject, invoked_us, answer });
+            let response =
+                status.map(|status| ResponseRecord { completed_us, status, body: body() });
+            let script::RequestTag { key, subject } = tag;
+            stats.observations.push(RequestRecord { client, key, subject, invoked_us, response });
         }
         while status.is_none() && monotonic_us() < window.end_us {
-            match Connection::open(target).await {
+            match HttpConnection::open(target).await {
                 Ok(opened) => {
                     connection = opened;
                     break;
                 }
-                Err(_) => tokio::time::sleep(REDIAL).await,
+                Err(_) => tokio::time::sleep(RECONNECT_DELAY).await,
             }
         }
     }
 }
 
-impl Seen {
-    /// Counts a request; `status` includes whether it is wanted, and is `None` without a response.
-    fn count(&mut self, window: Window, from_us: u64, to_us: u64, status: Option<(u16, bool)>) {
+impl ClientStats {
+    /// Counts a request; `status` says whether it is expected, and is `None` without a response.
+    fn count(
+        &mut self,
+        window: CountingWindow,
+        from_us: u64,
+        to_us: u64,
+        status: Option<(u16, bool)>,
+    ) {
         self.last_us = to_us;
-        let Some((status, wanted)) = status else {
+        let Some((status, expected)) = status else {
             self.lost += 1;
             return;
         };
         *self.statuses.entry(status).or_default() += 1;
-        if !wanted {
+        if !expected {
             return;
         }
-        self.wanted_in_all += 1;
+        self.expected_total += 1;
         if to_us >= window.begin_us && to_us < window.end_us {
-            self.wanted += 1;
+            self.expected += 1;
         }
         if from_us >= window.begin_us {
             self.latencies_us.push(u32::try_from(to_us - from_us).unwrap_or(u32::MAX));
@@ -248,11 +256,11 @@ impl Seen {
     }
 }
 
-fn report(seen: Vec<Seen>, targets: &[SocketAddr], length_us: u64) -> Report {
-    let mut report = Report {
+fn report(stats: Vec<ClientStats>, targets: &[SocketAddr], length_us: u64) -> LoadReport {
+    let mut report = LoadReport {
         seconds: length_us as f64 / 1e6,
-        wanted: 0,
-        wanted_in_all: 0,
+        expected: 0,
+        expected_total: 0,
         latency: histogram(),
         by_client: Vec::new(),
         by_target: Vec::new(),
@@ -261,13 +269,13 @@ fn report(seen: Vec<Seen>, targets: &[SocketAddr], length_us: u64) -> Report {
         observations: Vec::new(),
     };
     let mut by_target: BTreeMap<SocketAddr, u64> = BTreeMap::new();
-    for one in seen {
-        report.wanted += one.wanted;
-        report.wanted_in_all += one.wanted_in_all;
+    for one in stats {
+        report.expected += one.expected;
+        report.expected_total += one.expected_total;
         report.lost += one.lost;
-        report.by_client.push(one.wanted);
+        report.by_client.push(one.expected);
         if let Some(target) = targets.get(one.client) {
-            *by_target.entry(*target).or_default() += one.wanted;
+            *by_target.entry(*target).or_default() += one.expected;
         }
         for (status, count) in one.statuses {
             *report.statuses.entry(status).or_default() += count;
@@ -281,12 +289,6 @@ fn report(seen: Vec<Seen>, targets: &[SocketAddr], length_us: u64) -> Report {
     report
 }
 
-fn histogram() -> Histogram<u64> {
-    // With bounds, the histogram does not grow; these bounds are valid.
-    Histogram::new_with_bounds(1, LONGEST_US, 3)
-        .unwrap_or_else(|_| unreachable!("1 µs to a minute, three digits"))
-}
-
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
@@ -296,24 +298,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_says_how_evenly_it_was_shared() {
+    fn jain_index_measures_fairness() {
         assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
         assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-9);
         assert!((jain(&[]) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn only_wanted_answers_within_the_window_count() {
-        let window = Window { begin_us: 100, end_us: 200 };
-        let mut seen = Seen::default();
-        seen.count(window, 50, 90, Some((201, true))); // before the window
-        seen.count(window, 90, 110, Some((201, true))); // counts, without a latency
-        seen.count(window, 110, 140, Some((201, true)));
-        seen.count(window, 140, 150, Some((503, false)));
-        seen.count(window, 150, 160, None);
-        seen.count(window, 160, 250, Some((201, true))); // after the window: latency only
-        let report = report(vec![seen], &["127.0.0.1:1".parse().expect("an address")], 100);
-        assert_eq!((report.wanted, report.wanted_in_all, report.lost), (2, 4, 1));
+    fn only_wanted_responses_in_window_count() {
+        let window = CountingWindow { begin_us: 100, end_us: 200 };
+        let mut stats = ClientStats::default();
+        stats.count(window, 50, 90, Some((201, true))); // before the window
+        stats.count(window, 90, 110, Some((201, true))); // counts, without a latency
+        stats.count(window, 110, 140, Some((201, true)));
+        stats.count(window, 140, 150, Some((503, false)));
+        stats.count(window, 150, 160, None);
+        stats.count(window, 160, 250, Some((201, true))); // after the window: latency only
+        let report = report(vec![stats], &["127.0.0.1:1".parse().expect("an address")], 100);
+        assert_eq!((report.expected, report.expected_total, report.lost), (2, 4, 1));
         assert_eq!(report.statuses, BTreeMap::from([(201, 4), (503, 1)]));
         assert_eq!((report.latency.len(), report.latency.max()), (2, 90));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct RequestTag {
     pub key: Uuid,
     /// Index of the subject in the script's list.
     pub subject: usize,
@@ -15,10 +15,10 @@ pub struct Asked {
 /// One client's requests.
 pub trait Script: std::fmt::Debug + Send {
     /// Replaces the contents of `request` with the next request; `None` at the end.
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<Asked>;
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag>;
 
     /// Returns the pause before the request that was just written is sent.
-    fn think(&mut self) -> Duration {
+    fn think_time(&mut self) -> Duration {
         Duration::ZERO
     }
 }
@@ -54,64 +54,64 @@ impl Posts {
 
     /// Limits the script to `left` requests.
     #[must_use]
-    pub fn times(self, left: u64) -> Self {
+    pub fn limit(self, left: u64) -> Self {
         Self { left, ..self }
     }
 
     /// Creates the script of another client, which shares the prebuilt subjects.
-    pub fn also(&self, path: &str, token: &str, headers: &[String], from: usize) -> Self {
+    pub fn for_client(&self, path: &str, token: &str, headers: &[String], from: usize) -> Self {
         let head = head(path, token, headers);
         Self { head, tails: Arc::clone(&self.tails), at: from, left: self.left }
     }
 }
 
 impl Script for Posts {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<Asked> {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
         self.left = self.left.checked_sub(1)?;
         let subject = self.at % self.tails.len().max(1);
         let tail = self.tails.get(subject)?;
         self.at = subject + 1;
-        let key = fresh_key();
+        let key = random_key();
         request.clear();
         request.extend_from_slice(&self.head);
         request.extend_from_slice(
             key.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes(),
         );
         request.extend_from_slice(tail);
-        Some(Asked { key, subject })
+        Some(RequestTag { key, subject })
     }
 }
 
 /// One `POST` without a body to each of a list of paths.
 #[derive(Debug)]
-pub struct Visits {
+pub struct PathPosts {
     paths: Vec<String>,
     token: String,
     headers: Vec<String>,
     at: usize,
 }
 
-impl Visits {
+impl PathPosts {
     /// Creates a script that visits `paths` in order.
     pub fn new(paths: Vec<String>, token: &str, headers: &[String]) -> Self {
         Self { paths, token: token.to_owned(), headers: headers.to_vec(), at: 0 }
     }
 }
 
-impl Script for Visits {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<Asked> {
+impl Script for PathPosts {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
         let path = self.paths.get(self.at)?;
-        let asked = Asked { key: fresh_key(), subject: self.at };
+        let tag = RequestTag { key: random_key(), subject: self.at };
         self.at += 1;
         *request = head(path, &self.token, &self.headers);
-        request.extend_from_slice(asked.key.to_string().as_bytes());
+        request.extend_from_slice(tag.key.to_string().as_bytes());
         request.extend_from_slice(b"\r\nContent-Length: 0\r\n\r\n");
-        Some(asked)
+        Some(tag)
     }
 }
 
 /// Returns a random UUID. In-process: a system call per key would cost as much as all the rest.
-fn fresh_key() -> Uuid {
+fn random_key() -> Uuid {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
@@ -129,23 +129,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_has_a_key_of_its_own_and_the_subjects_take_turns() {
+    fn requests_have_unique_keys_and_rotate_bodies() {
         let bodies = ["{\"a\":1}".to_owned(), "{}".to_owned()];
-        let mut script = Posts::new("/x", "t", &["A: b".to_owned()], &bodies, 1).times(3);
+        let mut script = Posts::new("/x", "t", &["A: b".to_owned()], &bodies, 1).limit(3);
         let mut request = Vec::new();
         let mut keys = Vec::new();
         for subject in [1, 0, 1] {
-            let asked = script.next(&mut request).expect("three of them");
+            let tag = script.next(&mut request).expect("three of them");
             let text = String::from_utf8(request.clone()).expect("text");
             let end = format!(
                 "\r\nA: b\r\nIdempotency-Key: {}\r\nContent-Length: {}\r\n\r\n{}",
-                asked.key,
+                tag.key,
                 bodies[subject].len(),
                 bodies[subject]
             );
-            assert_eq!(asked.subject, subject);
+            assert_eq!(tag.subject, subject);
             assert!(text.starts_with("POST /x HTTP/1.1\r\n") && text.ends_with(&end), "{text}");
-            keys.push(asked.key);
+            keys.push(tag.key);
         }
         assert!(script.next(&mut request).is_none());
         keys.dedup();

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::auth::site;
 use super::problems::{Kind, Problem};
-use crate::lab::{Ungrantable, Wishes};
+use crate::lab::{InvalidLabHeader, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
 
 /// The id of a request, in logs and ledgers.
@@ -53,18 +53,18 @@ impl FromRequest for Wished {
 
 fn wished(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let site = site(request)?;
-    let wishes = Wishes::read(|header| text(request.headers(), header))?;
+    let headers = LabHeaders::read(|header| text(request.headers(), header))?;
     let id = request_id(request);
-    if !wishes.any() {
+    if headers.is_empty() {
         return Ok(RequestOptions::new(&site.shop, id));
     }
     if !site.lab {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
         return Err(Problem::new(Kind::Forbidden, detail));
     }
-    let conditions = wishes
-        .grant(&site.shop, &site.replica, &site.board, id)
-        .map_err(|Ungrantable(header, why)| Problem::field(header, why))?;
+    let conditions = headers
+        .options(&site.shop, &site.replica, &site.board, id)
+        .map_err(|InvalidLabHeader(header, why)| Problem::field(header, why))?;
     request.extensions_mut().insert(ServedUnder(conditions.strategy.name));
     Ok(conditions)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast::lab::scheduler::{Game, Games, Rules, View};
+use holdfast::lab::scheduler::{Game, GameRules, GameView, Games};
 use holdfast::probe::{Board, Point};
 use holdfast::shop::{Strategy, UserId};
 
@@ -22,12 +22,12 @@ impl Play {
         let id = sqlx::query_scalar("select id from users where name = 'admin'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let scheduler = Games::new(&domain, &Board::default());
-        let rules = Rules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
+        let rules = GameRules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
         let game = scheduler.begin(user, rules).await.unwrap();
         Self { scheduler, game, _shop: shop }
     }
 
-    async fn view(&self) -> View {
+    async fn view(&self) -> GameView {
         self.scheduler.view(&self.game).await.unwrap()
     }
 
@@ -42,18 +42,18 @@ impl Play {
     }
 
     async fn at(&self, who: usize) -> Option<Point> {
-        self.view().await.stands[who].held
+        self.view().await.positions[who].held
     }
 
     /// Lets whoever can go on, in turn, until all are answered.
-    async fn to_the_end(&self) -> View {
+    async fn to_the_end(&self) -> GameView {
         loop {
             let view = self.view().await;
-            if view.stands.iter().all(|stand| stand.came.is_some()) {
+            if view.positions.iter().all(|position| position.result.is_some()) {
                 return view;
             }
-            for stand in view.stands {
-                let _ = self.scheduler.step(&self.game, stand.name, None).await;
+            for position in view.positions {
+                let _ = self.scheduler.step(&self.game, position.name, None).await;
             }
         }
     }
@@ -104,7 +104,7 @@ async fn a_lock_that_redis_forgot_lets_owner_fall_and_fenced_not() {
     for (strategy, oversold) in [("owner", 1), ("fenced", 0)] {
         let play = Play::begin(strategy, false, 2).await;
         play.go("AAB").await;
-        play.scheduler.forget(&play.game).await.unwrap();
+        play.scheduler.delete_lock(&play.game).await.unwrap();
         until("B has the lock", async || play.at(1).await == Some(Point::Held)).await;
         let view = play.to_the_end().await;
         assert_eq!(view.audit.oversold, oversold, "{strategy}: {:?}", view.steps);
@@ -115,7 +115,7 @@ async fn a_lock_that_redis_forgot_lets_owner_fall_and_fenced_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_click_is_no_second_step() {
     let play = Play::begin("none", false, 2).await;
-    let since = play.view().await.stands[0].since_us;
+    let since = play.view().await.positions[0].since_us;
     assert!(play.scheduler.step(&play.game, 'A', since).await);
     assert!(!play.scheduler.step(&play.game, 'A', since).await);
     assert_eq!(play.at(0).await, Some(Point::Read));
@@ -130,7 +130,7 @@ async fn whoever_begins_again_leaves_nothing_behind() {
     assert_ne!(again.id, play.game.id);
     assert!(play.scheduler.game(play.game.id, play.game.user).is_none());
     until("the first game is over", async || {
-        play.view().await.stands.iter().all(|stand| stand.came.is_some())
+        play.view().await.positions.iter().all(|position| position.result.is_some())
     })
     .await;
 }

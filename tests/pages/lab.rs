@@ -1,7 +1,7 @@
 //! The lab's pages: who sees them, what they show of a run, what is told beside a field, and a run
 //! that is taken home and opened again.
 
-use holdfast::lab::run::{Progress, Run, State};
+use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn lane(number: u8, replica: &str, sent: u64) -> Value {
 }
 
 /// A run of the first lesson that is over: two requests read the same 57, a third came much later.
-pub fn oversold() -> Run {
+pub fn oversold() -> LabRun {
     let entry = |number: u8| {
         let order = format!("01a2006d-53a7-7142-94cb-c9557a8a5{number:03}");
         json!({ "seq": 40 + number, "delta": -1, "after": 56, "order_id": order,
@@ -59,12 +59,12 @@ pub fn oversold() -> Run {
         ],
     });
     let wanted = json!({ "lesson": "lost-update", "buyers": 8 });
-    Run {
+    LabRun {
         from_file: false,
         id: ID.parse().unwrap(),
-        state: State::Done,
+        state: LabRunState::Done,
         wanted: serde_json::from_value(wanted).unwrap(),
-        progress: Progress::default(),
+        progress: RunProgress::default(),
         guess: Some("exactly 100".to_owned()),
         created_at: time::macros::datetime!(2026-11-21 10:00 UTC),
         outcome: serde_json::from_value(outcome).unwrap(),
@@ -72,7 +72,7 @@ pub fn oversold() -> Run {
 }
 
 /// A shop with that run in its lab.
-pub async fn with_run(run: &Run) -> Shop {
+pub async fn with_run(run: &LabRun) -> Shop {
     let shop = Shop::start(1).await;
     assert!(store::keep(&shop.pool.clone().into(), run).await.unwrap());
     shop
@@ -301,12 +301,12 @@ async fn a_run_is_taken_home_and_opened_in_another_shop() {
         assert_eq!(uploads(&away, forged, &file).await.status, 403);
     }
     let mut going = run.clone();
-    going.state = State::Running;
+    going.state = LabRunState::Running;
     let mut long = run.clone();
     long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
     let mut zero = run.clone();
     zero.outcome.verdict = "a\0b".to_owned();
-    let text = |run: &Run| serde_json::to_vec(run).unwrap();
+    let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
     let large = vec![b' '; 3 * 1024 * 1024];
     for (file, why) in [
         (b"".to_vec(), "Choose a file"),

@@ -79,7 +79,7 @@ async fn the_lab_s_pages_fit_a_small_screen_in_light_and_dark() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_followed_to_its_end() {
     let mut run = oversold();
-    run.state = holdfast::lab::run::State::Running;
+    run.state = holdfast::lab::run::LabRunState::Running;
     let outcome = std::mem::take(&mut run.outcome);
     let shop = with_run(&run).await;
     for javascript in [true, false] {

@@ -13,10 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Lesson, Shown};
 use crate::embedded::TempRedis;
 use crate::keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 use crate::lock::Redis;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -32,7 +32,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only those who read this hash have to wait",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["remove.rs"],
     takeaway: [
         "Redis carries out one command at a time, and DEL is as long as the key is large; so is an \
@@ -42,7 +42,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
          lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
@@ -51,24 +51,24 @@ pub(super) const LESSON: Lesson = Lesson {
 /// a cache.
 const FIELDS: u64 = 250_000;
 /// Fields per script; Redis serves no client during a script.
-const FILL: u64 = 50_000;
+const FIELDS_PER_SCRIPT: u64 = 50_000;
 /// Minimum ratio of the client's wait during `DEL` to its wait during the other ways; measured: 20
 /// and more.
 ///
 /// Batches take seconds, and during some of them a machine with two cores does other work, which is
 /// not their cost. So their time is cut into windows as long as the wait during `DEL`, and the
 /// median of the windows' longest waits counts.
-const AT_LEAST: f64 = 4.0;
+const MIN_RATIO: f64 = 4.0;
 /// Maximum rounds of a way that clients should not notice, in case the machine was busy with other
 /// work.
-const ROUNDS: usize = 3;
-const EVERY: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_ROUNDS: usize = 3;
+const PROBE_INTERVAL: Duration = Duration::from_millis(1);
+const REDIS_TIMEOUT: Duration = Duration::from_secs(20);
 const KEY: &str = "big";
 
 /// Cost of one way of removing the hash, for other clients.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
+struct RemovalCost {
     /// Median over the windows of the client's longest wait; for `DEL`, its longest wait.
     stall: Duration,
     /// Longest wait of all, including delays by other work of the machine.
@@ -79,13 +79,13 @@ struct Cost {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum RemovalMethod {
     Del,
     Batches,
     Unlink,
 }
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = TempRedis::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
@@ -95,30 +95,30 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let fields = FIELDS / 1_000;
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
-    stage.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
-    stage.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads.")).await;
-    let del = once(&spare, &mut redis, Way::Del, None).await?;
-    stage.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
-    let batches = best(&spare, &mut redis, Way::Batches, &del).await?;
+    lab.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
+    lab.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads.")).await;
+    let del = measure(&spare, &mut redis, RemovalMethod::Del, None).await?;
+    lab.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
+    let batches = best_of_rounds(&spare, &mut redis, RemovalMethod::Batches, &del).await?;
     let words =
         format!("The same hash, {MAX_BATCH_SIZE} fields at a time: the client waited at most");
-    stage.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
-    let unlink = best(&spare, &mut redis, Way::Unlink, &del).await?;
-    stage.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
+    lab.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
+    let unlink = best_of_rounds(&spare, &mut redis, RemovalMethod::Unlink, &del).await?;
+    lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
-    stage.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
-    stage.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
-    for (way, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
+    lab.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
+    lab.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
+    for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
-        stage.fact(&format!("{way}: a command takes Redis, as it says"), took);
+        lab.fact(&format!("{method}: a command takes Redis, as it says"), took);
     }
-    stage.fact("batches: the longest wait of all", ms(batches.longest));
+    lab.fact("batches: the longest wait of all", ms(batches.longest));
     let noticed = batches.stall.max(unlink.stall);
     let command = batches.command.max(unlink.command);
     let ratio = del.stall.as_secs_f64() / noticed.as_secs_f64().max(1e-6);
-    Ok(Shown::that(
-        ratio > AT_LEAST && del.command.as_secs_f64() > AT_LEAST * command.as_secs_f64(),
+    Ok(LessonResult::new(
+        ratio > MIN_RATIO && del.command.as_secs_f64() > MIN_RATIO * command.as_secs_f64(),
         format!(
             "{fields},000 fields, a client's longest wait: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
              {}; DEL of a million would take about {:.0} ms",
@@ -131,53 +131,53 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// Returns the round with the shortest wait: other programs on the machine only add to a wait.
-async fn best(
+async fn best_of_rounds(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
-    way: Way,
-    del: &Cost,
-) -> anyhow::Result<Cost> {
-    let mut best = once(spare, redis, way, Some(del.stall)).await?;
-    for _ in 1..ROUNDS {
-        if best.stall.as_secs_f64() * AT_LEAST * 1.5 < del.stall.as_secs_f64() {
+    method: RemovalMethod,
+    del: &RemovalCost,
+) -> anyhow::Result<RemovalCost> {
+    let mut lowest = measure(spare, redis, method, Some(del.stall)).await?;
+    for _ in 1..MAX_ROUNDS {
+        if lowest.stall.as_secs_f64() * MIN_RATIO * 1.5 < del.stall.as_secs_f64() {
             break;
         }
-        let cost = once(spare, redis, way, Some(del.stall)).await?;
-        if cost.stall < best.stall {
-            best = cost;
+        let cost = measure(spare, redis, method, Some(del.stall)).await?;
+        if cost.stall < lowest.stall {
+            lowest = cost;
         }
     }
-    Ok(best)
+    Ok(lowest)
 }
 
 /// Fills the hash and removes it. The waits are cut into windows of `stretch`, if given.
-async fn once(
+async fn measure(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
-    way: Way,
-    stretch: Option<Duration>,
-) -> anyhow::Result<Cost> {
+    method: RemovalMethod,
+    window: Option<Duration>,
+) -> anyhow::Result<RemovalCost> {
     fill(redis).await?;
     cmd("CONFIG").arg("RESETSTAT").exec_async(redis).await?;
     let client = Prober::start(&spare.url).await?;
     let began = Instant::now();
-    match way {
-        Way::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
-        Way::Batches => piecewise(&spare.url, KeyRemovalMethod::Batches).await?,
-        Way::Unlink => piecewise(&spare.url, KeyRemovalMethod::Unlink).await?,
+    match method {
+        RemovalMethod::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
+        RemovalMethod::Batches => remove_in_steps(&spare.url, KeyRemovalMethod::Batches).await?,
+        RemovalMethod::Unlink => remove_in_steps(&spare.url, KeyRemovalMethod::Unlink).await?,
     }
     let took = began.elapsed();
-    until_freed(redis).await?;
+    wait_until_freed(redis).await?;
     let waits = client.stop().await?;
     let longest = longest(&waits);
-    let stall = stretch.map_or(longest, |stretch| in_the_middle(&waits, stretch));
+    let stall = window.map_or(longest, |window| median_of_windows(&waits, window));
     let there: bool = cmd("EXISTS").arg(KEY).query_async(redis).await?;
     ensure!(!there, "the hash is still there");
-    Ok(Cost { stall, longest, command: command_of(redis, way).await?, took })
+    Ok(RemovalCost { stall, longest, command: slowest_command(redis, method).await?, took })
 }
 
 /// Removes the hash as `holdfast keys --delete` does.
-async fn piecewise(url: &str, with: KeyRemovalMethod) -> anyhow::Result<()> {
+async fn remove_in_steps(url: &str, with: KeyRemovalMethod) -> anyhow::Result<()> {
     let removal = keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
     let removal = removal.context("the hash was not there")?;
     ensure!(removal.left == 0 && removal.with == with, "it was not removed: {removal:?}");
@@ -190,9 +190,9 @@ async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
     let script = Script::new(
         "for i = ARGV[1], ARGV[2] do redis.call('HSET', KEYS[1], 'field:' .. i, 'value:' .. i) end",
     );
-    for first in (0..FIELDS).step_by(usize::try_from(FILL)?) {
+    for first in (0..FIELDS).step_by(usize::try_from(FIELDS_PER_SCRIPT)?) {
         let mut call = script.key(KEY);
-        call.arg(first).arg(first + FILL - 1);
+        call.arg(first).arg(first + FIELDS_PER_SCRIPT - 1);
         call.invoke_async::<()>(redis).await?;
     }
     let there: u64 = cmd("HLEN").arg(KEY).query_async(redis).await?;
@@ -201,24 +201,27 @@ async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
 }
 
 /// Waits until the background thread has freed the memory, which clients may notice too.
-async fn until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
-    let end = Instant::now() + PATIENCE;
+async fn wait_until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
+    let end = Instant::now() + REDIS_TIMEOUT;
     loop {
         let info: String = cmd("INFO").arg("memory").query_async(redis).await?;
         if info.contains("lazyfree_pending_objects:0") {
             return Ok(());
         }
         ensure!(Instant::now() < end, "the memory is not given back");
-        sleep(EVERY * 5).await;
+        sleep(PROBE_INTERVAL * 5).await;
     }
 }
 
 /// Returns the mean time of the slowest kind of command that `way` consists of.
-async fn command_of(redis: &mut MultiplexedConnection, way: Way) -> anyhow::Result<Duration> {
-    let names: &[&str] = match way {
-        Way::Del => &["del"],
-        Way::Batches => &["hscan", "hdel"],
-        Way::Unlink => &["unlink"],
+async fn slowest_command(
+    redis: &mut MultiplexedConnection,
+    method: RemovalMethod,
+) -> anyhow::Result<Duration> {
+    let names: &[&str] = match method {
+        RemovalMethod::Del => &["del"],
+        RemovalMethod::Batches => &["hscan", "hdel"],
+        RemovalMethod::Unlink => &["unlink"],
     };
     let info: String = cmd("INFO").arg("commandstats").query_async(redis).await?;
     let mut slowest: f64 = 0.0;
@@ -232,51 +235,51 @@ async fn command_of(redis: &mut MultiplexedConnection, way: Way) -> anyhow::Resu
 }
 
 /// Time of a request, and its latency.
-type Wait = (Instant, Duration);
+type LatencySample = (Instant, Duration);
 
-fn longest(waits: &[Wait]) -> Duration {
+fn longest(waits: &[LatencySample]) -> Duration {
     waits.iter().map(|(_, wait)| *wait).max().unwrap_or_default()
 }
 
 /// Returns the median over all windows of the longest wait in a window.
-fn in_the_middle(waits: &[Wait], stretch: Duration) -> Duration {
+fn median_of_windows(waits: &[LatencySample], window: Duration) -> Duration {
     let Some((first, _)) = waits.first() else { return Duration::ZERO };
-    let which = |asked: Instant| (asked - *first).as_micros() / stretch.as_micros().max(1);
-    let stretches = waits.chunk_by(|(one, _), (next, _)| which(*one) == which(*next));
-    let mut longest: Vec<Duration> = stretches.map(longest).collect();
+    let which = |asked: Instant| (asked - *first).as_micros() / window.as_micros().max(1);
+    let windows = waits.chunk_by(|(one, _), (next, _)| which(*one) == which(*next));
+    let mut longest: Vec<Duration> = windows.map(longest).collect();
     longest.sort();
     longest[longest.len() / 2]
 }
 
 /// A client that reads a small key every millisecond.
 struct Prober {
-    enough: CancellationToken,
-    reading: JoinHandle<RedisResult<Vec<Wait>>>,
+    stop_token: CancellationToken,
+    reading: JoinHandle<RedisResult<Vec<LatencySample>>>,
 }
 
 impl Prober {
     /// Starts the client; returns after its first response.
     async fn start(url: &str) -> anyhow::Result<Self> {
         let mut redis = connect(url).await?;
-        let enough = CancellationToken::new();
+        let stop_token = CancellationToken::new();
         read(&mut redis).await?;
         let reading = tokio::spawn({
-            let enough = enough.clone();
+            let stop_token = stop_token.clone();
             async move {
                 let mut waits = Vec::new();
-                while !enough.is_cancelled() {
+                while !stop_token.is_cancelled() {
                     waits.push((Instant::now(), read(&mut redis).await?));
-                    sleep(EVERY).await;
+                    sleep(PROBE_INTERVAL).await;
                 }
                 Ok(waits)
             }
         });
-        Ok(Self { enough, reading })
+        Ok(Self { stop_token, reading })
     }
 
     /// Stops the client, and returns its waits.
-    async fn stop(self) -> anyhow::Result<Vec<Wait>> {
-        self.enough.cancel();
+    async fn stop(self) -> anyhow::Result<Vec<LatencySample>> {
+        self.stop_token.cancel();
         Ok(self.reading.await??)
     }
 }
@@ -289,7 +292,7 @@ async fn read(redis: &mut MultiplexedConnection) -> RedisResult<Duration> {
 
 /// Connects with a response timeout beyond the stalls of half a second that the lesson causes.
 async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(REDIS_TIMEOUT));
     let client = Client::open(url)?;
     let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
     connection.context("a Redis of the lesson's own does not answer")

@@ -1,8 +1,9 @@
 //! Lesson `check-then-delete`: A checks that it owns the lock, and is held before the delete until
 //! its lease has expired and B has the lock.
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 6,
@@ -12,7 +13,7 @@ pub(super) const LESSON: Lesson = Lesson {
                can that delete?",
     guesses: &["only its own: it has looked", "somebody else's, if it changed hands in between"],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["check-then-del", "owner"],
     takeaway: [
         "What was true at the look need not be true at the deed: this is *read, then update* once \
@@ -20,38 +21,33 @@ pub(super) const LESSON: Lesson = Lesson {
         "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
         "Compare and delete in one step, where nobody fits between: a script in Redis.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
-const TTL_MS: u64 = 1_500;
+const LEASE_MS: u64 = 1_500;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage
-        .say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.")
-        .await;
-    let at_delete =
-        Wish { ttl_ms: Some(TTL_MS), pause: Some("delete"), ..Wish::under("check-then-del") };
-    let a = stage.order_held("A", 0, &sku, &at_delete).await?;
-    stage.until_free(&sku).await?;
-    stage.say("Its lease ends.").await;
-    let long = Wish { pause: Some("read"), ..Wish::under("check-then-del") };
-    let b = stage.order_held("B", 1, &sku, &long).await?;
-    let of_b = stage.holder(&sku).await?;
-    stage.say("B takes the lock and reads 9.").await;
-    let a = stage.finish(a).await?.sold_from()?;
-    let robbed = of_b.is_some() && stage.holder(&sku).await?.is_none();
-    stage.say("A deletes the key. It was B's.").await;
-    let c = stage.ordered("C", 0, &sku, &Wish::under("check-then-del")).await?.sold_from()?;
-    let b = stage.finish(b).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.").await;
+    let at_delete = under("check-then-del").with(TTL_MS, LEASE_MS).with(PAUSE, "delete");
+    let a = lab.order_until_held("A", 0, &sku, &at_delete).await?;
+    lab.wait_until_free(&sku).await?;
+    lab.say("Its lease ends.").await;
+    let long = under("check-then-del").with(PAUSE, "read");
+    let b = lab.order_until_held("B", 1, &sku, &long).await?;
+    let of_b = lab.holder(&sku).await?;
+    lab.say("B takes the lock and reads 9.").await;
+    let a = lab.finish(a).await?.require_placed()?;
+    let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
+    lab.say("A deletes the key. It was B's.").await;
+    let c = lab.place_order("C", 0, &sku, &under("check-then-del")).await?.require_placed()?;
+    let b = lab.finish(b).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    stage
-        .say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."))
-        .await;
+    lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf.")).await;
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         robbed && forked && left == 2,
         format!(
             "A had looked, and deleted B's lock: {} sold, {left} left the shelf, {} fork in the \

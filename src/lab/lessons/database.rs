@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, nobody_meets};
-use crate::lab::runner;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::default_load::{DefaultLoad, no_overlap};
+use crate::lab::headers::{PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -21,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
                selling one of 10, and then returns. Which stock?",
     guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
     right: 1,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &[
         "row-lock",
         "atomic",
@@ -40,27 +40,23 @@ pub(super) const LESSON: Lesson = Lesson {
         "A statement sees what was committed when it began: a lock must be a statement of its own, \
          before the read.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const CROWD: Crowd = Crowd { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let past = same_statement(stage).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
-    stage.say("The same crowd under each of the five.").await;
-    let specs = CROWD.under(stage, &strategies);
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
-    ensure!(outcome.arms.len() == strategies.len(), "an arm is missing");
-    let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
-    let prices: Vec<String> = outcome
-        .arms
-        .iter()
-        .map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s))
-        .collect();
-    Ok(Shown::by_a_crowd(
-        nobody_meets(&specs[0]),
+    lab.say("The same crowd under each of the five.").await;
+    let specs = LOAD.under(lab, &strategies);
+    let arms = lab.run_arms(&specs).await?;
+    let sound = arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
+    let prices: Vec<String> =
+        arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s)).collect();
+    Ok(LessonResult::of_load(
+        no_overlap(&specs[0]),
         sound && past == (10, 8),
         format!(
             "0 forks under all five, orders a second: {} · locked and read in one statement: {}, \
@@ -75,31 +71,31 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Reads the stock while an order holds the lock before its commit: while the first of 10 units is
 /// sold, in the statement that acquires the lock; while the second is sold, in a later statement.
 /// Returns both values.
-async fn same_statement(stage: &Stage) -> anyhow::Result<(i64, i64)> {
-    let sku = stage.item(10).await?;
-    stage.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
-    let held = Wish { pause: Some("commit"), ..Wish::under("advisory") };
-    let first = stage.order_held("A", 0, &sku, &held).await?;
-    let at_once = tokio::spawn(locked_read(stage.house.pool.clone(), sku.clone(), false));
-    until_waited_for(stage).await?;
-    stage.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
-    stage.finish(first).await?.sold_from()?;
-    let at_once = at_once.await??;
-    stage.say(format!("It returns {at_once}: what was there when it began.")).await;
-    let second = stage.order_held("B", 0, &sku, &held).await?;
-    let in_turn = tokio::spawn(locked_read(stage.house.pool.clone(), sku, true));
-    until_waited_for(stage).await?;
-    stage.finish(second).await?.sold_from()?;
-    let in_turn = in_turn.await??;
-    stage.say(format!("The same in two statements, while B sells one of 9: {in_turn}.")).await;
-    Ok((at_once, in_turn))
+async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
+    let sku = lab.item(10).await?;
+    lab.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
+    let held = under("advisory").with(PAUSE, "commit");
+    let first = lab.order_until_held("A", 0, &sku, &held).await?;
+    let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
+    wait_until_lock_waited(lab).await?;
+    lab.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
+    lab.finish(first).await?.require_placed()?;
+    let one_statement = one_statement.await??;
+    lab.say(format!("It returns {one_statement}: what was there when it began.")).await;
+    let second = lab.order_until_held("B", 0, &sku, &held).await?;
+    let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
+    wait_until_lock_waited(lab).await?;
+    lab.finish(second).await?.require_placed()?;
+    let two_statements = two_statements.await??;
+    lab.say(format!("The same in two statements, while B sells one of 9: {two_statements}.")).await;
+    Ok((one_statement, two_statements))
 }
 
-/// Acquires the lock and reads the stock: in two statements if `in_turn`, otherwise in one.
-async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::Result<i64> {
+/// Acquires the lock and reads the stock: in two statements if `two_statements`, otherwise in one.
+async fn locked_read(pool: crate::db::Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
-    if in_turn {
+    if two_statements {
         let lock = sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))");
         lock.bind(&key).execute(&mut *tx).await?;
         let read = sqlx::query_scalar("select stock from items where sku = $1");
@@ -114,10 +110,10 @@ async fn locked_read(pool: crate::db::Pool, sku: Sku, in_turn: bool) -> anyhow::
 }
 
 /// Waits until a session waits for an advisory lock.
-async fn until_waited_for(stage: &Stage) -> anyhow::Result<()> {
+async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(3);
     loop {
-        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = lab.connection().await?;
         let waits = sqlx::query_scalar::<_, i64>(
             "select count(*) from pg_locks where locktype = 'advisory' and not granted",
         );

@@ -1,9 +1,10 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use super::{Lesson, Shown};
-use crate::lab::looks::Expiry;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, WAIT, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::observe::KeyTtl;
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 3,
@@ -17,7 +18,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "when somebody deletes the key by hand",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["setnx", "setnx-expire"],
     takeaway: [
         "Redis keeps a key, not a promise: it does not know who set it, nor whether they live.",
@@ -26,17 +27,17 @@ pub(super) const LESSON: Lesson = Lesson {
         "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
          its holder lives.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let plain = killed(stage, "setnx", "held", "while it has the lock").await?;
-    stage.restore().await?;
-    let between = killed(stage, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let plain = kill_holder_at(lab, "setnx", "held", "while it has the lock").await?;
+    lab.restore().await?;
+    let between = kill_holder_at(lab, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
     let words =
         |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         plain && between,
         format!(
             "killed with SETNX: {} · killed between SETNX and EXPIRE: {}",
@@ -48,24 +49,27 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
 /// Kills the holder at the probe point `at`. Returns whether the item then stays locked until its
 /// key is deleted by hand.
-async fn killed(
-    stage: &Stage,
+async fn kill_holder_at(
+    lab: &Scenario,
     strategy: &'static str,
     at: &'static str,
     when: &str,
 ) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    stage.say(format!("A, under {strategy}, is killed {when}.")).await;
-    let held = Wish { pause: Some(at), ..Wish::under(strategy) };
-    let first = stage.order_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
-    stage.kill(first).await?;
-    let expiry = stage.expiry(&sku).await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under(strategy) };
-    let second = stage.ordered("B", 1, &sku, &trying).await?;
+    let sku = lab.item(10).await?;
+    lab.say(format!("A, under {strategy}, is killed {when}.")).await;
+    let held = under(strategy).with(PAUSE, at);
+    let first = lab.order_until_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
+    lab.kill_replica(first).await?;
+    let expiry = lab.lock_ttl(&sku).await?;
+    let trying = under(strategy).with(WAIT, "try");
+    let second = lab.place_order("B", 1, &sku, &trying).await?;
     let problem = second.problem().unwrap_or("nothing").to_owned();
-    stage.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
-    let deleted = stage.unlock_by_hand(&sku).await?;
-    let third = stage.ordered("B, after DEL by hand", 1, &sku, &trying).await?;
-    stage.say("Somebody deletes the key by hand, and B has the lock.").await;
-    Ok(expiry == Expiry::Never && problem == "lock-busy" && deleted && third.before() == Some(10))
+    lab.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
+    let deleted = lab.delete_lock(&sku).await?;
+    let third = lab.place_order("B, after DEL by hand", 1, &sku, &trying).await?;
+    lab.say("Somebody deletes the key by hand, and B has the lock.").await;
+    Ok(expiry == KeyTtl::Never
+        && problem == "lock-busy"
+        && deleted
+        && third.stock_before() == Some(10))
 }

@@ -8,8 +8,9 @@ use anyhow::{Context as _, ensure};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Answer, Asking, Stage, Wish};
+use crate::lab::headers::{LabHeaders, PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -25,7 +26,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "the answer that the first one never got",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["row-lock"],
     takeaway: [
         "The client makes the key, once per thing it wants, and sends it again as often as it \
@@ -34,37 +35,44 @@ pub(super) const LESSON: Lesson = Lesson {
          at which a crash leaves half of it.",
         "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
 const STRATEGY: &str = "row-lock";
 
-struct Client<'a> {
-    stage: &'a Stage,
+struct RetryingClient<'a> {
+    lab: &'a Scenario,
     sku: Sku,
 }
 
-impl Client<'_> {
-    fn asks(&self, label: &str, replica: usize, key: Uuid, quantity: u32, wish: &Wish) -> Asking {
-        let (stage, sku) = (self.stage, &self.sku);
+impl RetryingClient<'_> {
+    fn send(
+        &self,
+        label: &str,
+        replica: usize,
+        key: Uuid,
+        quantity: u32,
+        headers: &LabHeaders,
+    ) -> InFlightRequest {
+        let (lab, sku) = (self.lab, &self.sku);
         let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":{quantity}}}]}}");
-        let token = &stage.house.buyers[0];
-        stage.post_keyed(token, label, replica, "/api/orders", &body, key, wish)
+        let token = &lab.cluster.buyers[0];
+        lab.post_keyed(token, label, replica, "/api/orders", &body, key, headers)
     }
 
-    async fn again(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<Answer> {
-        let asking = self.asks(label, 1, key, quantity, &Wish::under(STRATEGY));
-        self.stage.answer(asking).await
+    async fn resend(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<LabResponse> {
+        let request = self.send(label, 1, key, quantity, &under(STRATEGY));
+        self.lab.response(request).await
     }
 
     /// Repeats the request until the command of that idempotency key is no longer in flight.
-    async fn until_told(&self, label: &str, key: Uuid) -> anyhow::Result<Answer> {
+    async fn resend_until_done(&self, label: &str, key: Uuid) -> anyhow::Result<LabResponse> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
-            let answer = self.again(label, key, 1).await?;
-            if answer.problem() != Some("idempotency-key-in-flight") {
-                return Ok(answer);
+            let response = self.resend(label, key, 1).await?;
+            if response.problem() != Some("idempotency-key-in-flight") {
+                return Ok(response);
             }
             ensure!(Instant::now() < end, "it does not come to an end");
             sleep(Duration::from_millis(20)).await;
@@ -72,24 +80,30 @@ impl Client<'_> {
     }
 }
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let client = Client { stage, sku: stage.item(10).await? };
-    let clicked = double_click(&client).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let client = RetryingClient { lab, sku: lab.item(10).await? };
+    let double_clicked = double_click(&client).await?;
     let (lost, key) = lost_answer(&client).await?;
 
-    stage.say("The same key, and this time it asks for two units.").await;
-    let changed = client.again("two units, same key", key, 2).await?;
+    lab.say("The same key, and this time it asks for two units.").await;
+    let changed = client.resend("two units, same key", key, 2).await?;
     let refused = changed.problem() == Some("idempotency-key-mismatch");
-    stage.say(format!("{}: a key stands for one request.", words(&changed))).await;
+    lab.say(format!("{}: a key stands for one request.", describe(&changed))).await;
 
     let crashed = crash(&client).await?;
-    let audit = stage.audit(&client.sku).await?;
-    let asked = stage.outcome.lock().lanes.len();
-    stage.fact("requests sent", asked);
-    stage.fact("units sold", audit.sold);
-    Ok(Shown::that(
-        clicked && lost && refused && crashed && audit.ok && audit.sold == 3 && audit.stock == 7,
+    let audit = lab.audit(&client.sku).await?;
+    let asked = lab.outcome.lock().lanes.len();
+    lab.fact("requests sent", asked);
+    lab.fact("units sold", audit.sold);
+    Ok(LessonResult::new(
+        double_clicked
+            && lost
+            && refused
+            && crashed
+            && audit.ok
+            && audit.sold == 3
+            && audit.stock == 7,
         format!(
             "{asked} requests for 3 orders, one of them killed and one unheard: {} sold, {} on the \
              shelf of 10",
@@ -99,53 +113,53 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// The second click arrives during the execution of the first, the third after it.
-async fn double_click(client: &Client<'_>) -> anyhow::Result<bool> {
-    let (stage, key) = (client.stage, Uuid::now_v7());
-    let held = Wish { pause: Some("read"), ..Wish::under(STRATEGY) };
-    let first = client.asks("click", 0, key, 1, &held);
-    stage.until_held(&first).await?;
-    let second = client.again("second click", key, 1).await?;
-    stage.say(format!("A double click, the second at another replica: {}.", words(&second))).await;
-    let first = stage.finish(first).await?;
-    let third = client.again("third click", key, 1).await?;
-    stage.say("The third click, when the first is done, gets the first one's answer.").await;
-    let told = second.problem() == Some("idempotency-key-in-flight");
-    Ok(told && first.is_done() && third.is_done() && first.order() == third.order())
+async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
+    let (lab, key) = (client.lab, Uuid::now_v7());
+    let held = under(STRATEGY).with(PAUSE, "read");
+    let first = client.send("click", 0, key, 1, &held);
+    lab.wait_until_held(&first).await?;
+    let second = client.resend("second click", key, 1).await?;
+    lab.say(format!("A double click, the second at another replica: {}.", describe(&second))).await;
+    let first = lab.finish(first).await?;
+    let third = client.resend("third click", key, 1).await?;
+    lab.say("The third click, when the first is done, gets the first one's answer.").await;
+    let in_flight = second.problem() == Some("idempotency-key-in-flight");
+    Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
 
 /// The client disconnects before the response, and sends the request again.
-async fn lost_answer(client: &Client<'_>) -> anyhow::Result<(bool, Uuid)> {
-    let (stage, key) = (client.stage, Uuid::now_v7());
-    let held = Wish { pause: Some("committed"), ..Wish::under(STRATEGY) };
-    let first = client.asks("unheard", 0, key, 1, &held);
-    stage.until_held(&first).await?;
+async fn lost_answer(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
+    let (lab, key) = (client.lab, Uuid::now_v7());
+    let held = under(STRATEGY).with(PAUSE, "committed");
+    let first = client.send("unheard", 0, key, 1, &held);
+    lab.wait_until_held(&first).await?;
     let at = (first.id, first.replica);
-    stage.hang_up(first);
-    stage.say("An order is committed, and the client's connection breaks before the answer.").await;
-    stage.let_go_at(at.1, at.0).await?;
-    let again = client.until_told("asks again", key).await?;
-    stage.say(format!("It asks again with the same key: {}.", words(&again))).await;
-    Ok((again.is_done() && again.before() == Some(9), key))
+    lab.disconnect(first);
+    lab.say("An order is committed, and the client's connection breaks before the answer.").await;
+    lab.resume_by_id(at.1, at.0).await?;
+    let repeated = client.resend_until_done("asks again", key).await?;
+    lab.say(format!("It asks again with the same key: {}.", describe(&repeated))).await;
+    Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
 /// The replica is killed between commit and response.
-async fn crash(client: &Client<'_>) -> anyhow::Result<bool> {
-    let (stage, key) = (client.stage, Uuid::now_v7());
-    let held = Wish { pause: Some("committed"), ..Wish::under(STRATEGY) };
-    let first = client.asks("killed", 0, key, 1, &held);
-    stage.until_held(&first).await?;
-    stage.kill(first).await?;
-    stage.say("An order is committed, and its replica is killed before it answers.").await;
-    let again = client.until_told("asks the other replica", key).await?;
-    let before = again.before().context("it has the stored answer")?;
-    stage.say(format!("The other replica gives the answer that was stored: {before} → 7.")).await;
-    stage.restore().await?;
-    let once_more = client.again("and once more", key, 1).await?;
-    Ok(again.is_done() && before == 8 && again.order() == once_more.order())
+async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
+    let (lab, key) = (client.lab, Uuid::now_v7());
+    let held = under(STRATEGY).with(PAUSE, "committed");
+    let first = client.send("killed", 0, key, 1, &held);
+    lab.wait_until_held(&first).await?;
+    lab.kill_replica(first).await?;
+    lab.say("An order is committed, and its replica is killed before it answers.").await;
+    let repeated = client.resend_until_done("asks the other replica", key).await?;
+    let before = repeated.stock_before().context("it has the stored answer")?;
+    lab.say(format!("The other replica gives the answer that was stored: {before} → 7.")).await;
+    lab.restore().await?;
+    let once_more = client.resend("and once more", key, 1).await?;
+    Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }
 
-fn words(answer: &Answer) -> String {
-    match (answer.problem(), answer.order()) {
+fn describe(response: &LabResponse) -> String {
+    match (response.problem(), response.order()) {
         (Some(problem), _) => problem.to_owned(),
         (None, Some(_)) => "the order".to_owned(),
         (None, None) => "no answer".to_owned(),

@@ -1,8 +1,9 @@
 //! Lesson `early-release`: A releases its lock and is held before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, WAIT, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 23,
@@ -16,7 +17,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only somebody who takes no lock",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["early-release", "owner"],
     takeaway: [
         "A write is there for others when it is committed, and not when it is done.",
@@ -25,37 +26,36 @@ pub(super) const LESSON: Lesson = Lesson {
         "The lock goes around the transaction: taken before it begins, given back after it \
          commits.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
-    let early = Wish { pause: Some("release"), ..Wish::under("early-release") };
-    let a = stage.order_held("A, early", 0, &sku, &early).await?;
-    let free = stage.holder(&sku).await?.is_none();
-    let read = Wish { pause: Some("read"), wait: Some("try"), ..Wish::under("early-release") };
-    let b = stage.order_held("B, early", 1, &sku, &read).await?;
-    stage
-        .say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
+    let early = under("early-release").with(PAUSE, "release");
+    let a = lab.order_until_held("A, early", 0, &sku, &early).await?;
+    let free = lab.holder(&sku).await?.is_none();
+    let read = under("early-release").with(PAUSE, "read").with(WAIT, "try");
+    let b = lab.order_until_held("B, early", 1, &sku, &read).await?;
+    lab.say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
         .await;
-    let a = stage.finish(a).await?.sold_from()?;
-    let b = stage.finish(b).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    let a = lab.finish(a).await?.require_placed()?;
+    let b = lab.finish(b).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    let sku = stage.item(10).await?;
-    let around = Wish { pause: Some("commit"), ..Wish::under("owner") };
-    let c = stage.order_held("A, around", 0, &sku, &around).await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under("owner") };
-    let d = stage.ordered("B, around", 1, &sku, &trying).await?;
+    let sku = lab.item(10).await?;
+    let around = under("owner").with(PAUSE, "commit");
+    let c = lab.order_until_held("A, around", 0, &sku, &around).await?;
+    let trying = under("owner").with(WAIT, "try");
+    let d = lab.place_order("B, around", 1, &sku, &trying).await?;
     let kept_out = d.problem() == Some("lock-busy");
-    stage.say("With the lock around the transaction, B is turned away at the same moment.").await;
-    stage.finish(c).await?.sold_from()?;
-    let e = stage.ordered("B, again", 1, &sku, &trying).await?.sold_from()?;
-    let around = stage.audit(&sku).await?;
+    lab.say("With the lock around the transaction, B is turned away at the same moment.").await;
+    lab.finish(c).await?.require_placed()?;
+    let e = lab.place_order("B, again", 1, &sku, &trying).await?.require_placed()?;
+    let around = lab.audit(&sku).await?;
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         free && forked && kept_out && e == 9 && around.ok,
         format!(
             "released before the commit: {} sold, {} left the shelf · after it: {} sold, {} left",

@@ -8,11 +8,11 @@ use anyhow::{bail, ensure};
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
 use crate::embedded::TempRedis;
-use crate::lab::by_hand::{process, take};
-use crate::lab::house::connect;
-use crate::lab::stage::Stage;
+use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::raw_locks::{acquire, lock_client};
+use crate::lab::scenario::Scenario;
 use crate::lock::{LockKey, LockKind, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -28,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "A, and whoever asks the new primary, if the copy came too late",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["owner"],
     takeaway: [
         "Redis answers before its replicas have the write: what was granted in the last moment may \
@@ -36,48 +36,46 @@ pub(super) const LESSON: Lesson = Lesson {
         "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
         "A lock service that may forget needs a store that refuses late writes: see the fence.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const PREFIX: &str = "holdfast-lab:";
 /// Timeout of `WAIT`; shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
 const TTL: Option<Duration> = Some(Duration::from_secs(30));
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
-    stage.say("A primary and its replica, of the lesson's own.").await;
-    let (mut primary, replica) = pair().await?;
+    lab.say("A primary and its replica, of the lesson's own.").await;
+    let (mut primary, replica) = start_pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
-    let before = process(&primary.url, PREFIX, "A")?;
-    let after = process(&replica.url, PREFIX, "B")?;
+    let before = lock_client(&primary.url, LESSON_KEY_PREFIX, "A")?;
+    let after = lock_client(&replica.url, LESSON_KEY_PREFIX, "B")?;
 
-    let copied = take(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.lock()?;
-    let copies = until_copied(&mut primary_there).await?;
+    let copied = acquire(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
+    let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
-    stage.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
+    lab.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
     copied.release().await;
     // The release is replicated too before the link breaks.
-    until_copied(&mut primary_there).await?;
+    wait_until_copied(&mut primary_there).await?;
 
-    stage.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
+    lab.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
-    let by_a = take(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.lock()?;
+    let by_a = acquire(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
-    stage.say("The primary is killed, and the replica is the primary now. B asks it.").await;
-    let by_b = take(&after, LockKind::Owner, Wait::Try, &key, TTL).await?;
-    let two = !by_b.is_nothing();
-    stage.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
+    lab.say("The primary is killed, and the replica is the primary now. B asks it.").await;
+    let by_b = acquire(&after, LockKind::Owner, Wait::Try, &key, TTL).await?;
+    let two = !by_b.is_busy();
+    lab.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
-    let guards = by_b.lock()?;
+    let guards = by_b.acquired()?;
     guards.release().await;
-    stage
-        .fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
-    Ok(Shown::that(
+    lab.fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
+    Ok(LessonResult::new(
         two && copies == 1 && has_it && lacks_it && uncopied == 0,
         format!(
             "with {copies} copy the replica had the lock; with {uncopied} it granted A's lock to B: \
@@ -87,7 +85,7 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// Starts a primary and a replica, and waits until the replica has caught up.
-async fn pair() -> anyhow::Result<(TempRedis, TempRedis)> {
+async fn start_pair() -> anyhow::Result<(TempRedis, TempRedis)> {
     let primary = TempRedis::start().await?;
     let replica = TempRedis::start().await?;
     let mut there = connect(&replica.url).await?;
@@ -111,12 +109,12 @@ async fn pair() -> anyhow::Result<(TempRedis, TempRedis)> {
 ///
 /// `WAIT` covers the writes of its own connection, so this connection writes last.
 async fn copies_of_all(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
-    redis::cmd("SET").arg(format!("{PREFIX}last")).arg(1).exec_async(redis).await?;
+    redis::cmd("SET").arg(format!("{LESSON_KEY_PREFIX}last")).arg(1).exec_async(redis).await?;
     Ok(redis::cmd("WAIT").arg(1).arg(WAIT_MS).query_async(redis).await?)
 }
 
 /// Waits until there is a replica with every write; a busy machine may need several attempts.
-async fn until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
+async fn wait_until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
     for _ in 0..20 {
         match copies_of_all(redis).await? {
             0 => {}
@@ -127,6 +125,6 @@ async fn until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> 
 }
 
 async fn is_locked(redis: &mut MultiplexedConnection) -> anyhow::Result<bool> {
-    let key = format!("{PREFIX}lock:{{sku:tea}}");
+    let key = format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}");
     Ok(redis::cmd("EXISTS").arg(key).query_async(redis).await?)
 }

@@ -5,8 +5,9 @@
 use anyhow::Context as _;
 use sqlx::PgConnection;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -20,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
                How many of the two writes does that check refuse?",
     guesses: &["A's", "B's", "both", "neither: a sale is lost"],
     right: 3,
-    crowd: None,
+    load: None,
     shows: &["fenced", "place.rs"],
     takeaway: [
         "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \
@@ -30,121 +31,118 @@ pub(super) const LESSON: Lesson = Lesson {
         "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
          grow.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let paused = paused_holder(stage).await?;
-    let flushed = flushed_redis(stage).await?;
-    let alone = number_alone(stage).await?;
-    let lost = alone.sold - (10 - alone.shelf);
-    stage.fact("lost with “fence <= mine” alone", lost);
-    stage.fact("lost with the version too", alone.lost_with_version);
-    Ok(Shown::that(
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let paused = paused_holder(lab).await?;
+    let flushed = flushed_redis(lab).await?;
+    let alone = fence_only_writes(lab).await?;
+    let lost = alone.sold - (10 - alone.stock_left);
+    lab.fact("lost with “fence <= mine” alone", lost);
+    lab.fact("lost with the version too", alone.lost_with_version);
+    Ok(LessonResult::new(
         paused && flushed && lost == 1 && alone.lost_with_version == 0,
         format!(
             "the late write was refused, and after a flush of Redis too: 0 forks · with the number \
              alone: {} sold, {} left the shelf",
             alone.sold,
-            10 - alone.shelf,
+            10 - alone.stock_left,
         ),
     ))
 }
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
-async fn paused_holder(stage: &Stage) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    stage
-        .say("A has the lock for 300 ms and has read 10; then its whole process is stopped.")
-        .await;
-    let wish = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("fenced") };
-    let mut first = stage.order_held("A, paused", 0, &sku, &wish).await?;
-    stage.pause(&mut first).await;
-    stage.until_free(&sku).await?;
-    let second = stage.ordered("B", 1, &sku, &Wish::under("fenced")).await?.sold_from()?;
-    stage.say("B had the lock after A, with a higher number, and has sold one.").await;
-    stage.resume(&mut first).await;
-    let first = stage.finish(first).await?;
-    let audit = stage.audit(&sku).await?;
-    let refused = first.problem() == Some("lock-lost");
+async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    lab.say("A has the lock for 300 ms and has read 10; then its whole process is stopped.").await;
+    let headers = under("fenced").with(TTL_MS, 300).with(PAUSE, "read");
+    let mut first = lab.order_until_held("A, paused", 0, &sku, &headers).await?;
+    lab.pause_replica(&mut first).await;
+    lab.wait_until_free(&sku).await?;
+    let second = lab.place_order("B", 1, &sku, &under("fenced")).await?.require_placed()?;
+    lab.say("B had the lock after A, with a higher number, and has sold one.").await;
+    lab.resume_replica(&mut first).await;
+    let first = lab.finish(first).await?;
+    let audit = lab.audit(&sku).await?;
+    let rejected = first.problem() == Some("lock-lost");
     let what = first.problem().unwrap_or("nothing");
-    stage.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
-    stage.fact("the late write was answered with", what);
+    lab.say(format!("A comes back and writes: {what}. Nothing of it was kept.")).await;
+    lab.fact("the late write was answered with", what);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
-    Ok(refused && second == 10 && sound)
+    Ok(rejected && second == 10 && sound)
 }
 
 /// Redis loses the lock and its counter while A holds the lock. Returns whether the fences still
 /// increased and no update was lost.
-async fn flushed_redis(stage: &Stage) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
+async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
     for number in 1..=3 {
-        let one = stage.order(&format!("before, {number}"), number, &sku, &Wish::under("fenced"));
-        stage.answer(one).await?.sold_from()?;
+        let one = lab.order(&format!("before, {number}"), number, &sku, &under("fenced"));
+        lab.response(one).await?.require_placed()?;
     }
-    let before = number_of(stage, &sku).await?;
-    stage.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
-    let wish = Wish { pause: Some("read"), ..Wish::under("fenced") };
-    let first = stage.order_held("A, forgotten", 0, &sku, &wish).await?;
-    let of_a = stage.holder(&sku).await?.as_deref().and_then(number_in);
+    let before = stored_fence(lab, &sku).await?;
+    lab.say(format!("The row has seen number {before}. A takes the lock and reads 7.")).await;
+    let headers = under("fenced").with(PAUSE, "read");
+    let first = lab.order_until_held("A, forgotten", 0, &sku, &headers).await?;
+    let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no number")?;
-    redis::cmd("FLUSHALL").exec_async(&mut stage.redis().await?).await?;
-    stage.say("Redis forgets everything: the lock, and how far it had counted.").await;
+    redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
+    lab.say("Redis forgets everything: the lock, and how far it had counted.").await;
     let second =
-        stage.ordered("B, numbers from 1", 1, &sku, &Wish::under("fenced")).await?.sold_from()?;
-    let number = number_of(stage, &sku).await?;
-    stage
-        .say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
+        lab.place_order("B, numbers from 1", 1, &sku, &under("fenced")).await?.require_placed()?;
+    let number = stored_fence(lab, &sku).await?;
+    lab.say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."))
         .await;
-    let first = stage.press_on(first).await?;
-    let audit = stage.audit(&sku).await?;
-    let sold = 4 + i64::from(first.is_done());
-    let came = match first.before() {
+    let first = lab.resume_until_done(first).await?;
+    let audit = lab.audit(&sku).await?;
+    let sold = 4 + i64::from(first.is_success());
+    let result = match first.stock_before() {
         Some(stock) => format!("it read again, {stock}, and wrote {}", stock - 1),
         None => first.problem().unwrap_or("no answer").to_owned(),
     };
-    stage.say(format!("A's {of_a} is not too small: the version refuses its write; {came}.")).await;
-    stage.fact("A's own number", of_a);
-    stage.fact("the row's number before and after the flush", format!("{before}, {number}"));
+    lab.say(format!("A's {of_a} is not too small: the version refuses its write; {result}.")).await;
+    lab.fact("A's own number", of_a);
+    lab.fact("the row's number before and after the flush", format!("{before}, {number}"));
     let grew = before > 1 && number > before && of_a >= number && second == 7;
-    let once = first.before().is_none_or(|stock| stock == 6);
+    let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
     Ok(grew && once && sound && audit.sold == sold && audit.stock == 10 - sold)
 }
 
 /// Parses the fence in a lock's value: `OWNER NUMBER@SINCE`.
-fn number_in(value: &str) -> Option<i64> {
+fn parse_fence(value: &str) -> Option<i64> {
     value.split_once(' ')?.1.split('@').next()?.parse().ok()
 }
 
 /// Returns the highest fence that the row has stored.
-async fn number_of(stage: &Stage, sku: &Sku) -> anyhow::Result<i64> {
-    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
+    let mut connection = lab.connection().await?;
     let number = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(number.bind(sku.as_str()).fetch_one(&mut *connection).await?)
 }
 
 /// Result of two writes whose fences are in order and whose reads overlap.
-struct Alone {
+struct FenceOnlyWrites {
     sold: i64,
-    shelf: i64,
+    stock_left: i64,
     lost_with_version: i64,
 }
 
 /// Executes read 1, read 2, write 1, write 2 on a temporary table of this connection.
-async fn number_alone(stage: &Stage) -> anyhow::Result<Alone> {
-    stage.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
-    let mut tx = stage.house.pool.begin().await.map_err(|(_, error)| error)?;
+async fn fence_only_writes(lab: &Scenario) -> anyhow::Result<FenceOnlyWrites> {
+    lab.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.").await;
+    let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
     let by_number = "update shelf set stock = 9, fence = $1, version = version + 1
                       where fence <= $1 and $2 > 0";
-    let (sold, shelf) = both_write(&mut tx, by_number).await?;
+    let (sold, stock_left) = both_write(&mut tx, by_number).await?;
     let by_version = "update shelf set stock = 9, fence = $1, version = version + 1
                        where fence <= $1 and version = $2";
     let (sold_once, shelf_once) = both_write(&mut tx, by_version).await?;
     tx.rollback().await?;
-    stage.say(format!("“fence <= mine”: {sold} writes pass, {shelf} are left of 10.")).await;
-    Ok(Alone { sold, shelf, lost_with_version: sold_once - (10 - shelf_once) })
+    lab.say(format!("“fence <= mine”: {sold} writes pass, {stock_left} are left of 10.")).await;
+    Ok(FenceOnlyWrites { sold, stock_left, lost_with_version: sold_once - (10 - shelf_once) })
 }
 
 /// Executes two writes whose reads both returned 10 at version 1. Returns how many of them succeed,

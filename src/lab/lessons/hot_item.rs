@@ -2,10 +2,9 @@
 
 use anyhow::Context as _;
 
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, nobody_meets};
-use crate::lab::runner;
-use crate::lab::stage::Stage;
+use crate::lab::default_load::{DefaultLoad, no_overlap};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 26,
@@ -19,7 +18,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Redis",
     ],
     right: 1,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &["owner", "fenced", "row-lock", "atomic", "batched"],
     takeaway: [
         "One after the other means one commit after the other, and a commit waits for the disk: no \
@@ -28,30 +27,30 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever waits anyway can be served together: one lock, one read, one write, and each \
          gets an answer of its own.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const CROWD: Crowd = Crowd { stock: 1_000, buyers: 32, orders: 160, work_ms: 0, lease: true };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 1_000, buyers: 32, orders: 160, work_ms: 0, lease: true };
 
 /// Claimed throughput of `batched`, as a multiple of `owner`'s.
-const AT_LEAST: f64 = 3.0;
+const MIN_RATIO: f64 = 3.0;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let strategies = ["owner", "fenced", "row-lock", "atomic", "batched"];
-    stage.say("The same orders for one item, under five strategies in turn.").await;
-    let specs = CROWD.under(stage, &strategies);
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
+    lab.say("The same orders for one item, under five strategies in turn.").await;
+    let specs = LOAD.under(lab, &strategies);
+    let arms = lab.run_arms(&specs).await?;
     let rate = |name: &str| {
-        let arm = outcome.arms.iter().find(|arm| arm.strategy == name);
+        let arm = arms.iter().find(|arm| arm.strategy == name);
         arm.map(|arm| arm.orders_per_s).with_context(|| format!("{name} is missing"))
     };
     let ratio = rate("batched")? / rate("owner")?.max(0.1);
-    let sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
+    let sound = arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
     let rates = strategies.map(|name| format!("{name} {:.0}", rate(name).unwrap_or(0.0)));
-    Ok(Shown::by_a_crowd(
-        nobody_meets(&specs[0]),
-        sound && ratio >= AT_LEAST,
+    Ok(LessonResult::of_load(
+        no_overlap(&specs[0]),
+        sound && ratio >= MIN_RATIO,
         format!("orders a second: {} · batched is {ratio:.1} times owner", rates.join(", ")),
     ))
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 4,
@@ -17,7 +18,7 @@ pub(super) const LESSON: Lesson = Lesson {
                long do six orders for one item take at least?",
     guesses: &["60 ms", "300 ms", "1.5 s", "3 s"],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["expire-only"],
     takeaway: [
         "A lock that only time takes away makes everybody wait for the longest work there could be, \
@@ -26,43 +27,42 @@ pub(super) const LESSON: Lesson = Lesson {
          beside the next one.",
         "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const TTL_MS: u64 = 300;
+const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage
-        .say(format!("{CHANGES} orders, one after the other, never deleting, TTL {TTL_MS} ms."))
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."))
         .await;
-    let slow = one_by_one(stage, "expire-only").await?;
-    stage.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis())).await;
-    let quick = one_by_one(stage, "owner").await?;
-    stage.say(format!("{} ms.", quick.as_millis())).await;
+    let slow = place_sequentially(lab, "expire-only").await?;
+    lab.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis())).await;
+    let quick = place_sequentially(lab, "owner").await?;
+    lab.say(format!("{} ms.", quick.as_millis())).await;
 
-    let sku = stage.item(10).await?;
-    stage.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
-    let held = Wish { ttl_ms: Some(TTL_MS), pause: Some("read"), ..Wish::under("expire-only") };
-    let first = stage.order_held("A", 0, &sku, &held).await?;
-    stage.until_free(&sku).await?;
-    let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under("expire-only") };
-    let second = stage.ordered("B", 1, &sku, &wish).await?.sold_from()?;
-    let first = stage.finish(first).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
+    let sku = lab.item(10).await?;
+    lab.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
+    let held = under("expire-only").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
+    let first = lab.order_until_held("A", 0, &sku, &held).await?;
+    lab.wait_until_free(&sku).await?;
+    let headers = under("expire-only").with(TTL_MS, LEASE_MS);
+    let second = lab.place_order("B", 1, &sku, &headers).await?.require_placed()?;
+    let first = lab.finish(first).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
 
     // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
     // milliseconds.
-    let least = Duration::from_millis((TTL_MS - 1) * u64::from(CHANGES - 1));
-    stage.fact("never deleted", format!("{} ms", slow.as_millis()));
-    stage.fact("given back", format!("{} ms", quick.as_millis()));
+    let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
+    lab.fact("never deleted", format!("{} ms", slow.as_millis()));
+    lab.fact("given back", format!("{} ms", quick.as_millis()));
     let costs = slow >= least && quick < slow;
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         costs && forked,
         format!(
-            "{CHANGES} changes took {} ms, a TTL of {TTL_MS} ms between any two ({} ms when given \
+            "{CHANGES} changes took {} ms, a TTL of {LEASE_MS} ms between any two ({} ms when given \
              back); longer work: {} sold, {} left the shelf",
             slow.as_millis(),
             quick.as_millis(),
@@ -73,14 +73,14 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// Executes [`CHANGES`] orders one after the other; returns the total time.
-async fn one_by_one(stage: &Stage, strategy: &'static str) -> anyhow::Result<Duration> {
-    let sku = stage.item(100).await?;
-    let wish = Wish { ttl_ms: Some(TTL_MS), ..Wish::under(strategy) };
+async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
+    let sku = lab.item(100).await?;
+    let headers = under(strategy).with(TTL_MS, LEASE_MS);
     let began = Instant::now();
     for number in 1..=CHANGES {
         let replica = number as usize;
-        let order = stage.order(&format!("{strategy} {number}"), replica, &sku, &wish);
-        stage.answer(order).await?.sold_from()?;
+        let order = lab.order(&format!("{strategy} {number}"), replica, &sku, &headers);
+        lab.response(order).await?.require_placed()?;
     }
     Ok(began.elapsed())
 }

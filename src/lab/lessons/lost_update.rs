@@ -1,10 +1,10 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself.
 
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, nothing_runs_out};
-use crate::lab::runner;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::default_load::{DefaultLoad, no_shortage};
+use crate::lab::headers::{PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 1,
@@ -14,7 +14,7 @@ pub(super) const LESSON: Lesson = Lesson {
     question: "100 units, 16 buyers, 400 orders, no lock. How many units are sold?",
     guesses: &["exactly 100", "fewer than 100", "more than 100"],
     right: 2,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &["none", "read.rs", "place.rs"],
     takeaway: [
         "Read, then update is two steps, and somebody else fits between them.",
@@ -22,38 +22,36 @@ pub(super) const LESSON: Lesson = Lesson {
          shows two entries with the same `before`.",
         "Whatever keeps two changes apart must hold from the read to the commit.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
-    let first = stage
-        .order_held("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("none") })
-        .await?;
-    stage.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
-    let second = stage.ordered("B", 1, &sku, &Wish::under("none")).await?;
-    stage.let_go(&first).await?;
-    let first = stage.answer(first).await?;
-    let audit = stage.audit(&sku).await?;
-    let both = first.before() == Some(10) && second.before() == Some(10);
-    stage.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
+    let first = lab.order_until_held("A", 0, &sku, &under("none").with(PAUSE, "read")).await?;
+    lab.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
+    let second = lab.place_order("B", 1, &sku, &under("none")).await?;
+    lab.resume_request(&first).await?;
+    let first = lab.response(first).await?;
+    let audit = lab.audit(&sku).await?;
+    let both = first.stock_before() == Some(10) && second.stock_before() == Some(10);
+    lab.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    let specs = CROWD.under(stage, &["none"]);
+    let specs = LOAD.under(lab, &["none"]);
     let spec = &specs[0];
     let words = format!(
         "Now a crowd: {} buyers, {} orders, {} units, {} ms between read and write.",
         spec.buyers, spec.orders, spec.stock, spec.work_ms
     );
-    stage.say(words).await;
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
-    let crowd = &outcome.arms[0];
+    lab.say(words).await;
+    let arms = lab.run_arms(&specs).await?;
+    let load = &arms[0];
     let pair = both && audit.stock == 9 && audit.sold == 2;
-    let (sold, opening, forks) = (crowd.sold, crowd.stock_opening, crowd.forks);
-    let verdict = match crowd.oversold {
+    let (sold, opening, forks) = (load.sold, load.stock_opening, load.forks);
+    let verdict = match load.oversold {
         0 => format!(
             "not shown, because too few of the crowd met between read and write: {sold} sold of \
              {opening}, {forks} forks in the ledger"
@@ -62,6 +60,6 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
             "{oversold} units do not exist: {sold} sold of {opening}. {forks} forks in the ledger"
         ),
     };
-    let seen = pair && crowd.oversold > 0;
-    Ok(Shown::by_a_crowd(nothing_runs_out(spec), seen, verdict))
+    let seen = pair && load.oversold > 0;
+    Ok(LessonResult::of_load(no_shortage(spec), seen, verdict))
 }

@@ -8,8 +8,9 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish, order_of};
+use crate::lab::headers::{PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::{Scenario, order_of};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 17,
@@ -20,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
                token of its own. How many of them does the lock on the token refuse?",
     guesses: &["all but the first", "about half", "none"],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["row-lock"],
     takeaway: [
         "A lock on the token is taken before anything else is, so the duplicate costs a round trip \
@@ -31,36 +32,32 @@ pub(super) const LESSON: Lesson = Lesson {
          `--limit-client` (src/rate_limit/). It is off while the lab is on, where the load comes from \
          one hand.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const SHOTS: usize = 40;
 const OTHERS: usize = 8;
 const STRATEGY: &str = "row-lock";
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(1_000).await?;
-    let (client, others) = (&stage.house.buyers[0], &stage.house.buyers[1..=OTHERS]);
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(1_000).await?;
+    let (client, others) = (&lab.cluster.buyers[0], &lab.cluster.buyers[1..=OTHERS]);
     let (key, body) = (Uuid::now_v7(), order_of(&sku));
-    stage
-        .say("A client's order has its token, and is held before it asks for anything else.")
-        .await;
-    let held = Wish { pause: Some("wait"), ..Wish::under(STRATEGY) };
-    let first = stage.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
-    stage.until_held(&first).await?;
+    lab.say("A client's order has its token, and is held before it asks for anything else.").await;
+    let held = under(STRATEGY).with(PAUSE, "wait");
+    let first = lab.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
+    lab.wait_until_held(&first).await?;
 
-    stage
-        .say(format!("The same request {SHOTS} times at once, while {OTHERS} others order."))
-        .await;
-    let (usual, path) = (Wish::under(STRATEGY), "/api/orders");
+    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} others order.")).await;
+    let (usual, path) = (under(STRATEGY), "/api/orders");
     let began = Instant::now();
     let (body, usual) = (&body, &usual);
     let shots = (0..SHOTS)
-        .map(|shot| stage.post_keyed(client, "a shot", shot, path, body, key, usual).done());
+        .map(|shot| lab.post_keyed(client, "a shot", shot, path, body, key, usual).response());
     let buying = others.iter().enumerate().map(|(at, other)| async move {
-        let order = stage.post_as(other, "another client", at, path, body, usual);
-        let answer = stage.answer(order).await?;
-        anyhow::Ok((answer.is_done(), began.elapsed()))
+        let order = lab.post_as(other, "another client", at, path, body, usual);
+        let response = lab.response(order).await?;
+        anyhow::Ok((response.is_success(), began.elapsed()))
     });
     let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
     let took = began.elapsed();
@@ -75,25 +72,25 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
         slowest = slowest.max(after);
     }
     let ms = took.as_millis();
-    stage.say(format!("{turned_away} were told within {ms} ms that it is worked on.")).await;
-    let first = stage.finish(first).await?;
+    lab.say(format!("{turned_away} were told within {ms} ms that it is worked on.")).await;
+    let first = lab.finish(first).await?;
 
-    stage.say(format!("Now with patience: {SHOTS} orders, each with a token of its own.")).await;
+    lab.say(format!("Now with patience: {SHOTS} orders, each with a token of its own.")).await;
     let began = Instant::now();
     let mut patient = 0;
     for shot in 0..SHOTS {
-        let order = stage.post_as(client, "patient", shot, path, body, usual);
-        patient += usize::from(order.done().await?.is_done());
+        let order = lab.post_as(client, "patient", shot, path, body, usual);
+        patient += usize::from(order.response().await?.is_success());
     }
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    stage.say(format!("All of them go through, {a_second:.0} a second.")).await;
-    let audit = stage.audit(&sku).await?;
-    stage.fact("the slowest of the others waited", format!("{} ms", slowest.as_millis()));
+    lab.say(format!("All of them go through, {a_second:.0} a second.")).await;
+    let audit = lab.audit(&sku).await?;
+    lab.fact("the slowest of the others waited", format!("{} ms", slowest.as_millis()));
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         turned_away == SHOTS
             && served == OTHERS
-            && first.is_done()
+            && first.is_success()
             && patient == SHOTS
             && audit.sold == sold,
         format!(

@@ -30,52 +30,7 @@ mod watchdog;
 mod wrong_delete;
 mod wrong_key;
 
-use futures_util::future::BoxFuture;
-
-use super::crowd::Crowd;
-use super::stage::Stage;
-
-#[derive(Debug)]
-pub struct Lesson {
-    pub number: u32,
-    /// Name in the URL and in `holdfast lesson NAME`.
-    pub name: &'static str,
-    /// The claim that the run shows.
-    pub claim: &'static str,
-    pub question: &'static str,
-    /// Possible answers to the question, including the right one.
-    pub guesses: &'static [&'static str],
-    /// Index of the right guess.
-    pub right: usize,
-    /// Default load, if the lesson ends with one; the visitor may change it.
-    pub crowd: Option<Crowd>,
-    /// Names of the sources that it shows ([`super::source`]).
-    pub shows: &'static [&'static str],
-    pub takeaway: [&'static str; 3],
-    play: for<'a> fn(&'a Stage) -> BoxFuture<'a, anyhow::Result<Shown>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    /// True if the claim was shown; `None` if the run had no claim.
-    pub shown: Option<bool>,
-    pub verdict: String,
-}
-
-impl Shown {
-    pub fn that(shown: bool, verdict: impl Into<String>) -> Self {
-        Self { shown: Some(shown), verdict: verdict.into() }
-    }
-
-    /// Returns the result of a load that the visitor may have changed. `hindrance` is the reason
-    /// why this load cannot show the claim.
-    pub fn by_a_crowd(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
-        match hindrance {
-            Some(why) => Self::that(false, format!("not shown, because {why}")),
-            None => Self::that(shown, verdict),
-        }
-    }
-}
+pub use super::lesson::Lesson;
 
 /// All lessons, in teaching order.
 pub static LESSONS: [&Lesson; 26] = [
@@ -116,10 +71,6 @@ pub fn names() -> String {
 }
 
 impl Lesson {
-    pub(super) async fn play(&self, stage: &Stage) -> anyhow::Result<Shown> {
-        (self.play)(stage).await
-    }
-
     pub fn next(&self) -> Option<&'static Lesson> {
         LESSONS.iter().copied().find(|lesson| lesson.number > self.number)
     }

@@ -4,8 +4,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value, cmd};
 
-use super::{Lesson, Shown};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 21,
@@ -20,7 +20,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "stock 9 alone: it stops at the error",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &[],
     takeaway: [
         "EXEC runs a queue without anybody in between, and that is all: it isolates, and does not \
@@ -30,98 +30,98 @@ pub(super) const LESSON: Lesson = Lesson {
         "What must happen as a whole belongs into Postgres, or into a script that checks before its \
          first write.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let mut talk = Talk {
-        redis: stage.redis().await?,
-        stock: stage.own_key("stock"),
-        sold: stage.own_key("sold"),
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut connection = DedicatedConnection {
+        redis: lab.redis().await?,
+        stock: lab.unique_key("stock"),
+        sold: lab.unique_key("sold"),
     };
-    let (stock, sold) = (talk.stock.clone(), talk.sold.clone());
+    let (stock, sold) = (connection.stock.clone(), connection.sold.clone());
 
-    talk.begin().await?;
-    stage.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
-    talk.says(cmd("MULTI")).await?;
-    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
-    talk.says(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
-    talk.says(cmd("SET").arg(&sold).arg(1).clone()).await?;
-    let complaint = talk.complaint(cmd("EXEC")).await;
-    let half = talk.values().await?;
-    stage.say(format!("EXEC complains of LPUSH. Redis has {}.", words(&half))).await;
+    connection.reset().await?;
+    lab.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC").await;
+    connection.run(cmd("MULTI")).await?;
+    connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    connection.run(cmd("LPUSH").arg(&stock).arg("x").clone()).await?;
+    connection.run(cmd("SET").arg(&sold).arg(1).clone()).await?;
+    let exec_error = connection.error_of(cmd("EXEC")).await;
+    let half = connection.values().await?;
+    lab.say(format!("EXEC complains of LPUSH. Redis has {}.", describe(&half))).await;
 
-    talk.begin().await?;
-    stage.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
-    talk.says(cmd("MULTI")).await?;
-    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
-    let unqueued = talk.complaint(cmd("SET").arg(&stock).clone()).await;
-    let aborted = talk.complaint(cmd("EXEC")).await;
-    let none = talk.values().await?;
-    stage.say(format!("It can't be queued, and EXEC runs nothing: {}.", words(&none))).await;
+    connection.reset().await?;
+    lab.say("MULTI · SET stock 9 · SET stock (no value) · EXEC").await;
+    connection.run(cmd("MULTI")).await?;
+    connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    let unqueued = connection.error_of(cmd("SET").arg(&stock).clone()).await;
+    let aborted = connection.error_of(cmd("EXEC")).await;
+    let none = connection.values().await?;
+    lab.say(format!("It can't be queued, and EXEC runs nothing: {}.", describe(&none))).await;
 
-    talk.begin().await?;
-    stage.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
-    talk.says(cmd("SET").arg(&stock).arg(9).clone()).await?;
-    talk.says(cmd("MULTI")).await?;
-    talk.says(cmd("SET").arg(&stock).arg(8).clone()).await?;
-    talk.says(cmd("DISCARD")).await?;
-    let kept = talk.values().await?;
-    stage
-        .say(format!("The queue is gone; what was done before MULTI stays: {}.", words(&kept)))
+    connection.reset().await?;
+    lab.say("SET stock 9 · MULTI · SET stock 8 · DISCARD").await;
+    connection.run(cmd("SET").arg(&stock).arg(9).clone()).await?;
+    connection.run(cmd("MULTI")).await?;
+    connection.run(cmd("SET").arg(&stock).arg(8).clone()).await?;
+    connection.run(cmd("DISCARD")).await?;
+    let kept = connection.values().await?;
+    lab.say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)))
         .await;
-    cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut talk.redis).await?;
+    cmd("DEL").arg(&stock).arg(&sold).exec_async(&mut connection.redis).await?;
 
-    let told = |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
-    stage.fact("EXEC after a command of the wrong type", complaint.clone().unwrap_or_default());
-    stage.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
-    let seen = half == (Some(9), Some(1))
+    let mentions =
+        |said: &Option<String>, word: &str| said.as_ref().is_some_and(|s| s.contains(word));
+    lab.fact("EXEC after a command of the wrong type", exec_error.clone().unwrap_or_default());
+    lab.fact("EXEC after one that could not be queued", aborted.clone().unwrap_or_default());
+    let shown = half == (Some(9), Some(1))
         && none == (Some(10), None)
         && kept == (Some(9), None)
-        && told(&complaint, "wrong kind")
+        && mentions(&exec_error, "wrong kind")
         && unqueued.is_some()
-        && (told(&aborted, "EXECABORT") || told(&aborted, "discarded"));
-    Ok(Shown::that(
-        seen,
+        && (mentions(&aborted, "EXECABORT") || mentions(&aborted, "discarded"));
+    Ok(LessonResult::new(
+        shown,
         format!(
             "after an error in EXEC: {} · after one in the queue: {} · after DISCARD: {}",
-            words(&half),
-            words(&none),
-            words(&kept)
+            describe(&half),
+            describe(&none),
+            describe(&kept)
         ),
     ))
 }
 
-type Values = (Option<i64>, Option<i64>);
+type StockAndSold = (Option<i64>, Option<i64>);
 
-fn words((stock, sold): &Values) -> String {
+fn describe((stock, sold): &StockAndSold) -> String {
     let number = |value: &Option<i64>| value.map_or("nothing".to_owned(), |v| v.to_string());
     format!("stock {}, sold {}", number(stock), number(sold))
 }
 
 /// A connection with no other user: `MULTI` is a state of the connection.
-struct Talk {
+struct DedicatedConnection {
     redis: MultiplexedConnection,
     stock: String,
     sold: String,
 }
 
-impl Talk {
+impl DedicatedConnection {
     /// Resets the keys to a stock of 10 and no sales.
-    async fn begin(&mut self) -> RedisResult<()> {
+    async fn reset(&mut self) -> RedisResult<()> {
         cmd("DEL").arg(&self.sold).exec_async(&mut self.redis).await?;
         cmd("SET").arg(&self.stock).arg(10).arg("EX").arg(60).exec_async(&mut self.redis).await
     }
 
-    async fn says(&mut self, command: Cmd) -> RedisResult<Value> {
+    async fn run(&mut self, command: Cmd) -> RedisResult<Value> {
         command.query_async(&mut self.redis).await
     }
 
     /// Returns the error of a command, or the first error among the results of an `EXEC`.
-    async fn complaint(&mut self, command: Cmd) -> Option<String> {
+    async fn error_of(&mut self, command: Cmd) -> Option<String> {
         match command.query_async::<Value>(&mut self.redis).await {
             Err(error) => Some(error.to_string()),
-            Ok(Value::Array(answers)) => answers.into_iter().find_map(|answer| match answer {
+            Ok(Value::Array(answers)) => answers.into_iter().find_map(|response| match response {
                 Value::ServerError(error) => Some(format!("{error:?}")),
                 _ => None,
             }),
@@ -129,7 +129,7 @@ impl Talk {
         }
     }
 
-    async fn values(&mut self) -> RedisResult<Values> {
+    async fn values(&mut self) -> RedisResult<StockAndSold> {
         cmd("MGET").arg(&self.stock).arg(&self.sold).query_async(&mut self.redis).await
     }
 }

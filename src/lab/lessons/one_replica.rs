@@ -1,12 +1,10 @@
 //! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
 //! Then the same load runs on one replica and on all of them.
 
-use anyhow::ensure;
-
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, nobody_meets};
-use crate::lab::runner;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::default_load::{DefaultLoad, no_overlap};
+use crate::lab::headers::{PAUSE, WAIT, under};
+use crate::lab::lesson::{Lesson, LessonResult, compare_replicas};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 2,
@@ -21,7 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only when the machine is busy",
     ],
     right: 1,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &["local"],
     takeaway: [
         "A mutex keeps the threads of one process apart, and a second process has a mutex of its \
@@ -30,49 +28,38 @@ pub(super) const LESSON: Lesson = Lesson {
          or a roll-out lets the old one live for a moment longer.",
         "What two processes share must be kept apart by something that they share, too.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const CROWD: Crowd = Crowd { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let sku = stage.item(10).await?;
-    stage.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
-    let first = stage
-        .order_held("A", 0, &sku, &Wish { pause: Some("read"), ..Wish::under("local") })
-        .await?;
-    let trying = Wish { wait: Some("try"), ..Wish::under("local") };
-    let beside = stage.ordered("B, same replica", 0, &sku, &trying).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let sku = lab.item(10).await?;
+    lab.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
+    let first = lab.order_until_held("A", 0, &sku, &under("local").with(PAUSE, "read")).await?;
+    let trying = under("local").with(WAIT, "try");
+    let beside = lab.place_order("B, same replica", 0, &sku, &trying).await?;
     let kept_out = beside.problem() == Some("lock-busy");
-    stage.say("B asks the same replica: the mutex is taken, as it should be.").await;
-    let elsewhere = stage.ordered("C, other replica", 1, &sku, &trying).await?.sold_from()?;
-    stage.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.").await;
-    let first = stage.finish(first).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say("B asks the same replica: the mutex is taken, as it should be.").await;
+    let elsewhere =
+        lab.place_order("C, other replica", 1, &sku, &trying).await?.require_placed()?;
+    lab.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.").await;
+    let first = lab.finish(first).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock)).await;
 
-    stage.say("The same crowd twice: at one replica, then at all of them.").await;
-    let mut specs = CROWD.under(stage, &["local", "local"]);
+    lab.say("The same crowd twice: at one replica, then at all of them.").await;
+    let mut specs = LOAD.under(lab, &["local", "local"]);
     specs[0].replicas = 1;
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
-    ensure!(outcome.arms.len() == 2, "an arm is missing");
-    let (one, two) = (&outcome.arms[0], &outcome.arms[1]);
+    let arms = lab.run_arms(&specs).await?;
+    let (one, two) = (&arms[0], &arms[1]);
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
     let seen = pair && one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
-    Ok(Shown::by_a_crowd(
-        nobody_meets(&specs[1]),
+    Ok(LessonResult::of_load(
+        no_overlap(&specs[1]),
         seen,
-        format!(
-            "one replica: {} sold of {}, {} forks · {} replicas: {} sold of {}, {} forks",
-            one.sold,
-            one.stock_opening,
-            one.forks,
-            specs[1].replicas,
-            two.sold,
-            two.stock_opening,
-            two.forks,
-        ),
+        compare_replicas(one, two, specs[1].replicas),
     ))
 }

@@ -1,8 +1,9 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, TTL_MS, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 7,
@@ -18,7 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "it takes the lock again first",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["owner"],
     takeaway: [
         "A lease with an expiry is a promise for so long and no longer, whoever compares what when \
@@ -27,30 +28,30 @@ pub(super) const LESSON: Lesson = Lesson {
          help: the lease may end between the look and the write.",
         "A longer lease makes it rarer, and everybody wait longer for the dead.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let sku = stage.item(10).await?;
-    stage.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
-    let short = Wish { ttl_ms: Some(300), pause: Some("read"), ..Wish::under("owner") };
-    let first = stage.order_held("A", 0, &sku, &short).await?;
-    stage.until_free(&sku).await?;
-    stage.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
-    let usual = Wish { pause: Some("read"), ..Wish::under("owner") };
-    let second = stage.order_held("B", 1, &sku, &usual).await?;
-    let held_by_b = stage.holder(&sku).await?;
-    stage.say("B has the lock now, and has read 10 as well: two holders.").await;
-    let first = stage.finish(first).await?.sold_from()?;
-    let after_a = stage.holder(&sku).await?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let sku = lab.item(10).await?;
+    lab.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
+    let short = under("owner").with(TTL_MS, 300).with(PAUSE, "read");
+    let first = lab.order_until_held("A", 0, &sku, &short).await?;
+    lab.wait_until_free(&sku).await?;
+    lab.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
+    let usual = under("owner").with(PAUSE, "read");
+    let second = lab.order_until_held("B", 1, &sku, &usual).await?;
+    let held_by_b = lab.holder(&sku).await?;
+    lab.say("B has the lock now, and has read 10 as well: two holders.").await;
+    let first = lab.finish(first).await?.require_placed()?;
+    let after_a = lab.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
-    stage.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
-    let second = stage.finish(second).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock)).await;
-    stage.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
+    lab.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
+    let second = lab.finish(second).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock)).await;
+    lab.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,
         format!(
             "B's lock was not touched, and yet both read 10: {} sold, {} left the shelf, {} fork in \

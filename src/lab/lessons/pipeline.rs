@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 22,
@@ -21,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "a thousand times faster",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &[],
     takeaway: [
         "Redis works for a microsecond on such a command; the rest of what each one takes is its \
@@ -30,34 +30,32 @@ pub(super) const LESSON: Lesson = Lesson {
          in between.",
         "Over a real network a round trip is ten times longer than here, and so is what is saved.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const COMMANDS: usize = 1_000;
 const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
-const AT_LEAST: f64 = 3.0;
+const MIN_RATIO: f64 = 3.0;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let mut redis = stage.redis().await?;
-    let key = stage.own_key("pipeline");
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut redis = lab.redis().await?;
+    let key = lab.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        stage
-            .say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once."))
-            .await;
+        lab.say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once.")).await;
         singly.push(one_by_one(&mut redis, &key).await?);
         at_once.push(in_one_go(&mut redis, &key).await?);
     }
     let there: usize = redis::cmd("HLEN").arg(&key).query_async(&mut redis).await?;
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
-    let (singly, at_once) = (middle(singly), middle(at_once));
+    let (singly, at_once) = (median(singly), median(at_once));
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
-    stage.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
-    stage.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
-    stage.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
-    Ok(Shown::that(
-        ratio > AT_LEAST && there == COMMANDS,
+    lab.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
+    lab.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
+    lab.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
+    Ok(LessonResult::new(
+        ratio > MIN_RATIO && there == COMMANDS,
         format!(
             "{COMMANDS} commands: {:.0} ms in {COMMANDS} round trips, {:.1} ms in one: {ratio:.0} \
              times faster",
@@ -85,7 +83,7 @@ async fn in_one_go(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Resu
     Ok(began.elapsed())
 }
 
-fn middle(mut times: Vec<Duration>) -> Duration {
+fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
 }

@@ -12,11 +12,11 @@ use anyhow::{Context as _, anyhow, ensure};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
 use crate::embedded::TempRedis;
-use crate::lab::by_hand::{process, take};
-use crate::lab::house::connect;
-use crate::lab::stage::Stage;
+use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::raw_locks::{acquire, lock_client};
+use crate::lab::scenario::Scenario;
 use crate::lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -33,7 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "none of them",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["redlock"],
     takeaway: [
         "A majority survives the death of any two of five, and says so honestly when three are \
@@ -43,15 +43,14 @@ pub(super) const LESSON: Lesson = Lesson {
         "There is no number that grows with every grant on whatever majority, so the store has \
          nothing to compare: see the fence.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const PREFIX: &str = "holdfast-lab:";
 const NODES: usize = 5;
 const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.say("Five independent Redis, of the lesson's own.").await;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say("Five independent Redis, of the lesson's own.").await;
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         nodes.push(TempRedis::start().await?);
@@ -60,23 +59,23 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let locks = quorum(&urls, "B")?;
     let key = LockKey::new("{sku:tea}")?;
 
-    let paused = paused_holder(stage, &urls, &locks, &key).await?;
+    let paused = paused_holder(lab, &urls, &locks, &key).await?;
 
     for node in &mut nodes[..2] {
         node.kill().await?;
     }
-    let with_three = take(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
-    let works = !with_three.is_nothing();
-    with_three.lock()?.release().await;
-    stage.say("Two of the five are killed: three agree, and the lock is granted.").await;
+    let with_three = acquire(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
+    let works = !with_three.is_busy();
+    with_three.acquired()?.release().await;
+    lab.say("Two of the five are killed: three agree, and the lock is granted.").await;
 
     nodes[2].kill().await?;
-    let with_two = take(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
+    let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
-    stage.say("A third is killed: no majority can be had, and that is not called busy.").await;
+    lab.say("A third is killed: no majority can be had, and that is not called busy.").await;
     let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
-    stage.fact("with three down it said", why);
-    Ok(Shown::that(
+    lab.fact("with three down it said", why);
+    Ok(LessonResult::new(
         works && refused.is_some() && paused,
         format!(
             "2 of {NODES} down: granted · 3 down: refused · holder paused for one lease: {} holders, \
@@ -89,18 +88,13 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 /// Creates the lock client of a process on a quorum of the nodes at `urls`.
 fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
     let nodes: Result<Vec<Redis>, _> = urls.iter().map(|url| Redis::open(url)).collect();
-    Ok(process(&urls[0], PREFIX, name)?.with_quorum(nodes?))
-}
-
-/// The holder's finding after its pause.
-struct Woken {
-    still_its_own: bool,
+    Ok(lock_client(&urls[0], LESSON_KEY_PREFIX, name)?.with_quorum(nodes?))
 }
 
 /// A acquires the lock and is paused until no node has it; B acquires it. Returns whether B
 /// succeeded and A's release then reported a lost lock.
 async fn paused_holder(
-    stage: &Stage,
+    lab: &Scenario,
     urls: &[String],
     locks: &Locks,
     key: &LockKey,
@@ -114,36 +108,37 @@ async fn paused_holder(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
-            let guards = take(&locks, LockKind::Quorum, Wait::Retry, &name, SHORT).await?.lock()?;
+            let guards =
+                acquire(&locks, LockKind::Quorum, Wait::Retry, &name, SHORT).await?.acquired()?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
-            let still_its_own = guards.release().await == Released::Held;
-            let _ = woke.send(Woken { still_its_own });
+            let still_held = guards.release().await == Released::Held;
+            let _ = woke.send(still_held);
             Ok(())
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    stage.say("A has the lock for a second, and stands still with all that it would do.").await;
-    until_forgotten(urls).await?;
-    let second = take(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
-    let granted = !second.is_nothing();
-    stage.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
+    lab.say("A has the lock for a second, and stands still with all that it would do.").await;
+    wait_until_expired(urls).await?;
+    let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
+    let granted = !second.is_busy();
+    lab.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
     let _ = go_on.send(());
-    let a = woken.await.context("A did not wake")?;
-    second.lock()?.release().await;
+    let still_held = woken.await.context("A did not wake")?;
+    second.acquired()?.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
-    stage.say("Only when A gives back does it hear that the lock was lost.").await;
-    Ok(granted && !a.still_its_own)
+    lab.say("Only when A gives back does it hear that the lock was lost.").await;
+    Ok(granted && !still_held)
 }
 
 /// Waits until no node has the key.
-async fn until_forgotten(urls: &[String]) -> anyhow::Result<()> {
+async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(10);
     for url in urls {
         let mut node = connect(url).await?;
         // Reading the key makes a node check its expiry.
         while redis::cmd("GET")
-            .arg(format!("{PREFIX}lock:{{sku:tea}}"))
+            .arg(format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}"))
             .query_async::<Option<String>>(&mut node)
             .await?
             .is_some()

@@ -4,9 +4,9 @@
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
-use super::{Lesson, Shown};
-use crate::lab::by_hand::{Got, take};
-use crate::lab::stage::Stage;
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::raw_locks::{LockAttempt, acquire};
+use crate::lab::scenario::Scenario;
 use crate::lock::{LockKey, LockKind, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -22,7 +22,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "the first one's lock is replaced",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["owner", "watchdog"],
     takeaway: [
         "A plain lock has a new owner with every acquisition, so the second call is a stranger and \
@@ -32,36 +32,36 @@ pub(super) const LESSON: Lesson = Lesson {
         "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
          that it does not outlive the lock.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let prefix = stage.own_key("reentrant:");
-    let locks = stage.process(&prefix, "lesson")?;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let prefix = lab.unique_key("reentrant:");
+    let locks = lab.lock_client(&prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
-    stage.say("A caller holds the plain lock, and asks for it once more.").await;
-    let held = take(&locks, LockKind::Owner, Wait::Try, &key, None).await?.lock()?;
-    let again = take(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
+    lab.say("A caller holds the plain lock, and asks for it once more.").await;
+    let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?.acquired()?;
+    let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
     let (waited, by) = match &again {
-        Got::Lock(_) => (0, String::new()),
-        Got::Nothing { waited, holder } => {
+        LockAttempt::Acquired(_) => (0, String::new()),
+        LockAttempt::Busy { waited, holder } => {
             (waited.as_millis(), holder.process.clone().unwrap_or_default())
         }
     };
-    let itself = again.is_nothing() && by == "lesson";
-    stage.say(format!("It gave up after {waited} ms, and the holder was {by}: itself.")).await;
-    stage.fact("waited for itself", format!("{waited} ms"));
+    let itself = again.is_busy() && by == "lesson";
+    lab.say(format!("It gave up after {waited} ms, and the holder was {by}: itself.")).await;
+    lab.fact("waited for itself", format!("{waited} ms"));
     held.release().await;
 
-    stage.say("The same with the guard handed down: nobody is asked.").await;
-    let held = take(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?.lock()?;
+    lab.say("The same with the guard handed down: nobody is asked.").await;
+    let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?.acquired()?;
     let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
     let handed_down = inner == Some(true);
     held.release().await;
 
-    let mut redis = stage.redis().await?;
-    let counted = Counted { key: stage.own_key("counted") };
-    stage.say("And a lock that counts how often its owner has taken it.").await;
+    let mut redis = lab.redis().await?;
+    let counted = CountingLock { key: lab.unique_key("counted") };
+    lab.say("And a lock that counts how often its owner has taken it.").await;
     let twice = counted.lock(&mut redis, "request 1").await? == 1
         && counted.lock(&mut redis, "request 1").await? == 2;
     let other = counted.lock(&mut redis, "request 2").await? == 0;
@@ -70,13 +70,13 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
     let free = counted.unlock(&mut redis, "request 1").await? == 0
         && counted.lock(&mut redis, "request 2").await? == 1;
     let counts = twice && other && kept && free;
-    let shared = Counted { key: stage.own_key("shared-name") };
+    let shared = CountingLock { key: lab.unique_key("shared-name") };
     let first = shared.lock(&mut redis, "replica 8080").await?;
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
-    stage.say("Named after its process, it lets two requests of that process in at once.").await;
-    stage.fact("inside at once under one name", second);
-    Ok(Shown::that(
+    lab.say("Named after its process, it lets two requests of that process in at once.").await;
+    lab.fact("inside at once under one name", second);
+    Ok(LessonResult::new(
         itself && handed_down && counts && both_in,
         format!(
             "the plain lock waited {waited} ms for itself; the counted one was taken twice and free \
@@ -86,11 +86,11 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// A reentrant lock: a hash of the owner's name and its count.
-struct Counted {
+struct CountingLock {
     key: String,
 }
 
-impl Counted {
+impl CountingLock {
     /// Acquires the lock. Returns the owner's count, or 0 if another owner holds it.
     async fn lock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
         let script = Script::new(

@@ -10,11 +10,12 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use super::{Lesson, Shown};
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::RunState;
-use crate::lab::stage::{Asking, Stage, Wish};
+use crate::lab::headers::{PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::{InFlightRequest, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 15,
@@ -30,7 +31,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "not at all: each waits for the other",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &[],
     takeaway: [
         "A lock says *not both at once*; *not both* is said by something that is still there when \
@@ -40,85 +41,85 @@ pub(super) const LESSON: Lesson = Lesson {
         "A holder can die between the work and the note that it was done, so somebody will repeat \
          it: let the effect bear the same name, and repeating it does nothing.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// Timeout of a takeover: a lease expires after 3 s, and a scheduler polls every 2 s.
-const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    nothing_is_open(stage).await?;
-    let without = nothing(stage).await?;
-    let given_back = lock(stage).await?;
-    let (once, told) = row(stage).await?;
-    let before = killed(stage, "held", "before its work").await?;
-    stage.restore().await?;
-    let after = killed(stage, "write", "after its work, before it could say so").await?;
-    stage.restore().await?;
-    stage.fact("marks without a lock", without);
-    stage.fact("marks under a lock that was given back", given_back);
-    stage.fact("marks with a row of name and time", once);
-    stage.fact("the late tick was told", told.as_str());
-    let counts = (without, given_back, once, before, after) == (2, 2, 1, 1, 1);
-    Ok(Shown::that(
-        counts && told == "already",
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    wait_until_no_open_run(lab).await?;
+    let without = without_lock(lab).await?;
+    let released = with_lock(lab).await?;
+    let (once, result) = with_row(lab).await?;
+    let before = kill_at(lab, "held", "before its work").await?;
+    lab.restore().await?;
+    let after = kill_at(lab, "write", "after its work, before it could say so").await?;
+    lab.restore().await?;
+    lab.fact("marks without a lock", without);
+    lab.fact("marks under a lock that was given back", released);
+    lab.fact("marks with a row of name and time", once);
+    lab.fact("the late tick was told", result.as_str());
+    let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
+    Ok(LessonResult::new(
+        counts && result == "already",
         format!(
-            "without a lock: done {without} times · a lock, given back: {given_back} times · a name \
+            "without a lock: done {without} times · a lock, given back: {released} times · a name \
              and a time: {once} time · its holder killed before the work: {before}, after it: {after}"
         ),
     ))
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.
-async fn nothing(stage: &Stage) -> anyhow::Result<usize> {
-    let due_at = tick_of_now();
-    stage.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
-    let first = tick(stage, "A's tick, no lock", 0, due_at, "nothing", None)?;
-    let second = tick(stage, "B's tick, no lock", 1, due_at, "nothing", None)?;
+async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
+    let due_at = current_tick();
+    lab.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
+    let first = tick(lab, "A's tick, no lock", 0, due_at, "nothing", None)?;
+    let second = tick(lab, "B's tick, no lock", 1, due_at, "nothing", None)?;
     for ticked in [first, second] {
-        let ticked = stage.answer(ticked).await?;
+        let ticked = lab.response(ticked).await?;
         if ticked.status != Some(200) {
             let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no answer");
             bail!("a tick can't be given: {why}");
         }
     }
-    counted(stage, due_at).await
+    count_marks(lab, due_at).await
 }
 
 /// B's clock is late: its tick arrives after A has released the lock.
-async fn lock(stage: &Stage) -> anyhow::Result<usize> {
-    let due_at = tick_of_now();
-    stage.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
-    let first = tick(stage, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
-    stage.until_held(&first).await?;
-    let early = tick(stage, "B's tick, at once", 1, due_at, "lock", None)?;
-    let early = stage.answer(early).await?;
-    if came(&early.body) != "busy" {
+async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
+    let due_at = current_tick();
+    lab.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
+    let first = tick(lab, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
+    lab.wait_until_held(&first).await?;
+    let early = tick(lab, "B's tick, at once", 1, due_at, "lock", None)?;
+    let early = lab.response(early).await?;
+    if run_result(&early.body) != "busy" {
         bail!("the lock was not taken: {}", early.body);
     }
-    stage.finish(first).await?;
-    stage.say("A is done and gives the lock back. B's clock is a second late.").await;
-    let late = tick(stage, "B's tick, a second late", 1, due_at, "lock", None)?;
-    stage.answer(late).await?;
-    counted(stage, due_at).await
+    lab.finish(first).await?;
+    lab.say("A is done and gives the lock back. B's clock is a second late.").await;
+    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock", None)?;
+    lab.response(late).await?;
+    count_marks(lab, due_at).await
 }
 
 /// The same with a row that remains after the release.
-async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
-    let due_at = tick_of_now();
-    stage.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
-    let first = tick(stage, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
-    stage.until_held(&first).await?;
-    let early = tick(stage, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
-    stage.answer(early).await?;
-    stage.finish(first).await?;
-    let late = tick(stage, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
-    let late = stage.answer(late).await?;
-    let told = came(&late.body).to_owned();
-    stage.say(format!("B's late tick finds the lock free and the row there: {told}.")).await;
-    Ok((counted(stage, due_at).await?, told))
+async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
+    let due_at = current_tick();
+    lab.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
+    let first = tick(lab, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
+    lab.wait_until_held(&first).await?;
+    let early = tick(lab, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
+    lab.response(early).await?;
+    lab.finish(first).await?;
+    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
+    let late = lab.response(late).await?;
+    let result = run_result(&late.body).to_owned();
+    lab.say(format!("B's late tick finds the lock free and the row there: {result}.")).await;
+    Ok((count_marks(lab, due_at).await?, result))
 }
 
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
@@ -126,87 +127,86 @@ async fn row(stage: &Stage) -> anyhow::Result<(usize, String)> {
 ///
 /// # Errors
 /// If no replica takes over with attempt 2 and a higher fence.
-async fn killed(stage: &Stage, at: &'static str, when: &str) -> anyhow::Result<usize> {
-    let due_at = tick_of_now();
-    stage.say(format!("A's replica runs it, and is killed {when}.")).await;
-    let first = tick(stage, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
-    stage.until_held(&first).await?;
-    let begun = history::find(&stage.house.pool, lab_tick::NAME, due_at).await?;
+async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
+    let due_at = current_tick();
+    lab.say(format!("A's replica runs it, and is killed {when}.")).await;
+    let first = tick(lab, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
+    lab.wait_until_held(&first).await?;
+    let begun = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
-    stage.kill(first).await?;
-    let done = followed(stage, due_at).await?;
-    stage
-        .say(format!(
-            "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
-            done.replica, done.fence, begun.fence, done.attempt
-        ))
-        .await;
+    lab.kill_replica(first).await?;
+    let done = wait_until_taken_over(lab, due_at).await?;
+    lab.say(format!(
+        "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
+        done.replica, done.fence, begun.fence, done.attempt
+    ))
+    .await;
     if done.attempt != 2 || done.fence <= begun.fence {
         bail!("it was not followed as it should be: {done:?}");
     }
-    counted(stage, due_at).await
+    count_marks(lab, due_at).await
 }
 
 /// Waits until the run is done, and returns it.
-async fn followed(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
-    let end = Instant::now() + FOLLOWED_WITHIN;
+async fn wait_until_taken_over(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
+    let end = Instant::now() + TAKEOVER_TIMEOUT;
     loop {
-        match history::find(&stage.house.pool, lab_tick::NAME, due_at).await? {
+        match history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await? {
             Some(run) if run.state == RunState::Done => return Ok(run),
             run if Instant::now() > end => bail!("nobody followed: {run:?}"),
-            _ => sleep(LOOK_EVERY).await,
+            _ => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
 /// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
 /// parked runs.
-async fn nothing_is_open(stage: &Stage) -> anyhow::Result<()> {
-    let end = Instant::now() + FOLLOWED_WITHIN;
+async fn wait_until_no_open_run(lab: &Scenario) -> anyhow::Result<()> {
+    let end = Instant::now() + TAKEOVER_TIMEOUT;
     let names = [lab_tick::NAME.to_owned()];
     loop {
-        let (_, runs) = history::newest_and_open(&stage.house.pool, &names).await?;
+        let (_, runs) = history::newest_and_open(&lab.cluster.pool, &names).await?;
         let open = |run: &JobRun| run.job == lab_tick::NAME && run.state != RunState::Done;
         match runs.iter().find(|run| open(run)) {
             None => return Ok(()),
             Some(run) if run.state == RunState::Parked => {
-                crate::jobs::store::try_again(&stage.house.pool, run.id).await?;
+                crate::jobs::store::try_again(&lab.cluster.pool, run.id).await?;
             }
             Some(run) if Instant::now() > end => bail!("an earlier tick is still open: {run:?}"),
             Some(_) => {}
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn counted(stage: &Stage, due_at: OffsetDateTime) -> anyhow::Result<usize> {
-    let marks = lab_tick::marks(&stage.house.pool, due_at).await?;
+async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
+    let marks = lab_tick::marks(&lab.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    stage.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
+    lab.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
     Ok(marks.len())
 }
 
 /// Sends a tick to a replica.
 fn tick(
-    stage: &Stage,
+    lab: &Scenario,
     label: &str,
     replica: usize,
     due_at: OffsetDateTime,
     once: &str,
     pause: Option<&'static str>,
-) -> anyhow::Result<Asking> {
+) -> anyhow::Result<InFlightRequest> {
     let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
     let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
-    let wish = Wish { pause, ..Wish::under("fenced") };
-    Ok(stage.post_as(&stage.house.admin, label, replica, "/api/lab/ticks", &body, &wish))
+    let headers = under("fenced").with_some(PAUSE, pause);
+    Ok(lab.post_as(&lab.cluster.admin, label, replica, "/api/lab/ticks", &body, &headers))
 }
 
-fn came(body: &Value) -> &str {
+fn run_result(body: &Value) -> &str {
     body.get("came").and_then(Value::as_str).unwrap_or("nothing")
 }
 
 /// Returns the current time in whole microseconds, as Postgres stores it.
-fn tick_of_now() -> OffsetDateTime {
+fn current_tick() -> OffsetDateTime {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(now.microsecond() * 1_000).unwrap_or(now)
 }

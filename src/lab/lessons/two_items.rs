@@ -6,9 +6,10 @@ use futures_util::future::join_all;
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, Shown};
-use crate::lab::by_hand::take;
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::raw_locks::acquire;
+use crate::lab::scenario::Scenario;
 use crate::lock::{LockKey, LockKind, Wait};
 use crate::shop::Sku;
 
@@ -25,7 +26,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "the one that came first gets both",
     ],
     right: 1,
-    crowd: None,
+    load: None,
     shows: &["owner", "row-lock"],
     takeaway: [
         "A circle needs two who take in different order: sort, and there is none.",
@@ -34,23 +35,23 @@ pub(super) const LESSON: Lesson = Lesson {
         "So there is one order for everything: tokens, then orders, then items by name, then \
          accounts, and all locks before the connection to the database.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const PAIRS: usize = 12;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let waited_ms = in_redis(stage).await?;
-    let (one, other) = (stage.item(100).await?, stage.item(100).await?);
-    let ended = in_postgres(stage, &one, &other).await?;
-    let placed = through_the_shop(stage, &one, &other).await?;
-    let (first, second) = (stage.audit(&one).await?, stage.audit(&other).await?);
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let waited_ms = in_redis(lab).await?;
+    let (one, other) = (lab.item(100).await?, lab.item(100).await?);
+    let ended = in_postgres(lab, &one, &other).await?;
+    let placed = through_the_shop(lab, &one, &other).await?;
+    let (first, second) = (lab.audit(&one).await?, lab.audit(&other).await?);
     let wanted = 2 * PAIRS;
     let sold = i64::try_from(wanted)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
-    stage.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
-    stage.fact("ended by Postgres", format!("{ended} of 2"));
-    Ok(Shown::that(
+    lab.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
+    lab.fact("ended by Postgres", format!("{ended} of 2"));
+    Ok(LessonResult::new(
         waited_ms.is_some() && ended == 1 && placed == wanted && sound,
         format!(
             "Redis: both gave up after {} ms · Postgres: {ended} of 2 ended · sorted: {placed} of \
@@ -61,42 +62,42 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 }
 
 /// Returns how many milliseconds both callers waited; `None` unless both timed out.
-async fn in_redis(stage: &Stage) -> anyhow::Result<Option<u128>> {
-    let prefix = stage.own_key("two-items:");
-    let (a, b) = (stage.process(&prefix, "A")?, stage.process(&prefix, "B")?);
+async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
+    let prefix = lab.unique_key("two-items:");
+    let (a, b) = (lab.lock_client(&prefix, "A")?, lab.lock_client(&prefix, "B")?);
     let (tea, coffee) = (LockKey::new("{sku:tea}")?, LockKey::new("{sku:coffee}")?);
-    let a_has = take(&a, LockKind::Owner, Wait::Try, &tea, None).await?.lock()?;
-    let b_has = take(&b, LockKind::Owner, Wait::Try, &coffee, None).await?.lock()?;
-    stage.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
+    let a_has = acquire(&a, LockKind::Owner, Wait::Try, &tea, None).await?.acquired()?;
+    let b_has = acquire(&b, LockKind::Owner, Wait::Try, &coffee, None).await?.acquired()?;
+    lab.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
-        take(&a, LockKind::Owner, Wait::Retry, &coffee, None),
-        take(&b, LockKind::Owner, Wait::Retry, &tea, None),
+        acquire(&a, LockKind::Owner, Wait::Retry, &coffee, None),
+        acquire(&b, LockKind::Owner, Wait::Retry, &tea, None),
     );
     let waited = began.elapsed().as_millis();
-    let both = a_wants?.is_nothing() && b_wants?.is_nothing();
-    stage.say(format!("Nobody notices: both give up after {waited} ms.")).await;
+    let both = a_wants?.is_busy() && b_wants?.is_busy();
+    lab.say(format!("Nobody notices: both give up after {waited} ms.")).await;
     a_has.release().await;
     b_has.release().await;
     Ok(both.then_some(waited))
 }
 
 /// Returns how many of the two transactions Postgres aborted as a deadlock.
-async fn in_postgres(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    let pool = &stage.house.pool;
+async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    let pool = &lab.cluster.pool;
     let mut a = pool.begin().await.map_err(|(_, error)| error)?;
     let mut b = pool.begin().await.map_err(|(_, error)| error)?;
     lock_row(&mut a, one).await?;
     lock_row(&mut b, other).await?;
-    stage.say("In Postgres: the same with two rows.").await;
+    lab.say("In Postgres: the same with two rows.").await;
     let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
-    let is_circle = |outcome: &Result<(), sqlx::Error>| {
+    let is_deadlock = |outcome: &Result<(), sqlx::Error>| {
         let error = outcome.as_ref().err().and_then(sqlx::Error::as_database_error);
         error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
     };
-    let ended = usize::from(is_circle(&a_wants)) + usize::from(is_circle(&b_wants));
+    let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
-    stage.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
+    lab.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
     drop(a.rollback().await);
     drop(b.rollback().await);
     anyhow::ensure!(ended + went_on == 2, "something else came of it");
@@ -109,8 +110,8 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 }
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
-async fn through_the_shop(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    stage.say("Through the shop: orders for both, named in opposite order, at once.").await;
+async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
+    lab.say("Through the shop: orders for both, named in opposite order, at once.").await;
     let body = |first: &Sku, second: &Sku| {
         format!(
             "{{\"lines\":[{{\"sku\":\"{first}\",\"quantity\":1}},\
@@ -121,20 +122,20 @@ async fn through_the_shop(stage: &Stage, one: &Sku, other: &Sku) -> anyhow::Resu
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
         // The first order of each strategy is held with both items locked; the others wait for it.
-        let held = Wish { pause: Some("read"), ..Wish::under(strategy) };
-        let first = stage.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
-        stage.until_held(&first).await?;
-        let wish = Wish::under(strategy);
-        let second = stage.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &wish);
+        let held = under(strategy).with(PAUSE, "read");
+        let first = lab.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
+        lab.wait_until_held(&first).await?;
+        let headers = under(strategy);
+        let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &headers);
         let rest = (2..PAIRS).map(|at| {
             let body = if at % 2 == 0 { &there } else { &back };
-            stage.post("one of many", at, "/api/orders", body, &wish).done()
+            lab.post("one of many", at, "/api/orders", body, &headers).response()
         });
         let rest = join_all(rest.collect::<Vec<_>>());
-        let (first, second, rest) = tokio::join!(stage.finish(first), stage.answer(second), rest);
-        placed += usize::from(first?.is_done()) + usize::from(second?.is_done());
+        let (first, second, rest) = tokio::join!(lab.finish(first), lab.response(second), rest);
+        placed += usize::from(first?.is_success()) + usize::from(second?.is_success());
         for one in rest {
-            placed += usize::from(one.context("one of many")?.is_done());
+            placed += usize::from(one.context("one of many")?.is_success());
         }
     }
     Ok(placed)

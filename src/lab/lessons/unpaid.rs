@@ -6,9 +6,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::{Lesson, Shown};
-use crate::lab::looks::until;
-use crate::lab::stage::{Answer, Asking, Stage, Wish, order_of};
+use crate::lab::headers::{HOLD_MS, PAUSE, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::observe::wait_until;
+use crate::lab::payer::Payer;
+use crate::lab::scenario::{LabResponse, Scenario, order_of};
 use crate::shop::{Sku, UserId};
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -21,7 +23,7 @@ pub(super) const LESSON: Lesson = Lesson {
                often does the unit come back?",
     guesses: &["once", "twice", "never"],
     right: 0,
-    crowd: None,
+    load: None,
     shows: &["claim.lua", "expire_orders.rs"],
     takeaway: [
         "A queue that loses nothing delivers at least once; that the effect comes once is the work \
@@ -31,7 +33,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
          forgotten.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 /// The shop's own strategy.
@@ -40,28 +42,36 @@ const STRATEGY: &str = "batched";
 /// order's row. (Under the shop's own strategy nothing is locked while a process is held.)
 const ROW_LOCK: &str = "row-lock";
 /// Payment period of an order that is to expire.
-const HOLD_MS: u64 = 200;
+const SHORT_HOLD_MS: u64 = 200;
 /// Payment period of an order that is paid in time; long enough for the setup before its end.
-const LATER_MS: u64 = 900;
+const LONG_HOLD_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let before =
-        killed(stage, "unpaid, 1", "commit", "after it has put the unit back, before its commit")
-            .await?;
-    stage.restore().await?;
-    let after =
-        killed(stage, "unpaid, 2", "committed", "after its commit, before it has told the queue")
-            .await?;
-    stage.restore().await?;
-    let payer = payer(stage).await?;
-    let paid = money_first(stage, &payer).await?;
-    let late = money_second(stage, &payer).await?;
-    stage.fact("given back, worker killed before its commit", times(before));
-    stage.fact("given back, worker killed after its commit", times(after));
-    Ok(Shown::that(
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let before = kill_worker_at(
+        lab,
+        "unpaid, 1",
+        "commit",
+        "after it has put the unit back, before its commit",
+    )
+    .await?;
+    lab.restore().await?;
+    let after = kill_worker_at(
+        lab,
+        "unpaid, 2",
+        "committed",
+        "after its commit, before it has told the queue",
+    )
+    .await?;
+    lab.restore().await?;
+    let payer = Payer::create(lab, MONEY).await?;
+    let paid = payment_first(lab, &payer).await?;
+    let late = expiry_first(lab, &payer).await?;
+    lab.fact("given back, worker killed before its commit", times(before));
+    lab.fact("given back, worker killed after its commit", times(after));
+    Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late,
         format!(
             "worker killed before its commit: back {} · after it: back {} · money first: {} · \
@@ -83,123 +93,85 @@ fn times(number: i64) -> String {
 
 /// Kills A's worker at `point`; B's worker takes over. Returns how often the unit was returned, or
 /// -1 if the ledger is inconsistent afterwards.
-async fn killed(stage: &Stage, label: &str, point: &str, when: &str) -> anyhow::Result<i64> {
-    let sku = stage.item(10).await?;
-    stage.rest(1, Duration::from_secs(20)).await?;
-    stage.hold_worker(0, point, ROW_LOCK).await?;
-    let order = order(stage, label, 1, &sku, HOLD_MS).await?;
-    let worker = stage.until_worker_held(0, point).await?;
-    stage.kill_worker(worker, &sku).await;
-    stage.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
-    stage.rest(1, Duration::ZERO).await?;
-    until("the order is given back", || async move {
-        Ok(status(stage, order).await? == "cancelled" && !queued(stage, order).await?)
+async fn kill_worker_at(
+    lab: &Scenario,
+    label: &str,
+    point: &str,
+    when: &str,
+) -> anyhow::Result<i64> {
+    let sku = lab.item(10).await?;
+    lab.idle_worker(1, Duration::from_secs(20)).await?;
+    lab.hold_worker(0, point, ROW_LOCK).await?;
+    let buyer = &lab.cluster.buyers[0];
+    let order = order(lab, buyer, label, &sku, SHORT_HOLD_MS).await?;
+    let worker = lab.wait_until_worker_held(0, point).await?;
+    lab.kill_worker(worker, &sku).await;
+    lab.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
+    lab.idle_worker(1, Duration::ZERO).await?;
+    wait_until("the order is given back", || async move {
+        Ok(status(lab, order).await? == "cancelled" && !queued(lab, order).await?)
     })
     .await?;
-    let back = given_back(stage, order).await?;
-    let audit = stage.audit(&sku).await?;
-    stage
-        .say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
+    let back = times_returned(lab, order).await?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
         .await;
     let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
     Ok(if sound { back } else { -1 })
 }
 
-struct Payer {
-    id: UserId,
-    token: String,
-}
-
-async fn payer(stage: &Stage) -> anyhow::Result<Payer> {
-    let (id, token) = stage.house.payer().await?;
-    let money = format!("{{\"amount_cents\":{MONEY}}}");
-    let wish = Wish::under(STRATEGY);
-    let rich = stage.post_as(&token, "top up", 0, "/api/me/top-ups", &money, &wish).done().await?;
-    anyhow::ensure!(rich.is_done(), "no money: {}", rich.body);
-    Ok(Payer { id, token })
-}
-
-impl Payer {
-    async fn orders(
-        &self,
-        stage: &Stage,
-        label: &str,
-        sku: &Sku,
-        hold_ms: u64,
-    ) -> anyhow::Result<Uuid> {
-        let wish = Wish { hold_ms: Some(hold_ms), ..Wish::under(STRATEGY) };
-        let order = stage.post_as(&self.token, label, 1, "/api/orders", &order_of(sku), &wish);
-        stage.answer(order).await?.order().context("no order")
-    }
-
-    async fn balance(&self, stage: &Stage) -> anyhow::Result<i64> {
-        let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
-        let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
-        Ok(balance.bind(self.id.0).fetch_one(&mut *db).await?)
-    }
-
-    fn pays(&self, stage: &Stage, order: Uuid, wish: &Wish) -> Asking {
-        let path = format!("/api/orders/{order}/pay");
-        stage.post_as(&self.token, "the payment", 1, &path, "", wish)
-    }
-}
-
 /// The payment holds the lock on the order's row when the order is due. Returns whether it succeeds
 /// and no unit is returned.
-async fn money_first(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    let order = payer.orders(stage, "paid in time", &sku, LATER_MS).await?;
-    let held = Wish { pause: Some("commit"), ..Wish::under(ROW_LOCK) };
-    let pay = payer.pays(stage, order, &held);
-    stage.until_held(&pay).await?;
-    stage.say("A payment is about to commit. In this moment the order's time is over.").await;
-    until("the time is over", || is_over(stage, order)).await?;
+async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    let order = order(lab, &payer.token, "paid in time", &sku, LONG_HOLD_MS).await?;
+    let held = under(ROW_LOCK).with(PAUSE, "commit");
+    let pay = payer.pay(lab, "the payment", 1, order, &held);
+    lab.wait_until_held(&pay).await?;
+    lab.say("A payment is about to commit. In this moment the order's time is over.").await;
+    wait_until("the time is over", || is_due(lab, order)).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
-    let after = self::order(stage, "another order", 1, &sku, 1).await?;
-    until(
-        "a worker has been there",
-        || async move { Ok(status(stage, after).await? == "cancelled") },
-    )
+    let buyer = &lab.cluster.buyers[0];
+    let after = self::order(lab, buyer, "another order", &sku, 1).await?;
+    wait_until("a worker has been there", || async move {
+        Ok(status(lab, after).await? == "cancelled")
+    })
     .await?;
-    let paid = stage.finish(pay).await?;
-    let status = status(stage, order).await?;
-    let audit = stage.audit(&sku).await?;
-    stage
-        .say(format!("The worker went past it. The payment commits: the order is {status}."))
-        .await;
+    let paid = lab.finish(pay).await?;
+    let status = status(lab, order).await?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("The worker went past it. The payment commits: the order is {status}.")).await;
     let money = balance(&paid) == Some(MONEY - PRICE);
-    let back = given_back(stage, order).await?;
+    let back = times_returned(lab, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
 }
 
 /// The worker holds the lock on the order's row when the payment arrives. Returns whether the
 /// payment is rejected and the unit is returned once.
-async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
+async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
     for replica in [0, 1] {
-        stage.hold_worker(replica, "commit", ROW_LOCK).await?;
+        lab.hold_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order = payer.orders(stage, "paid too late", &sku, HOLD_MS).await?;
+    let order = order(lab, &payer.token, "paid too late", &sku, SHORT_HOLD_MS).await?;
     let worker = tokio::select! {
-        worker = stage.until_worker_held(0, "commit") => worker?,
-        worker = stage.until_worker_held(1, "commit") => worker?,
+        worker = lab.wait_until_worker_held(0, "commit") => worker?,
+        worker = lab.wait_until_worker_held(1, "commit") => worker?,
     };
-    let pay = payer.pays(stage, order, &Wish::under(ROW_LOCK));
-    until("the payment waits", || somebody_waits(stage)).await?;
-    stage
-        .say("The worker is about to commit, and a payment for that order waits for its row.")
-        .await;
-    stage.let_worker_go(worker, &sku).await?;
+    let pay = payer.pay(lab, "the payment", 1, order, &under(ROW_LOCK));
+    wait_until("the payment waits", || payment_waits(lab)).await?;
+    lab.say("The worker is about to commit, and a payment for that order waits for its row.").await;
+    lab.resume_worker(worker, &sku).await?;
     for replica in [0, 1] {
-        stage.rest(replica, Duration::ZERO).await?;
+        lab.idle_worker(replica, Duration::ZERO).await?;
     }
-    let told = stage.answer(pay).await?;
-    let audit = stage.audit(&sku).await?;
-    let why = told.problem().unwrap_or("nothing");
-    stage.say(format!("The order goes back, and the payment is told: {why}.")).await;
-    stage.fact("the late payment was told", why);
-    let kept = payer.balance(stage).await?;
-    let back = given_back(stage, order).await?;
+    let rejected = lab.response(pay).await?;
+    let audit = lab.audit(&sku).await?;
+    let why = rejected.problem().unwrap_or("nothing");
+    lab.say(format!("The order goes back, and the payment is told: {why}.")).await;
+    lab.fact("the late payment was told", why);
+    let kept = balance_of(lab, payer.id).await?;
+    let back = times_returned(lab, order).await?;
     Ok(why == "order-expired"
         && kept == MONEY - PRICE
         && back == 1
@@ -207,54 +179,56 @@ async fn money_second(stage: &Stage, payer: &Payer) -> anyhow::Result<bool> {
         && audit.stock == 10)
 }
 
+/// Places an order at B's replica that expires after `hold_ms`.
 async fn order(
-    stage: &Stage,
+    lab: &Scenario,
+    token: &str,
     label: &str,
-    replica: usize,
     sku: &Sku,
     hold_ms: u64,
 ) -> anyhow::Result<Uuid> {
-    let wish = Wish { hold_ms: Some(hold_ms), ..Wish::under(STRATEGY) };
-    let order = stage.order(label, replica, sku, &wish);
-    stage.answer(order).await?.order().context("no order")
+    let headers = under(STRATEGY).with(HOLD_MS, hold_ms);
+    let order = lab.post_as(token, label, 1, "/api/orders", &order_of(sku), &headers);
+    lab.response(order).await?.order().context("no order")
 }
 
-fn balance(paid: &Answer) -> Option<i64> {
+async fn balance_of(lab: &Scenario, user: UserId) -> anyhow::Result<i64> {
+    let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
+    Ok(balance.bind(user.0).fetch_one(&mut *lab.connection().await?).await?)
+}
+
+fn balance(paid: &LabResponse) -> Option<i64> {
     paid.body.pointer("/balance/after")?.as_i64()
 }
 
-async fn status(stage: &Stage, order: Uuid) -> anyhow::Result<String> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
     let status = sqlx::query_scalar("select status from orders where id = $1");
-    Ok(status.bind(order).fetch_one(&mut *db).await?)
+    Ok(status.bind(order).fetch_one(&mut *lab.connection().await?).await?)
 }
 
-async fn is_over(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn is_due(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
     let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
-    Ok(over.bind(order).fetch_one(&mut *db).await?)
+    Ok(over.bind(order).fetch_one(&mut *lab.connection().await?).await?)
 }
 
 /// Returns how often units of the order were returned, according to the ledger.
-async fn given_back(stage: &Stage, order: Uuid) -> anyhow::Result<i64> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
     let back = sqlx::query_scalar(
         "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
     );
-    Ok(back.bind(order).fetch_one(&mut *db).await?)
+    Ok(back.bind(order).fetch_one(&mut *lab.connection().await?).await?)
 }
 
 /// Returns whether a session of Postgres waits for a lock on an order's row.
-async fn somebody_waits(stage: &Stage) -> anyhow::Result<bool> {
-    let mut db = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn payment_waits(lab: &Scenario) -> anyhow::Result<bool> {
     let waits = sqlx::query_scalar(
         "select exists (select from pg_stat_activity
                          where datname = current_database() and wait_event_type = 'Lock'
                            and query like '%from orders%no key update%')",
     );
-    Ok(waits.fetch_one(&mut *db).await?)
+    Ok(waits.fetch_one(&mut *lab.connection().await?).await?)
 }
 
-async fn queued(stage: &Stage, order: Uuid) -> anyhow::Result<bool> {
-    Ok(stage.unpaid_queue()?.contains(order).await?)
+async fn queued(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
+    Ok(lab.unpaid_queue()?.contains(order).await?)
 }

@@ -1,13 +1,10 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use anyhow::ensure;
-
-use super::{Lesson, Shown};
-use crate::lab::crowd::{Crowd, something_runs_out};
-use crate::lab::run::Arm;
-use crate::lab::runner;
-use crate::lab::stage::Stage;
+use crate::lab::default_load::{DefaultLoad, stock_shortage};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::run::ArmResult;
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 10,
@@ -22,7 +19,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "only a few more commands to Redis",
     ],
     right: 1,
-    crowd: Some(CROWD),
+    load: Some(LOAD),
     shows: &["owner", "fenced"],
     takeaway: [
         "Giving up at once is honest and cheap, and leaves the waiting to the client.",
@@ -31,31 +28,30 @@ pub(super) const LESSON: Lesson = Lesson {
         "A line that is told when the lock is free waits as long as the others work, and everybody \
          about as long.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
-const CROWD: Crowd = Crowd { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
+const LOAD: DefaultLoad =
+    DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    let mut specs = CROWD.under(stage, &["owner", "owner", "fenced"]);
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
     }
-    stage.say("The same orders: first with a try, then with retries, then in line.").await;
-    runner::arms(stage, &specs).await?;
-    let outcome = stage.outcome.lock();
-    ensure!(outcome.arms.len() == 3, "an arm is missing");
-    let (tried, again, line) = (&outcome.arms[0], &outcome.arms[1], &outcome.arms[2]);
+    lab.say("The same orders: first with a try, then with retries, then in line.").await;
+    let arms = lab.run_arms(&specs).await?;
+    let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
     let wanted = i64::try_from(specs[0].orders)?;
-    let all_sound = outcome.arms.iter().all(|arm| arm.ok && arm.forks == 0);
+    let all_sound = arms.iter().all(|arm| arm.ok && arm.forks == 0);
     let seen = all_sound
         && turned_away > 0
         && tried.sold + i64::try_from(turned_away)? == wanted
         && line.sold == wanted
         && spread(line) < spread(again);
-    Ok(Shown::by_a_crowd(
-        something_runs_out(&specs[0]),
+    Ok(LessonResult::of_load(
+        stock_shortage(&specs[0]),
         seen,
         format!(
             "try: {turned_away} of {wanted} turned away · retry: half within {:.0} ms, the last \
@@ -72,6 +68,6 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
 /// Returns the 99th percentile of the latency as a multiple of the median: the measure that a slow
 /// machine changes least.
-fn spread(arm: &Arm) -> f64 {
+fn spread(arm: &ArmResult) -> f64 {
     arm.wait_p99_ms / arm.wait_p50_ms.max(1.0)
 }

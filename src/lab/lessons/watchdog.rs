@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Lesson, Shown};
-use crate::lab::stage::{Stage, Wish};
+use crate::lab::headers::{PAUSE, TTL_MS, WAIT, under};
+use crate::lab::lesson::{Lesson, LessonResult};
+use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 8,
@@ -21,7 +22,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "yes, when the process is paused: its renewals are paused too",
     ],
     right: 2,
-    crowd: None,
+    load: None,
     shows: &["watchdog"],
     takeaway: [
         "Renewal turns \u{201c}how long may the work take?\u{201d} into \u{201c}how long may the \
@@ -31,29 +32,29 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
          what it remembers.",
     ],
-    play: |stage| Box::pin(play(stage)),
+    play: |lab| Box::pin(play(lab)),
 };
 
 const LEASE_MS: u64 = 900;
 const SHORT_MS: u64 = 300;
 
-async fn play(stage: &Stage) -> anyhow::Result<Shown> {
-    stage.needs_two()?;
-    let alone = long_work(stage).await?;
-    let sku = stage.item(10).await?;
-    stage.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
-    let wish = Wish { ttl_ms: Some(SHORT_MS), pause: Some("read"), ..Wish::under("watchdog") };
-    let mut first = stage.order_held("A", 0, &sku, &wish).await?;
-    stage.pause(&mut first).await;
-    stage.until_free(&sku).await?;
-    stage.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.").await;
-    let second = stage.ordered("B", 1, &sku, &Wish::under("watchdog")).await?.sold_from()?;
-    stage.resume(&mut first).await;
-    let first = stage.finish(first).await?.sold_from()?;
-    let audit = stage.audit(&sku).await?;
-    stage.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.require_two_replicas()?;
+    let alone = long_work(lab).await?;
+    let sku = lab.item(10).await?;
+    lab.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
+    let headers = under("watchdog").with(TTL_MS, SHORT_MS).with(PAUSE, "read");
+    let mut first = lab.order_until_held("A", 0, &sku, &headers).await?;
+    lab.pause_replica(&mut first).await;
+    lab.wait_until_free(&sku).await?;
+    lab.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.").await;
+    let second = lab.place_order("B", 1, &sku, &under("watchdog")).await?.require_placed()?;
+    lab.resume_replica(&mut first).await;
+    let first = lab.finish(first).await?.require_placed()?;
+    let audit = lab.audit(&sku).await?;
+    lab.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    Ok(Shown::that(
+    Ok(LessonResult::new(
         alone && forked,
         format!(
             "twice its lease at work, and nobody else was let in; paused for one lease: {} sold, {} \
@@ -66,18 +67,18 @@ async fn play(stage: &Stage) -> anyhow::Result<Shown> {
 
 /// Executes an order that takes two leases. Returns whether it kept the lock and succeeded, and
 /// another order was rejected as busy.
-async fn long_work(stage: &Stage) -> anyhow::Result<bool> {
-    let sku = stage.item(10).await?;
-    stage.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
-    let wish = Wish { ttl_ms: Some(LEASE_MS), pause: Some("read"), ..Wish::under("watchdog") };
-    let first = stage.order_held("A, long work", 0, &sku, &wish).await?;
-    let at_first = stage.holder(&sku).await?;
+async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    lab.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
+    let headers = under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
+    let first = lab.order_until_held("A, long work", 0, &sku, &headers).await?;
+    let at_first = lab.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let trying = Wish { wait: Some("try"), ..Wish::under("watchdog") };
-    let other = stage.ordered("B, in between", 1, &sku, &trying).await?;
-    let still = stage.holder(&sku).await?;
-    stage.say("Two leases later the lock is still A's, and B is turned away.").await;
-    let first = stage.finish(first).await?;
+    let trying = under("watchdog").with(WAIT, "try");
+    let other = lab.place_order("B, in between", 1, &sku, &trying).await?;
+    let still = lab.holder(&sku).await?;
+    lab.say("Two leases later the lock is still A's, and B is turned away.").await;
+    let first = lab.finish(first).await?;
     let same = at_first.is_some() && at_first == still;
-    Ok(same && other.problem() == Some("lock-busy") && first.is_done())
+    Ok(same && other.problem() == Some("lock-busy") && first.is_success())
 }

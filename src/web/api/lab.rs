@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::orders::{Wanted, with_trace};
 use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
-use crate::lab::wishes::TTL_RANGE_MS;
+use crate::lab::headers::TTL_RANGE_MS;
 use crate::probe::Point;
 use crate::shop::model::{Item, Order};
 use crate::shop::store::items::{self, ItemKind};

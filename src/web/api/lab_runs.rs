@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::lab::lab_is_on;
-use crate::lab::run::{Run, Wanted};
-use crate::lab::store::{self, Asked, Head};
+use crate::lab::run::{LabRun, RunRequest};
+use crate::lab::store::{self, EnqueueResult, RunSummary};
 use crate::web::auth::Admin;
 use crate::web::body::Json;
 use crate::web::openapi::Refusals;
@@ -39,8 +39,8 @@ pub struct RunId {
 /// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
 /// run is in progress, the request is rejected with its id.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    request_body = Wanted, responses((status = 202, body = RunId), Refusals))]
-pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpResult {
+    request_body = RunRequest, responses((status = 202, body = RunId), Refusals))]
+pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<RunRequest>) -> HttpResult {
     let wanted = wanted.read()?;
     lab_is_on(&site)?;
     match queue(&site, &wanted, None).await? {
@@ -60,23 +60,23 @@ pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpR
 /// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
 pub async fn queue(
     site: &Site,
-    wanted: &Wanted,
+    wanted: &RunRequest,
     guess: Option<&str>,
 ) -> Result<Result<Uuid, Uuid>, Problem> {
-    if let Some((field, why)) = wanted.wrong() {
+    if let Some((field, why)) = wanted.invalid_field() {
         return Err(Problem::field(field, why));
     }
     let end = Instant::now() + OPENS_WITHIN;
     let asked = loop {
-        match store::ask(&site.shop.pool, wanted, guess).await? {
-            Asked::Nobody if Instant::now() < end => sleep(FRAME).await,
+        match store::enqueue(&site.shop.pool, wanted, guess).await? {
+            EnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME).await,
             asked => break asked,
         }
     };
     match asked {
-        Asked::Queued(id) => Ok(Ok(id)),
-        Asked::Busy(other) => Ok(Err(other)),
-        Asked::Nobody => {
+        EnqueueResult::Queued(id) => Ok(Ok(id)),
+        EnqueueResult::Busy(other) => Ok(Err(other)),
+        EnqueueResult::NoRunner => {
             let detail = "nobody is there to carry runs out: they need the `holdfast up` that owns \
                           the replicas";
             Err(Problem::new(Kind::Unavailable, detail))
@@ -86,7 +86,7 @@ pub async fn queue(
 
 /// Lists the newest runs (admin).
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [Head]), Refusals))]
+    responses((status = 200, body = [RunSummary]), Refusals))]
 pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
     lab_is_on(&site)?;
     Ok(HttpResponse::Ok().json(store::newest(&site.shop.pool, LISTED).await?))
@@ -94,7 +94,7 @@ pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
 
 /// Returns a run with its results (admin).
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = Run), Refusals))]
+    params(("id" = String, Path)), responses((status = 200, body = LabRun), Refusals))]
 pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
     lab_is_on(&site)?;
     Ok(HttpResponse::Ok().json(find(&site, &id).await?))
@@ -104,7 +104,7 @@ pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> Htt
 ///
 /// # Errors
 /// `not-found`.
-pub async fn find(site: &Site, id: &str) -> Result<Run, Problem> {
+pub async fn find(site: &Site, id: &str) -> Result<LabRun, Problem> {
     let nowhere = || Problem::new(Kind::NotFound, format!("there is no run {id}"));
     let parsed = Uuid::parse_str(id).map_err(|_| nowhere())?;
     store::find(&site.shop.pool, parsed).await?.ok_or_else(nowhere)

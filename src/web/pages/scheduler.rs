@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::frame::Frame;
 use super::{door, html, see_other};
-use crate::lab::scheduler::{self, PLAYED, Rules, Stand, View};
+use crate::lab::scheduler::{self, GameRules, GameView, OrderPosition, PLAYABLE};
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
@@ -42,12 +42,12 @@ struct ChoosePage {
 struct GamePage {
     frame: Frame,
     id: Uuid,
-    rules: Rules,
+    rules: GameRules,
     lease: String,
     stock: i64,
     sku: String,
     players: Vec<Player>,
-    view: View,
+    view: GameView,
     forked: Vec<i64>,
     over: bool,
     let_go: usize,
@@ -99,7 +99,7 @@ pub struct Go {
 pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
     door::admin(&request).await?;
     lab_is_on(&site)?;
-    let strategies = PLAYED.iter().filter_map(|name| Strategy::named(name)).collect();
+    let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
     html(StatusCode::OK, &ChoosePage { frame: Frame::of(&request).await?, strategies })
 }
 
@@ -110,16 +110,16 @@ pub async fn begin(
 ) -> HttpResult {
     let who = door::posted_by_admin(&request, &choice.csrf).await?;
     lab_is_on(&site)?;
-    let played = PLAYED.iter().find(|name| **name == choice.strategy);
+    let played = PLAYABLE.iter().find(|name| **name == choice.strategy);
     let strategy = played.and_then(|name| Strategy::named(name));
     let strategy = strategy
-        .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYED.join(", "))))?;
+        .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYABLE.join(", "))))?;
     let orders = choice.orders.unwrap_or(2);
     if !(2..=3).contains(&orders) {
         return Err(Problem::field("orders", "2 or 3"));
     }
     let short_lease = choice.lease.as_deref() == Some("short");
-    let rules = Rules { strategy, short_lease, orders };
+    let rules = GameRules { strategy, short_lease, orders };
     let game = site.games.begin(who.caller.id, rules).await?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
@@ -134,7 +134,8 @@ pub async fn show(
     let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
     let game = game.ok_or_else(gone)?;
     let view = site.games.view(&game).await?;
-    let players: Vec<Player> = view.stands.iter().map(|stand| player(stand, game.rules)).collect();
+    let players: Vec<Player> =
+        view.positions.iter().map(|position| player(position, game.rules)).collect();
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
     let last = view.steps.last().and_then(|step| step.who);
     let over = players.iter().all(|player| player.came.is_some());
@@ -145,7 +146,7 @@ pub async fn show(
         frame: Frame::of(&request).await?,
         id: game.id,
         rules: game.rules,
-        lease: scheduler::lease_words(game.rules),
+        lease: scheduler::describe_lease(game.rules),
         stock: game.stock,
         sku: game.sku.to_string(),
         players,
@@ -171,7 +172,7 @@ pub async fn step(
     let game = game.ok_or_else(gone)?;
     let mut letters = go.who.chars();
     match (go.who.as_str(), letters.next(), letters.next()) {
-        ("redis", ..) => site.games.forget(&game).await?,
+        ("redis", ..) => site.games.delete_lock(&game).await?,
         // An order that is no longer held was stepped by another click: the page shows it.
         (_, Some(name), None) => {
             let _ = site.games.step(&game, name, go.since).await;
@@ -187,19 +188,19 @@ fn gone() -> Problem {
     Problem::new(Kind::NotFound, detail)
 }
 
-fn player(stand: &Stand, rules: Rules) -> Player {
+fn player(position: &OrderPosition, rules: GameRules) -> Player {
     let locked = rules.strategy.lock.is_some();
     let mut points = WAY;
     if rules.is_autocommit() {
         points[3..5].copy_from_slice(&AUTOCOMMIT);
     }
-    let at = stand.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
+    let at = position.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
     let way = points
         .iter()
         .enumerate()
         .filter(|(_, (point, _))| locked || !matches!(point, Point::Held | Point::Release));
     let stop = |(place, (point, name)): (usize, &(Point, &'static str))| {
-        let event = stand.events.iter().rev().find(|event| event.event == point.name());
+        let event = position.events.iter().rev().find(|event| event.event == point.name());
         let value = event.and_then(|event| event.value);
         let fence = event.and_then(|event| event.fence);
         Stop {
@@ -210,15 +211,15 @@ fn player(stand: &Stand, rules: Rules) -> Player {
         }
     };
     Player {
-        name: stand.name,
+        name: position.name,
         way: way.map(stop).collect(),
-        waits_for: match (locked, stand.events.iter().any(|event| event.event == "held")) {
+        waits_for: match (locked, position.events.iter().any(|event| event.event == "held")) {
             (true, false) => "the lock",
             _ => "Postgres: another order has locked the row, and has not committed yet",
         },
-        since_us: stand.since_us.unwrap_or_default(),
-        next: stand.held.map(|point| scheduler::leaving(point, rules)),
-        came: stand.came.clone(),
+        since_us: position.since_us.unwrap_or_default(),
+        next: position.held.map(|point| scheduler::describe_next(point, rules)),
+        came: position.result.clone(),
     }
 }
 

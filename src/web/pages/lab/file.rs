@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 
 use super::free::Form;
 use super::{admin, index, posted, run, views};
-use crate::lab::run::{Arm, Lane, Run};
+use crate::lab::run::{ArmResult, LabRun, Lane};
 use crate::lab::store;
 use crate::web::api::lab_runs::find;
 use crate::web::pages::see_other;
@@ -88,12 +88,12 @@ fn too_large() -> String {
     "The file is too large: a run has 2 MiB at most.".to_owned()
 }
 
-fn parse(file: &[u8]) -> Result<Run, String> {
+fn parse(file: &[u8]) -> Result<LabRun, String> {
     if file.is_empty() {
         return Err("Choose a file that was saved from the page of a run.".to_owned());
     }
     let unlike = |error| format!("This is not the file of a run: {error}.");
-    let run: Run = serde_json::from_slice(file).map_err(unlike)?;
+    let run: LabRun = serde_json::from_slice(file).map_err(unlike)?;
     match wrong(&run) {
         None => Ok(run),
         Some(why) => Err(format!("This is not the file of a run: {why}.")),
@@ -101,8 +101,8 @@ fn parse(file: &[u8]) -> Result<Run, String> {
 }
 
 /// Returns the reason why no lab can have written this run, if there is one.
-fn wrong(run: &Run) -> Option<String> {
-    let Run { wanted, progress, outcome, .. } = run;
+fn wrong(run: &LabRun) -> Option<String> {
+    let LabRun { wanted, progress, outcome, .. } = run;
     if !run.state.is_over() {
         return Some("it is not over".to_owned());
     }
@@ -131,7 +131,7 @@ fn wrong(run: &Run) -> Option<String> {
     outcome.arms.iter().find_map(wrong_arm).or_else(|| outcome.lanes.iter().find_map(wrong_lane))
 }
 
-fn wrong_arm(arm: &Arm) -> Option<String> {
+fn wrong_arm(arm: &ArmResult) -> Option<String> {
     let entries = arm.forked.iter().map(|fork| fork.entries.len()).sum::<usize>();
     if arm.samples.len() > 3_000 || arm.waits.len() > 100 || entries > 2_000 {
         return Some("an arm of it has too many entries".to_owned());

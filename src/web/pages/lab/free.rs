@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, web};
 
 use super::knobs::{self, Field, Sent, Wrong};
 use super::{index, posted, views};
-use crate::lab::run::{FaultKind, Wanted};
+use crate::lab::run::{FaultKind, RunRequest};
 use crate::shop::strategy::STRATEGIES;
 use crate::web::api::lab_runs::queue;
 use crate::web::auth::site;
@@ -107,7 +107,7 @@ pub async fn ask(site: web::Data<Site>, request: HttpRequest, form: web::Form<Se
 }
 
 /// Queues a run and redirects to it, or to the run in progress, with a notice.
-pub(super) async fn began(site: &Site, wanted: &Wanted, guess: Option<&str>) -> HttpResult {
+pub(super) async fn began(site: &Site, wanted: &RunRequest, guess: Option<&str>) -> HttpResult {
     Ok(match queue(site, wanted, guess).await? {
         Ok(id) => see_other(&views::link(&id)),
         Err(other) => see_other(&format!("{}?instead=1", views::link(&other))),

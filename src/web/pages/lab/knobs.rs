@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::lab::crowd::Crowd;
+use crate::lab::default_load::DefaultLoad;
 use crate::lab::lessons::Lesson;
-use crate::lab::run::{Fault, FaultKind, Journey, Wanted};
+use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
 use crate::web::pages::words::full_sentence;
 
 /// The fields of a form, in the order received.
@@ -77,7 +77,7 @@ pub fn fields_of_a_lesson(lesson: &Lesson, sent: &Sent, wrong: &[Wrong]) -> Vec<
 }
 
 fn knobs_of(lesson: &Lesson) -> Vec<(&'static str, String)> {
-    let Some(Crowd { stock, buyers, orders, work_ms, lease }) = lesson.crowd else {
+    let Some(DefaultLoad { stock, buyers, orders, work_ms, lease }) = lesson.load else {
         return Vec::new();
     };
     let mut knobs = vec![
@@ -109,7 +109,7 @@ fn field(
 }
 
 /// Parses a lesson's form; fields that the lesson does not accept are ignored.
-pub fn lesson(lesson: &Lesson, sent: &Sent) -> (Wanted, Vec<Wrong>) {
+pub fn lesson(lesson: &Lesson, sent: &Sent) -> (RunRequest, Vec<Wrong>) {
     let knobs = knobs_of(lesson);
     let offered = |name: &String| knobs.iter().any(|(knob, _)| knob == name);
     let sent: Sent = sent.iter().filter(|(name, _)| offered(name)).cloned().collect();
@@ -120,7 +120,7 @@ pub fn lesson(lesson: &Lesson, sent: &Sent) -> (Wanted, Vec<Wrong>) {
 }
 
 /// Parses the form of a custom load.
-pub fn load(sent: &Sent) -> (Wanted, Vec<Wrong>) {
+pub fn load(sent: &Sent) -> (RunRequest, Vec<Wrong>) {
     let mut wrong = Vec::new();
     let mut wanted = numbers(sent, &mut wrong);
     wanted.strategies = all(sent, "strategies");
@@ -143,14 +143,14 @@ pub fn load(sent: &Sent) -> (Wanted, Vec<Wrong>) {
     judged(wanted, wrong)
 }
 
-fn numbers(sent: &Sent, wrong: &mut Vec<Wrong>) -> Wanted {
-    Wanted {
+fn numbers(sent: &Sent, wrong: &mut Vec<Wrong>) -> RunRequest {
+    RunRequest {
         stock: number(sent, "stock", wrong),
         buyers: number(sent, "buyers", wrong),
         orders: number(sent, "orders", wrong),
         work_ms: number(sent, "work_ms", wrong),
         ttl_ms: number(sent, "ttl_ms", wrong),
-        ..Wanted::default()
+        ..RunRequest::default()
     }
 }
 
@@ -175,19 +175,19 @@ fn in_range(name: &str) -> Option<String> {
 }
 
 /// Collects all errors, each with its field: what cannot be parsed, then what is out of range.
-fn judged(wanted: Wanted, mut wrong: Vec<Wrong>) -> (Wanted, Vec<Wrong>) {
-    let alone = || Wanted { strategies: vec!["none".to_owned()], ..Wanted::default() };
+fn judged(wanted: RunRequest, mut wrong: Vec<Wrong>) -> (RunRequest, Vec<Wrong>) {
+    let alone = || RunRequest { strategies: vec!["none".to_owned()], ..RunRequest::default() };
     let one_by_one = [
-        Wanted { stock: wanted.stock, ..alone() },
-        Wanted { buyers: wanted.buyers, ..alone() },
-        Wanted { orders: wanted.orders, ..alone() },
-        Wanted { work_ms: wanted.work_ms, ..alone() },
-        Wanted { ttl_ms: wanted.ttl_ms, ..alone() },
-        Wanted { replicas: wanted.replicas, ..alone() },
-        Wanted { fault: wanted.fault.clone(), ..alone() },
+        RunRequest { stock: wanted.stock, ..alone() },
+        RunRequest { buyers: wanted.buyers, ..alone() },
+        RunRequest { orders: wanted.orders, ..alone() },
+        RunRequest { work_ms: wanted.work_ms, ..alone() },
+        RunRequest { ttl_ms: wanted.ttl_ms, ..alone() },
+        RunRequest { replicas: wanted.replicas, ..alone() },
+        RunRequest { fault: wanted.fault.clone(), ..alone() },
         wanted.clone(),
     ];
-    for (field, why) in one_by_one.iter().filter_map(Wanted::wrong) {
+    for (field, why) in one_by_one.iter().filter_map(RunRequest::invalid_field) {
         let (field, why) = match (field, &wanted.fault) {
             ("strategies", _) if !why.contains(" is not one of ") => {
                 (field, "choose 1 to 6 of them".to_owned())

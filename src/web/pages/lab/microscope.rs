@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::steps::{Rider, Track, track, with_statements};
 use super::views::amount;
 use crate::lab::drawing::ms;
-use crate::lab::run::{Arm, Forked, ForkedEntry, Lane, Run};
+use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use crate::shop::Strategy;
 use crate::web::pages::words::{short, signed, signed_money};
 
@@ -67,10 +67,10 @@ pub struct Pair {
 
 type Lanes<'a> = BTreeMap<Uuid, &'a Lane>;
 
-pub fn forks(run: &Run) -> Vec<Forks> {
+pub fn forks(run: &LabRun) -> Vec<Forks> {
     let lanes = lanes(run);
     let mut left = TAKEN_APART;
-    let of_arm = |arm: &Arm| {
+    let of_arm = |arm: &ArmResult| {
         let shown = arm.forked.iter().map(|forked| {
             let apart = left > 0;
             left -= usize::from(apart);
@@ -82,11 +82,11 @@ pub fn forks(run: &Run) -> Vec<Forks> {
     run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).map(of_arm).collect()
 }
 
-fn lanes(run: &Run) -> Lanes<'_> {
+fn lanes(run: &LabRun) -> Lanes<'_> {
     run.outcome.lanes.iter().map(|lane| (lane.request_id, lane)).collect()
 }
 
-fn fork(arm: &Arm, forked: &Forked, lanes: &Lanes<'_>, taken_apart: bool) -> Fork {
+fn fork(arm: &ArmResult, forked: &ForkedVersion, lanes: &Lanes<'_>, taken_apart: bool) -> Fork {
     let money = arm.sku.is_none();
     let entries = forked.entries.iter().enumerate().map(|(place, entry)| Entry {
         seq: entry.seq,
@@ -131,9 +131,9 @@ fn span(one: &Lane, other: &Lane) -> Option<u64> {
 }
 
 /// Returns, of all forks, the two requests that took the least time.
-pub fn two_that_suffice(run: &Run) -> Option<Pair> {
+pub fn two_that_suffice(run: &LabRun) -> Option<Pair> {
     let lanes = lanes(run);
-    let mut best: Option<(u64, &Arm, &Forked, [Rider<'_>; 2])> = None;
+    let mut best: Option<(u64, &ArmResult, &ForkedVersion, [Rider<'_>; 2])> = None;
     for arm in &run.outcome.arms {
         for forked in &arm.forked {
             let riders = riders(&forked.entries, &lanes);

@@ -16,7 +16,7 @@ use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
 
 use super::{back_to, door};
-use crate::lab::store::{self, Head};
+use crate::lab::store::{self, RunSummary};
 use crate::web::auth::{SignedIn, site};
 use crate::web::problems::{Kind, Problem};
 use crate::web::{get_post, resource};
@@ -65,6 +65,6 @@ fn lab_is_on(request: &HttpRequest) -> Result<(), Problem> {
     Err(Problem::new(Kind::Forbidden, detail))
 }
 
-async fn kept(request: &HttpRequest) -> Result<Vec<Head>, Problem> {
-    Ok(store::newest(&site(request)?.shop.pool, store::KEPT).await?)
+async fn kept(request: &HttpRequest) -> Result<Vec<RunSummary>, Problem> {
+    Ok(store::newest(&site(request)?.shop.pool, store::MAX_KEPT_RUNS).await?)
 }

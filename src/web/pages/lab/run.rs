@@ -11,7 +11,7 @@ use super::microscope::{Forks, Pair, forks, two_that_suffice};
 use super::scenes::{Scene, scenes};
 use super::views::{self, ArmView, Standing};
 use crate::lab::lessons::{self, Lesson};
-use crate::lab::run::{Fact, Journey, Run, Sample};
+use crate::lab::run::{Fact, Journey, LabRun, Sample};
 use crate::web::api::lab_runs::find;
 use crate::web::pages::assets;
 use crate::web::pages::frame::Frame;
@@ -93,7 +93,7 @@ pub async fn show(
     html(StatusCode::OK, &page(Frame::of(&request).await?, run, notice))
 }
 
-fn page(frame: Frame, run: Run, notice: Option<&'static str>) -> RunPage {
+fn page(frame: Frame, run: LabRun, notice: Option<&'static str>) -> RunPage {
     let over = run.state.is_over();
     let lesson = run.wanted.lesson.as_deref().and_then(lessons::named);
     let money = run.wanted.journey == Some(Journey::Pay);
@@ -132,7 +132,7 @@ impl RunPage {
 }
 
 /// Returns the parameters that were set, as text.
-fn asked(run: &Run) -> Vec<(&'static str, String)> {
+fn asked(run: &LabRun) -> Vec<(&'static str, String)> {
     let wanted = &run.wanted;
     let mut asked = Vec::new();
     let mut say = |name, value: Option<String>| asked.extend(value.map(|value| (name, value)));
@@ -173,7 +173,7 @@ fn live(sample: &Sample, money: bool) -> [(&'static str, &'static str, String); 
     ]
 }
 
-fn guess(run: &Run, lesson: &'static Lesson) -> Option<Guess> {
+fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<Guess> {
     let said = run.guess.clone().filter(|_| run.state.is_over())?;
     let answer = lesson.guesses[lesson.right];
     let right = (run.outcome.claim_shown == Some(true)).then(|| said == answer);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::steps::{Rider, Track, track};
-use crate::lab::run::{Lane, Run};
+use crate::lab::run::{LabRun, Lane};
 
 /// A scene with more requests is titled by their number.
 const NAMED: usize = 4;
@@ -17,7 +17,7 @@ pub struct Scene {
 }
 
 /// Returns the scenes of a run, in order of time.
-pub fn scenes(run: &Run) -> Vec<Scene> {
+pub fn scenes(run: &LabRun) -> Vec<Scene> {
     let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
     lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));
     let mut scenes: Vec<Vec<&Lane>> = Vec::new();
@@ -47,7 +47,7 @@ fn keys(lane: &Lane) -> impl Iterator<Item = &str> {
     lane.events.iter().map(|event| event.key.as_str()).filter(|key| !key.is_empty())
 }
 
-fn dressed(run: &Run, scene: &mut [&Lane]) -> Scene {
+fn dressed(run: &LabRun, scene: &mut [&Lane]) -> Scene {
     scene.sort_by(|one, other| (&one.replica, one.sent_us).cmp(&(&other.replica, other.sent_us)));
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let again: BTreeSet<_> =

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lab::drawing::{ms, words_of};
+use crate::lab::drawing::{describe_event, ms};
 use crate::lab::run::{Lane, LaneEvent};
 use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 use crate::shop::{Cents, Strategy};
@@ -120,7 +120,7 @@ fn words(event: &LaneEvent, asks_for_a_lock: bool, autocommit: bool) -> String {
         "wait" if !asks_for_a_lock => "begins, without a lock".to_owned(),
         "commit" if autocommit => "is about to write and commit, in one statement".to_owned(),
         "release" if !asks_for_a_lock => "is through".to_owned(),
-        event => words_of(event, &value, &fence),
+        event => describe_event(event, &value, &fence),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Runs, formatted for lists and tables.
 
 use crate::lab::lessons::Lesson;
-use crate::lab::run::{Arm, Sample, State, Wanted};
-use crate::lab::store::Head;
+use crate::lab::run::{ArmResult, LabRunState, RunRequest, Sample};
+use crate::lab::store::RunSummary;
 use crate::shop::Cents;
 use crate::web::pages::words::grouped;
 
@@ -28,8 +28,8 @@ pub struct Standing {
     pub shape: &'static str,
 }
 
-impl From<&Head> for Line {
-    fn from(head: &Head) -> Self {
+impl From<&RunSummary> for Line {
+    fn from(head: &RunSummary) -> Self {
         Self {
             link: link(&head.id),
             title: title(&head.wanted),
@@ -44,21 +44,21 @@ pub fn link(id: &uuid::Uuid) -> String {
     format!("/lab/runs/{id}")
 }
 
-pub fn title(wanted: &Wanted) -> String {
+pub fn title(wanted: &RunRequest) -> String {
     match &wanted.lesson {
         Some(name) => name.clone(),
         None => format!("A load of your own: {}", wanted.strategies.join(", ")),
     }
 }
 
-pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
+pub fn standing(state: LabRunState, claim_shown: Option<bool>) -> Standing {
     let (word, shape) = match (state, claim_shown) {
-        (State::Queued, _) => ("waits to begin", "◔"),
-        (State::Running, _) => ("goes on", "◑"),
-        (State::Failed, _) => ("failed", "▲"),
-        (State::Done, Some(true)) => ("claim shown", "✓"),
-        (State::Done, Some(false)) => ("claim not shown", "✗"),
-        (State::Done, None) => ("done", "●"),
+        (LabRunState::Queued, _) => ("waits to begin", "◔"),
+        (LabRunState::Running, _) => ("goes on", "◑"),
+        (LabRunState::Failed, _) => ("failed", "▲"),
+        (LabRunState::Done, Some(true)) => ("claim shown", "✓"),
+        (LabRunState::Done, Some(false)) => ("claim not shown", "✗"),
+        (LabRunState::Done, None) => ("done", "●"),
     };
     Standing { word, shape }
 }
@@ -95,8 +95,8 @@ pub struct SampleRow {
 }
 
 /// Returns the figures of the arms side by side; `true` if a figure does not add up.
-pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
-    type Figure = (&'static str, fn(&Arm) -> (String, bool));
+pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
+    type Figure = (&'static str, fn(&ArmResult) -> (String, bool));
     const FIGURES: [Figure; 12] = [
         ("opening", |arm| (counted(arm, arm.stock_opening), false)),
         ("sold", |arm| (counted(arm, arm.sold), false)),
@@ -124,7 +124,7 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
     FIGURES.iter().map(row).collect()
 }
 
-pub fn arm(arm: &Arm) -> ArmView {
+pub fn arm(arm: &ArmResult) -> ArmView {
     let money = arm.sku.is_none();
     ArmView {
         strategy: arm.name(),
@@ -136,11 +136,11 @@ pub fn arm(arm: &Arm) -> ArmView {
     }
 }
 
-fn counted(arm: &Arm, number: i64) -> String {
+fn counted(arm: &ArmResult, number: i64) -> String {
     amount(number, arm.sku.is_none())
 }
 
-pub fn is_sound(arm: &Arm) -> bool {
+pub fn is_sound(arm: &ArmResult) -> bool {
     arm.ok && arm.oversold <= 0 && arm.drift == 0 && arm.breaks == 0
 }
 
@@ -153,9 +153,9 @@ pub fn ms(ms: f64) -> String {
     if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
 }
 
-fn waits(arm: &Arm) -> Vec<(String, u64, u64)> {
+fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
     let most = arm.waits.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
-    let some = |bucket: &crate::lab::run::Bucket| bucket.count > 0;
+    let some = |bucket: &crate::lab::run::LatencyBucket| bucket.count > 0;
     let from = arm.waits.iter().position(some).unwrap_or(0);
     let to = arm.waits.iter().rposition(some).map_or(0, |last| last + 1);
     let bar = |count: u64| (count as f64 / most as f64 * 200.0).ceil() as u64;

@@ -6,9 +6,9 @@
 
 use std::fmt::Write as _;
 
-use super::HERO;
-use super::results::{Arm, Results};
-use super::table::{complaint, count, how, short};
+use super::results::{Results, StrategyResult};
+use super::runs::BATCHED;
+use super::table::{count, describe_method, failure_reason, short};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 130.0;
@@ -29,7 +29,7 @@ const STYLE: &str = "
   .ours{fill:#3fb994} .theirs{fill:#6b8299} .nobody{fill:#3d444d} text{fill:#e6edf3;stroke:#0d1117}
   .small{fill:#9198a1} .broken{fill:#ff7b72}}";
 /// Strategies of this project, drawn in a color of their own.
-const OURS: [&str; 2] = ["fenced", HERO];
+const OURS: [&str; 2] = ["fenced", BATCHED];
 
 pub(super) fn draw(results: &Results) -> String {
     let rows = results.arms.len() + usize::from(results.noop_per_s.is_some());
@@ -48,7 +48,7 @@ pub(super) fn draw(results: &Results) -> String {
         height - 1.0
     );
     text(&mut svg, 24.0, 36.0, "title", "One hot item: orders per second, by strategy");
-    text(&mut svg, 24.0, 60.0, "small", &how(&results.method));
+    text(&mut svg, 24.0, 60.0, "small", &describe_method(&results.method));
     for (decade, x) in axis.decades() {
         let _ = writeln!(
             svg,
@@ -79,10 +79,10 @@ pub(super) fn draw(results: &Results) -> String {
     svg
 }
 
-fn row(svg: &mut String, axis: &Axis, y: f64, arm: &Arm) {
+fn row(svg: &mut String, axis: &Axis, y: f64, arm: &StrategyResult) {
     let Some(orders) = arm.orders_per_s else {
         text(svg, LEFT - 12.0, y + 21.0, "end", arm.name);
-        text(svg, LEFT + 8.0, y + 21.0, "broken", &complaint(arm));
+        text(svg, LEFT + 8.0, y + 21.0, "broken", &failure_reason(arm));
         return;
     };
     let end = axis.x(orders.median);
@@ -115,7 +115,7 @@ fn escaped(words: &str) -> String {
 fn summary(results: &Results) -> String {
     let words = results.arms.iter().map(|arm| match arm.orders_per_s {
         Some(orders) => format!("{} {}", arm.name, count(orders.median)),
-        None => format!("{} {}", arm.name, complaint(arm)),
+        None => format!("{} {}", arm.name, failure_reason(arm)),
     });
     escaped(&format!("Orders per second on one hot item: {}", words.collect::<Vec<_>>().join(", ")))
 }

@@ -1,31 +1,31 @@
 //! The contended value of an arm, an item's stock or an account's balance: its current state, and
 //! its audit after the load.
 
-use super::arm::Spec;
-use super::run::{Arm, Forked, ForkedEntry};
-use super::stage::Stage;
+use super::arm_spec::ArmSpec;
+use super::run::{ArmResult, ForkedEntry, ForkedVersion};
+use super::scenario::Scenario;
 use crate::shop::{Sku, UserId};
 
 pub(super) const PRICE_CENTS: i64 = 100;
-const FORKS_SHOWN: i64 = 12;
+const MAX_FORKS: i64 = 12;
 
 #[derive(Debug, Clone)]
-pub(super) enum Target {
+pub(super) enum ContendedValue {
     Item(Sku),
     Account(UserId),
 }
 
 /// The remaining stock or balance, and the amount sold according to the ledger.
-pub(super) struct Now {
+pub(super) struct ValueSnapshot {
     pub(super) stock: i64,
     pub(super) sold: i64,
 }
 
-impl Target {
-    pub(super) async fn now(&self, stage: &Stage) -> anyhow::Result<Now> {
-        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+impl ContendedValue {
+    pub(super) async fn read(&self, lab: &Scenario) -> anyhow::Result<ValueSnapshot> {
+        let mut connection = lab.connection().await?;
         Ok(match self {
-            Target::Item(sku) => {
+            ContendedValue::Item(sku) => {
                 let row = sqlx::query!(
                     r#"select stock, (select coalesce(-sum(delta), 0)::bigint from stock_ledger l
                                        where l.sku = i.sku and order_id is not null) as "sold!"
@@ -34,9 +34,9 @@ impl Target {
                 )
                 .fetch_one(&mut *connection)
                 .await?;
-                Now { stock: row.stock, sold: row.sold }
+                ValueSnapshot { stock: row.stock, sold: row.sold }
             }
-            Target::Account(user) => {
+            ContendedValue::Account(user) => {
                 let row = sqlx::query!(
                     r#"select balance_cents,
                               (select coalesce(-sum(delta), 0)::bigint from balance_ledger l
@@ -46,39 +46,39 @@ impl Target {
                 )
                 .fetch_one(&mut *connection)
                 .await?;
-                Now { stock: row.balance_cents, sold: row.paid }
+                ValueSnapshot { stock: row.balance_cents, sold: row.paid }
             }
         })
     }
 
     pub(super) async fn audit(
         &self,
-        stage: &Stage,
-        spec: &Spec,
+        lab: &Scenario,
+        spec: &ArmSpec,
         opening: i64,
-    ) -> anyhow::Result<Arm> {
-        let mut arm = Arm {
+    ) -> anyhow::Result<ArmResult> {
+        let mut arm = ArmResult {
             strategy: spec.strategy.clone(),
             wait: spec.wait.clone(),
-            replicas: (spec.replicas < stage.replicas()).then_some(spec.replicas),
+            replicas: (spec.replicas < lab.replica_count()).then_some(spec.replicas),
             stock_opening: opening,
-            ..Arm::default()
+            ..ArmResult::default()
         };
         let wanted = i64::try_from(spec.orders)?;
         match self {
-            Target::Item(sku) => {
-                let audit = stage.audit(sku).await?;
+            ContendedValue::Item(sku) => {
+                let audit = lab.audit(sku).await?;
                 arm.sku = Some(sku.to_string());
                 (arm.sold, arm.stock, arm.oversold) = (audit.sold, audit.stock, audit.oversold);
                 (arm.drift, arm.breaks, arm.ok) = (audit.drift, audit.breaks, audit.ok);
                 arm.forks = i64::try_from(audit.forks.len())?;
                 arm.undersold = (opening.min(wanted) - audit.sold).max(0);
-                arm.forked = forked_stock(stage, sku).await?;
+                arm.forked = stock_forks(lab, sku).await?;
             }
-            Target::Account(user) => {
-                self.audit_account(stage, *user, &mut arm).await?;
+            ContendedValue::Account(user) => {
+                self.audit_account(lab, *user, &mut arm).await?;
                 arm.undersold = (opening.min(wanted * PRICE_CENTS) - arm.sold).max(0);
-                arm.forked = forked_balance(stage, *user).await?;
+                arm.forked = balance_forks(lab, *user).await?;
             }
         }
         Ok(arm)
@@ -86,11 +86,11 @@ impl Target {
 
     async fn audit_account(
         &self,
-        stage: &Stage,
+        lab: &Scenario,
         user: UserId,
-        arm: &mut Arm,
+        arm: &mut ArmResult,
     ) -> anyhow::Result<()> {
-        let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = lab.connection().await?;
         let row = sqlx::query!(
             r#"with chain as (
                    select before, delta, reason,
@@ -129,8 +129,8 @@ macro_rules! entry {
     }};
 }
 
-async fn forked_stock(stage: &Stage, sku: &Sku) -> anyhow::Result<Vec<Forked>> {
-    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn stock_forks(lab: &Scenario, sku: &Sku) -> anyhow::Result<Vec<ForkedVersion>> {
+    let mut connection = lab.connection().await?;
     let rows = sqlx::query!(
         "select seq, before, delta, after, version, order_id, request_id, fence
            from stock_ledger
@@ -139,15 +139,15 @@ async fn forked_stock(stage: &Stage, sku: &Sku) -> anyhow::Result<Vec<Forked>> {
                   group by version having count(*) > 1 order by version limit $2)
           order by version, seq",
         sku.as_str(),
-        FORKS_SHOWN,
+        MAX_FORKS,
     )
     .fetch_all(&mut *connection)
     .await?;
-    Ok(gathered(rows.into_iter().map(|row| entry!(row))))
+    Ok(group_forks(rows.into_iter().map(|row| entry!(row))))
 }
 
-async fn forked_balance(stage: &Stage, user: UserId) -> anyhow::Result<Vec<Forked>> {
-    let mut connection = stage.house.pool.acquire().await.map_err(|(_, error)| error)?;
+async fn balance_forks(lab: &Scenario, user: UserId) -> anyhow::Result<Vec<ForkedVersion>> {
+    let mut connection = lab.connection().await?;
     let rows = sqlx::query!(
         "select seq, before, delta, after, version, order_id, request_id, fence
            from balance_ledger
@@ -156,20 +156,20 @@ async fn forked_balance(stage: &Stage, user: UserId) -> anyhow::Result<Vec<Forke
                   group by version having count(*) > 1 order by version limit $2)
           order by version, seq",
         user.0,
-        FORKS_SHOWN,
+        MAX_FORKS,
     )
     .fetch_all(&mut *connection)
     .await?;
-    Ok(gathered(rows.into_iter().map(|row| entry!(row))))
+    Ok(group_forks(rows.into_iter().map(|row| entry!(row))))
 }
 
 /// Groups entries, sorted by version, into forks.
-fn gathered(entries: impl Iterator<Item = (i64, i64, ForkedEntry)>) -> Vec<Forked> {
-    let mut forks: Vec<Forked> = Vec::new();
+fn group_forks(entries: impl Iterator<Item = (i64, i64, ForkedEntry)>) -> Vec<ForkedVersion> {
+    let mut forks: Vec<ForkedVersion> = Vec::new();
     for (version, before, entry) in entries {
         match forks.last_mut() {
             Some(fork) if fork.version == version => fork.entries.push(entry),
-            _ => forks.push(Forked { version, before, entries: vec![entry] }),
+            _ => forks.push(ForkedVersion { version, before, entries: vec![entry] }),
         }
     }
     forks

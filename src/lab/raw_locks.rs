@@ -5,72 +5,72 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::time::Instant;
 
-use super::stage::Stage;
+use super::scenario::Scenario;
 use crate::lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Locks};
 use crate::lock::{Redis, Settings, Wait};
 
 /// Acquire timeout of a lesson's locks.
-const PATIENCE: Duration = Duration::from_millis(700);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
-pub enum Got {
-    Lock(Guards),
+pub enum LockAttempt {
+    Acquired(Guards),
     /// Another owner held the lock during the whole wait.
-    Nothing {
+    Busy {
         waited: Duration,
         holder: Holder,
     },
 }
 
-impl Got {
+impl LockAttempt {
     /// Returns the acquired lock.
     ///
     /// # Errors
     /// If the lock was busy, which the lesson does not expect.
-    pub fn lock(self) -> anyhow::Result<Guards> {
+    pub fn acquired(self) -> anyhow::Result<Guards> {
         match self {
-            Got::Lock(guards) => Ok(guards),
-            Got::Nothing { holder, .. } => bail!("the lock is taken: {holder:?}"),
+            LockAttempt::Acquired(guards) => Ok(guards),
+            LockAttempt::Busy { holder, .. } => bail!("the lock is taken: {holder:?}"),
         }
     }
 
-    pub fn is_nothing(&self) -> bool {
-        matches!(self, Got::Nothing { .. })
+    pub fn is_busy(&self) -> bool {
+        matches!(self, LockAttempt::Busy { .. })
     }
 }
 
 /// Creates the lock client of a further process on the Redis at `url`.
-pub(super) fn process(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
+pub(super) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
     let settings = Settings {
         prefix: prefix.to_owned(),
         name: Some(name.to_owned()),
-        timeout: PATIENCE,
+        timeout: ACQUIRE_TIMEOUT,
         ..Settings::default()
     };
     Ok(Locks::new(Redis::open(url)?, settings))
 }
 
 /// Acquires a lock of `kind`, or returns the holder.
-pub(super) async fn take(
+pub(super) async fn acquire(
     locks: &Locks,
     kind: LockKind,
     wait: Wait,
     key: &LockKey,
     ttl: Option<Duration>,
-) -> anyhow::Result<Got> {
+) -> anyhow::Result<LockAttempt> {
     let began = Instant::now();
-    let deadline = began + PATIENCE;
+    let deadline = began + ACQUIRE_TIMEOUT;
     let keys = std::slice::from_ref(key);
     Ok(match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
-        AcquireOutcome::Acquired(guards) => Got::Lock(guards),
-        AcquireOutcome::Busy(holder) => Got::Nothing { waited: began.elapsed(), holder },
-        AcquireOutcome::TimedOut { waited, holder } => Got::Nothing { waited, holder },
+        AcquireOutcome::Acquired(guards) => LockAttempt::Acquired(guards),
+        AcquireOutcome::Busy(holder) => LockAttempt::Busy { waited: began.elapsed(), holder },
+        AcquireOutcome::TimedOut { waited, holder } => LockAttempt::Busy { waited, holder },
     })
 }
 
-impl Stage {
+impl Scenario {
     /// Creates the lock client of a further process on the shop's Redis, with keys under `prefix`.
-    pub fn process(&self, prefix: &str, name: &str) -> anyhow::Result<Locks> {
-        process(&self.house.redis_url, prefix, name).context("the shop's Redis")
+    pub fn lock_client(&self, prefix: &str, name: &str) -> anyhow::Result<Locks> {
+        lock_client(&self.cluster.redis_url, prefix, name).context("the shop's Redis")
     }
 }

@@ -10,22 +10,25 @@ use serde::Deserialize;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
-use super::runs::{ANY, CROWD, MANY, Round, Run, Task, Used, Verdict};
-use super::{MEASURE, log_files};
+use super::log_files;
+use super::runs::{
+    AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
+    ServerCounters, Task,
+};
 use crate::db::{self, Pool};
 use crate::embedded::TempCluster;
 use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
-use crate::load::script::{Posts, Visits};
-use crate::load::{self, Client, Plan, Report, Script};
+use crate::load::script::{PathPosts, Posts};
+use crate::load::{self, LoadClient, LoadPlan, Script};
 use crate::lock;
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, users};
 
 pub(super) const REPLICAS: usize = 2;
 /// Duration over which the counters of the idle shop are measured.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
 /// Attempts to empty the shop; each waits for table locks up to Postgres' `lock_timeout`.
-const EMPTYING_ATTEMPTS: u32 = 4;
+const MAX_EMPTY_ATTEMPTS: u32 = 4;
 /// Connections of the benchmark itself, for setup and audits.
 const OWN_CONNECTIONS: u32 = 8;
 /// Price of an order: the default price of a lab item.
@@ -33,34 +36,34 @@ const PRICE_CENTS: u64 = 100;
 /// Approximate number of payments per user and second of a run.
 const PAYMENTS_PER_SECOND: f64 = 12.0;
 /// Strategy that places the orders to be paid.
-const PREPARED_BY: &str = "atomic";
+const SETUP_STRATEGY: &str = "atomic";
 
 pub(super) fn warm_up(length: Duration) -> Duration {
     length.mul_f64(0.3).min(Duration::from_secs(3))
 }
 
 #[derive(Debug)]
-pub(super) struct Stand {
+pub(super) struct Harness {
     pool: Pool,
     redis: Vec<MultiplexedConnection>,
     unpaid: DelayQueue,
     /// Counters per second of the idle shop.
-    idle: Used,
+    idle: ServerCounters,
     replicas: Vec<SocketAddr>,
     pool_sizes: Vec<u32>,
     /// Session tokens of the users.
-    crowd: Vec<String>,
+    tokens: Vec<String>,
     admin: String,
 }
 
-impl Stand {
+impl Harness {
     /// Waits for the shop, creates the users and their sessions, and measures the idle counters.
     pub(super) async fn open(
-        house: &mut TempCluster,
+        shop: &mut TempCluster,
         pool_sizes: &[u32],
         clients: usize,
     ) -> anyhow::Result<Self> {
-        let running = house.ready().await?;
+        let running = shop.ready().await?;
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
         let mut redis = Vec::new();
@@ -69,20 +72,20 @@ impl Stand {
                 .push(redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?);
         }
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
-        log_files::make_ahead(&pool).await?;
+        log_files::preallocate(&pool).await?;
         let locks = lock::Redis::open(&running.redis_url)?;
         let unpaid = queue_of(locks, &lock::Settings::default().prefix);
-        let mut tokens = sign_in(&pool, clients.max(CROWD) + 1).await?;
+        let mut tokens = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
-        let (redis, crowd) = (redis, tokens);
-        let idle = Used::default();
-        let mut stand = Self { pool, redis, unpaid, idle, replicas, pool_sizes, crowd, admin };
-        stand.empty().await?;
-        let before = stand.used().await?;
-        sleep(IDLE).await;
-        stand.idle = stand.used().await?.since(before).times(1.0 / IDLE.as_secs_f64());
-        Ok(stand)
+        let idle = ServerCounters::default();
+        let mut harness = Self { pool, redis, unpaid, idle, replicas, pool_sizes, tokens, admin };
+        harness.empty().await?;
+        let before = harness.counters().await?;
+        sleep(IDLE_PERIOD).await;
+        harness.idle =
+            harness.counters().await?.since(before).times(1.0 / IDLE_PERIOD.as_secs_f64());
+        Ok(harness)
     }
 
     pub(super) fn pool(&self) -> &Pool {
@@ -94,76 +97,85 @@ impl Stand {
     }
 
     /// Returns whether a strategy is configured, by placing one order under it; if not, the reason.
-    pub(super) async fn admits(&mut self, strategy: &str) -> anyhow::Result<Result<(), String>> {
+    pub(super) async fn check_strategy(
+        &mut self,
+        strategy: &str,
+    ) -> anyhow::Result<Result<(), String>> {
         let replicas = self.replicas_of(self.pool_sizes[0])?;
         let skus = self.items(1, MAX_AMOUNT).await?;
         let (body, lock) = (order(&skus[0]), lock(strategy));
         let mut request = Vec::new();
-        let mut script = Posts::new("/api/orders", &self.crowd[0], &[lock], &[body], 0);
+        let mut script = Posts::new("/api/orders", &self.tokens[0], &[lock], &[body], 0);
         Script::next(&mut script, &mut request).context("a request")?;
-        let (status, body) = load::ask(replicas[0], &request).await?;
-        let said = String::from_utf8_lossy(&body).into_owned();
+        let (status, body) = load::send(replicas[0], &request).await?;
+        let body = String::from_utf8_lossy(&body).into_owned();
         Ok(match status {
             201 => Ok(()),
             422 => Err("not configured here".to_owned()),
-            _ => Err(format!("it answers {status}: {said}")),
+            _ => Err(format!("it answers {status}: {body}")),
         })
     }
 
     /// Empties the shop, runs the load, and audits the books.
     pub(super) async fn run(
         &mut self,
-        run: Run,
+        run: BenchRun,
         pool_size: u32,
         length: Duration,
     ) -> anyhow::Result<Round> {
         self.empty().await?;
         let (plan, skus) = self.plan(run, pool_size, length).await?;
-        let (report, used) = self.let_loose(plan).await?;
-        let verdict = self.audit(&skus).await?;
-        Ok(Round::new(&report, run.task, used, verdict))
-    }
-
-    async fn let_loose(&mut self, plan: Plan) -> anyhow::Result<(Report, Used)> {
-        let (before, since) = (self.used().await?, Instant::now());
+        let (before, since) = (self.counters().await?, Instant::now());
         let report = load::run(plan).await?;
         let idle = self.idle.times(since.elapsed().as_secs_f64());
-        Ok((report, self.used().await?.since(before).since(idle)))
+        let used = self.counters().await?.since(before).since(idle);
+        let audit = self.audit(&skus).await?;
+        Ok(Round::new(&report, run.task, used, audit))
     }
 
     /// Returns the load plan and the items it orders.
     async fn plan(
         &mut self,
-        Run { strategy, task }: Run,
+        BenchRun { strategy, task }: BenchRun,
         pool_size: u32,
         length: Duration,
-    ) -> anyhow::Result<(Plan, Vec<String>)> {
+    ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
         let replicas = self.replicas_of(pool_size)?;
         let (items, stock) = match task {
             Task::Hot(_) | Task::Noop(_) => (1, MAX_AMOUNT),
             Task::SoldOut(_) => (1, 0),
-            Task::Spread(_) => (MANY, MAX_AMOUNT),
+            Task::Spread(_) => (SPREAD_ITEMS, MAX_AMOUNT),
             Task::Pay(users) => (users, MAX_AMOUNT),
         };
         let skus = self.items(items, stock).await?;
         // The no-op takes no lock, but parses the header like the others.
-        let headers = [lock(if strategy == ANY { MEASURE } else { strategy })];
+        let headers = [lock(if strategy == NO_STRATEGY { BASELINE } else { strategy })];
         let clients = if let Task::Pay(users) = task {
             self.payers(&skus, users, &replicas, &headers, length).await?
         } else {
-            let path = if strategy == ANY { "/api/lab/noop" } else { "/api/orders" };
+            let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
             let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
             let first = Posts::new(path, "", &headers, &bodies, 0);
             let n = task.clients();
-            let script = |i: usize, token| first.also(path, token, &headers, i * bodies.len() / n);
-            let crowd = self.crowd.iter().take(n).enumerate();
-            crowd.map(|(i, token)| client(replicas[i % replicas.len()], script(i, token))).collect()
+            let script =
+                |i: usize, token| first.for_client(path, token, &headers, i * bodies.len() / n);
+            let clients = self.tokens.iter().take(n).enumerate();
+            clients
+                .map(|(i, token)| client(replicas[i % replicas.len()], script(i, token)))
+                .collect()
         };
         let fixed = matches!(task, Task::Pay(_));
         let warm_up = if fixed { Duration::ZERO } else { warm_up(length) };
         let window = (!fixed).then_some(length);
         Ok((
-            Plan { clients, warm_up, window, wanted: task.wanted(), observe: false, live: None },
+            LoadPlan {
+                clients,
+                warm_up,
+                window,
+                expected: task.expected(),
+                observe: false,
+                live: None,
+            },
             skus,
         ))
     }
@@ -176,44 +188,40 @@ impl Stand {
         replicas: &[SocketAddr],
         headers: &[String],
         length: Duration,
-    ) -> anyhow::Result<Vec<Client>> {
+    ) -> anyhow::Result<Vec<LoadClient>> {
         let each = (PAYMENTS_PER_SECOND * length.as_secs_f64()).clamp(3.0, 1_000.0) as u64;
         let money = format!("{{\"amount_cents\":{}}}", each * PRICE_CENTS);
-        let by = [lock(PREPARED_BY)];
-        let (mut rich, mut buyers) = (Vec::new(), Vec::new());
-        for (i, token) in self.crowd.iter().take(users).enumerate() {
+        let by = [lock(SETUP_STRATEGY)];
+        let (mut top_ups, mut order_clients) = (Vec::new(), Vec::new());
+        for (i, token) in self.tokens.iter().take(users).enumerate() {
             let target = replicas[i % replicas.len()];
             let bodies = std::slice::from_ref(&money);
-            rich.push(client(
-                target,
-                Posts::new("/api/me/top-ups", token, &[], bodies, 0).times(1),
-            ));
+            let top_up = Posts::new("/api/me/top-ups", token, &[], bodies, 0).limit(1);
+            top_ups.push(client(target, top_up));
             let bodies = [order(&skus[i % skus.len()])];
-            buyers.push(client(
-                target,
-                Posts::new("/api/orders", token, &by, &bodies, 0).times(each),
-            ));
+            let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
+            order_clients.push(client(target, order));
         }
-        all_well(rich).await?;
+        run_setup(top_ups).await?;
         let mut orders = vec![Vec::new(); users];
-        for (buyer, id) in all_well(buyers).await? {
+        for (buyer, id) in run_setup(order_clients).await? {
             orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
         }
-        let paying = self.crowd.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
-            client(replicas[i % replicas.len()], Visits::new(paths, token, headers))
+        let paying = self.tokens.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
+            client(replicas[i % replicas.len()], PathPosts::new(paths, token, headers))
         });
         Ok(paying.collect())
     }
 
     async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
         let body = [format!("{{\"stock\":{stock}}}")];
-        let hands = count.min(OWN_CONNECTIONS as usize);
-        let hand = |i: usize| {
-            let times = (count / hands + usize::from(i < count % hands)) as u64;
-            let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).times(times);
+        let workers = count.min(OWN_CONNECTIONS as usize);
+        let worker = |i: usize| {
+            let times = (count / workers + usize::from(i < count % workers)) as u64;
+            let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(times);
             client(self.replicas[i % self.replicas.len()], script)
         };
-        let made = all_well((0..hands).map(hand).collect()).await?;
+        let made = run_setup((0..workers).map(worker).collect()).await?;
         made.into_iter().map(|(_, item)| item.sku.context("an item has a sku")).collect()
     }
 
@@ -227,9 +235,9 @@ impl Stand {
     /// Keeps users, with a balance of 0, and their sessions.
     async fn empty(&self) -> anyhow::Result<()> {
         let mut attempt = 1;
-        while let Err(error) = self.try_to_empty().await {
+        while let Err(error) = self.truncate_tables().await {
             // A transaction may still hold locks after the timeout of its request.
-            if attempt == EMPTYING_ATTEMPTS {
+            if attempt == MAX_EMPTY_ATTEMPTS {
                 return Err(error.context("can't empty the shop"));
             }
             attempt += 1;
@@ -237,7 +245,7 @@ impl Stand {
         Ok(())
     }
 
-    async fn try_to_empty(&self) -> anyhow::Result<()> {
+    async fn truncate_tables(&self) -> anyhow::Result<()> {
         let mut connection = self.connection().await?;
         let mut tx = connection.begin().await?;
         sqlx::raw_sql(
@@ -256,31 +264,31 @@ impl Stand {
     }
 
     /// Audits the items' ledgers, and everything that `holdfast audit` checks.
-    async fn audit(&self, skus: &[String]) -> anyhow::Result<Verdict> {
+    async fn audit(&self, skus: &[String]) -> anyhow::Result<AuditSummary> {
         let whole = audit::check_all(&self.pool, None).await?;
         let failed = whole.checks.iter().filter(|check| !check.ok);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
-        let mut verdict = Verdict { ok: whole.ok, failed, ..Verdict::default() };
+        let mut summary = AuditSummary { ok: whole.ok, failed, ..AuditSummary::default() };
         let skus: Vec<Sku> =
             skus.iter().filter_map(|sku| Sku::try_from(sku.clone()).ok()).collect();
         let audits = skus.iter().map(|sku| audit::check_item(&self.pool, sku));
         let mut audits =
             futures_util::stream::iter(audits).buffer_unordered(OWN_CONNECTIONS as usize);
         while let Some(item) = audits.next().await {
-            verdict.add(&item?.context("the item has gone")?);
+            summary.add(&item?.context("the item has gone")?);
         }
-        Ok(verdict)
+        Ok(summary)
     }
 
     async fn connection(&self) -> anyhow::Result<sqlx::pool::PoolConnection<sqlx::Postgres>> {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    async fn used(&mut self) -> anyhow::Result<Used> {
+    async fn counters(&mut self) -> anyhow::Result<ServerCounters> {
         // Each transaction that writes takes one transaction id; a few others do, too.
         let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         let next: i64 = sqlx::query_scalar(next).fetch_one(&mut *self.connection().await?).await?;
-        Ok(Used { redis_reads: self.redis_reads().await?, writes: next as f64 })
+        Ok(ServerCounters { redis_reads: self.redis_reads().await?, writes: next as f64 })
     }
 
     /// Returns the number of reads from clients' sockets, summed over all Redis servers.
@@ -315,26 +323,26 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
 
 /// The parts of a response that are used.
 #[derive(Debug, Deserialize)]
-struct Made {
+struct CreatedResource {
     id: Option<uuid::Uuid>,
     sku: Option<String>,
 }
 
 /// Runs clients whose requests must all succeed; returns each response with its client's index.
-async fn all_well(clients: Vec<Client>) -> anyhow::Result<Vec<(usize, Made)>> {
-    let wanted = |status| (200..300).contains(&status);
+async fn run_setup(clients: Vec<LoadClient>) -> anyhow::Result<Vec<(usize, CreatedResource)>> {
+    let expected = |status| (200..300).contains(&status);
     let warm_up = Duration::ZERO;
     let report =
-        load::run(Plan { clients, warm_up, window: None, wanted, observe: true, live: None })
+        load::run(LoadPlan { clients, warm_up, window: None, expected, observe: true, live: None })
             .await?;
     let mut made = Vec::with_capacity(report.observations.len());
-    for seen in report.observations {
-        match seen.answer {
-            Some(answer) if wanted(answer.status) => {
-                made.push((seen.client, serde_json::from_slice(&answer.body)?));
+    for record in report.observations {
+        match record.response {
+            Some(response) if expected(response.status) => {
+                made.push((record.client, serde_json::from_slice(&response.body)?));
             }
-            Some(answer) => {
-                bail!("preparing: {}: {}", answer.status, String::from_utf8_lossy(&answer.body))
+            Some(response) => {
+                bail!("preparing: {}: {}", response.status, String::from_utf8_lossy(&response.body))
             }
             None => bail!("preparing: a connection broke"),
         }
@@ -342,8 +350,8 @@ async fn all_well(clients: Vec<Client>) -> anyhow::Result<Vec<(usize, Made)>> {
     Ok(made)
 }
 
-fn client(target: SocketAddr, script: impl Script + 'static) -> Client {
-    Client { target, script: Box::new(script) }
+fn client(target: SocketAddr, script: impl Script + 'static) -> LoadClient {
+    LoadClient { target, script: Box::new(script) }
 }
 
 fn order(sku: &str) -> String {

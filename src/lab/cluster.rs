@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::wanted::MOST_BUYERS;
+use super::run::MAX_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
@@ -18,19 +18,19 @@ use crate::shop::{Sku, UserId};
 
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
 /// the start of the process.
-const BACK_WITHIN: Duration = Duration::from_secs(12);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(12);
 /// Timeout of a health check.
-const ATTEMPT: Duration = Duration::from_secs(3);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Prefix of the keys that lessons create in Redis themselves.
-pub(super) const OWN_KEYS: &str = "holdfast-lab:";
+pub(super) const LESSON_KEY_PREFIX: &str = "holdfast-lab:";
 /// Pattern of the lock keys of throw-away items, and of keys derived from them.
 const ITEM_LOCKS: &str = "*lock:{sku:lab-????????????????????????????????}*";
 /// `COUNT` of a `SCAN`.
-const SCAN_STEP: usize = 500;
+const SCAN_COUNT: usize = 500;
 
 #[derive(Debug)]
-pub(super) struct House {
+pub(super) struct ManagedCluster {
     pub(super) replicas: Vec<SocketAddr>,
     pub(super) hands: ProcessControl,
     pub(super) pool: Pool,
@@ -43,7 +43,7 @@ pub(super) struct House {
     hash: String,
 }
 
-impl House {
+impl ManagedCluster {
     /// Creates sessions for the lab's users directly in Postgres: they have no known password.
     pub(super) async fn open(
         pool: &Pool,
@@ -53,7 +53,7 @@ impl House {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
         let hash = users::hash_password(Uuid::new_v4().to_string()).await?;
-        let mut house = Self {
+        let mut cluster = Self {
             replicas: replicas.context("a replica's address")?,
             hands,
             pool: pool.clone(),
@@ -66,19 +66,23 @@ impl House {
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
         users::end_sessions(&mut connection, NAMES).await?;
         drop(connection);
-        for number in 1..=MOST_BUYERS {
-            let (_, token) = house.user(&format!("{NAMES}{number:02}"), false).await?;
-            house.buyers.push(token);
+        for number in 1..=MAX_BUYERS {
+            let (_, token) = cluster.create_session(&format!("{NAMES}{number:02}"), false).await?;
+            cluster.buyers.push(token);
         }
-        house.admin = house.user(&format!("{NAMES}admin"), true).await?.1;
-        Ok(house)
+        cluster.admin = cluster.create_session(&format!("{NAMES}admin"), true).await?.1;
+        Ok(cluster)
     }
 
     /// Creates the user `name` unless it exists, and begins a session.
     ///
     /// # Errors
     /// If a user of that name exists with a different `admin`.
-    pub(super) async fn user(&self, name: &str, admin: bool) -> anyhow::Result<(UserId, String)> {
+    pub(super) async fn create_session(
+        &self,
+        name: &str,
+        admin: bool,
+    ) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
         let there = sqlx::query!("select id, admin from users where name = $1", name)
             .fetch_optional(&mut *tx)
@@ -97,8 +101,8 @@ impl House {
     }
 
     /// Creates a user for a single run, and begins a session.
-    pub(super) async fn payer(&self) -> anyhow::Result<(UserId, String)> {
-        self.user(&format!("{NAMES}{}", Uuid::now_v7().simple()), false).await
+    pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
+        self.create_session(&format!("{NAMES}{}", Uuid::now_v7().simple()), false).await
     }
 
     /// Connects to the Redis that the shop locks with.
@@ -106,29 +110,29 @@ impl House {
         connect(&self.redis_url).await
     }
 
-    async fn redis_is_away(&self) -> bool {
+    async fn redis_is_down(&self) -> bool {
         let asked = async {
             let mut redis = self.redis().await?;
             redis::cmd("PING").exec_async(&mut redis).await?;
             anyhow::Ok(())
         };
-        let answered = tokio::time::timeout(ATTEMPT, asked).await;
+        let answered = tokio::time::timeout(HEALTH_CHECK_TIMEOUT, asked).await;
         let away = !matches!(answered, Ok(Ok(())));
         if away {
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         away
     }
 
     /// Deletes the keys that a run left in Redis: the locks of its items, and the keys that a
     /// lesson created itself. Other keys stay, for example those of a visitor's game.
-    pub(super) async fn sweep(&self, items: &[Sku]) -> anyhow::Result<()> {
+    pub(super) async fn delete_keys(&self, items: &[Sku]) -> anyhow::Result<()> {
         let mut redis = self.redis().await?;
-        for pattern in [ITEM_LOCKS, &format!("{OWN_KEYS}*")] {
+        for pattern in [ITEM_LOCKS, &format!("{LESSON_KEY_PREFIX}*")] {
             let mut cursor = 0_u64;
             loop {
                 let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
+                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
                 let (next, mut keys): (u64, Vec<String>) = scan.query_async(&mut redis).await?;
                 keys.retain(|key| {
                     pattern != ITEM_LOCKS || items.iter().any(|sku| key.contains(sku.as_str()))
@@ -150,24 +154,24 @@ impl House {
     /// replica.
     ///
     /// # Errors
-    /// If Redis, or a restarted replica, does not respond within [`BACK_WITHIN`].
+    /// If Redis, or a restarted replica, does not respond within [`RESTART_TIMEOUT`].
     pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
         let hands = self.hands.replicas.iter().chain(&self.hands.nodes).chain([&self.hands.redis]);
         for hand in hands {
             hand.resume().await;
         }
         // Redis first: a replica that lacks only Redis must not be killed.
-        let redis = async { while self.redis_is_away().await {} };
-        tokio::time::timeout(BACK_WITHIN, redis).await.context("Redis does not come back")?;
+        let redis = async { while self.redis_is_down().await {} };
+        tokio::time::timeout(RESTART_TIMEOUT, redis).await.context("Redis does not come back")?;
         let mut done = Vec::new();
         for (replica, hand) in self.replicas.iter().zip(&self.hands.replicas) {
-            if back(*replica).await {
+            if wait_until_alive(*replica).await {
                 continue;
             }
             hand.kill().await;
             let name = hand.name();
             done.push(format!("{name} did not come back, so it was killed and started again."));
-            if !back(*replica).await {
+            if !wait_until_alive(*replica).await {
                 bail!("{name} does not come back, not even when it is started again");
             }
         }
@@ -175,14 +179,14 @@ impl House {
     }
 }
 
-/// Waits until a replica responds; returns `false` if it does not within [`BACK_WITHIN`].
-async fn back(replica: SocketAddr) -> bool {
-    let end = Instant::now() + BACK_WITHIN;
-    while !alive(replica).await {
+/// Waits until a replica responds; returns `false` if it does not within [`RESTART_TIMEOUT`].
+async fn wait_until_alive(replica: SocketAddr) -> bool {
+    let end = Instant::now() + RESTART_TIMEOUT;
+    while !is_alive(replica).await {
         if Instant::now() > end {
             return false;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
     true
 }
@@ -192,8 +196,8 @@ pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> 
     client.get_multiplexed_async_connection().await.context("Redis does not answer")
 }
 
-async fn alive(replica: SocketAddr) -> bool {
+async fn is_alive(replica: SocketAddr) -> bool {
     let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let asked = tokio::time::timeout(ATTEMPT, load::ask(replica, request)).await;
+    let asked = tokio::time::timeout(HEALTH_CHECK_TIMEOUT, load::send(replica, request)).await;
     matches!(asked, Ok(Ok((200, _))))
 }

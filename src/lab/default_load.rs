@@ -1,11 +1,11 @@
 //! The default load of a lesson, which the visitor's settings override.
 
-use super::arm::Spec;
-use super::stage::Stage;
+use super::arm_spec::ArmSpec;
+use super::scenario::Scenario;
 
 /// A default load; the visitor's settings replace its numbers.
 #[derive(Debug, Clone, Copy)]
-pub struct Crowd {
+pub struct DefaultLoad {
     pub stock: i64,
     /// Concurrent buyers.
     pub buyers: u32,
@@ -17,46 +17,46 @@ pub struct Crowd {
     pub lease: bool,
 }
 
-impl Crowd {
+impl DefaultLoad {
     /// Returns an arm per strategy, all with the same load.
-    pub(super) fn under(self, stage: &Stage, strategies: &[&str]) -> Vec<Spec> {
-        let mut wanted = stage.wanted.clone();
-        wanted.strategies = strategies.iter().map(|name| (*name).to_owned()).collect();
-        wanted.stock = wanted.stock.or(Some(self.stock));
-        wanted.buyers = wanted.buyers.or(Some(self.buyers));
-        wanted.orders = wanted.orders.or(Some(self.orders));
-        wanted.work_ms = wanted.work_ms.or(Some(self.work_ms));
-        wanted.specs(stage.replicas())
+    pub(super) fn under(self, lab: &Scenario, strategies: &[&str]) -> Vec<ArmSpec> {
+        let mut request = lab.request.clone();
+        request.strategies = strategies.iter().map(|name| (*name).to_owned()).collect();
+        request.stock = request.stock.or(Some(self.stock));
+        request.buyers = request.buyers.or(Some(self.buyers));
+        request.orders = request.orders.or(Some(self.orders));
+        request.work_ms = request.work_ms.or(Some(self.work_ms));
+        request.arm_specs(lab.replica_count())
     }
 }
 
 /// Returns why, by the numbers alone, no two orders can overlap between read and write; `None` if
 /// they can.
-pub(super) fn nobody_meets(spec: &Spec) -> Option<String> {
+pub(super) fn no_overlap(spec: &ArmSpec) -> Option<String> {
     match spec {
-        Spec { stock: 0, .. } => Some("there are 0 units, and nobody can have one".to_owned()),
+        ArmSpec { stock: 0, .. } => Some("there are 0 units, and nobody can have one".to_owned()),
         // Before `buyers: 1`: there are never more buyers than orders.
-        Spec { orders: 1, .. } => Some("there is 1 order, which meets no other".to_owned()),
-        Spec { buyers: 1, .. } => Some("there is 1 buyer, who orders in turn".to_owned()),
+        ArmSpec { orders: 1, .. } => Some("there is 1 order, which meets no other".to_owned()),
+        ArmSpec { buyers: 1, .. } => Some("there is 1 buyer, who orders in turn".to_owned()),
         _ => None,
     }
 }
 
 /// Returns why the load cannot oversell; `None` if it can.
-pub(super) fn nothing_runs_out(spec: &Spec) -> Option<String> {
+pub(super) fn no_shortage(spec: &ArmSpec) -> Option<String> {
     let enough = i64::try_from(spec.orders).is_ok_and(|orders| orders <= spec.stock);
     let (orders, stock) = (spec.orders, spec.stock);
-    nobody_meets(spec).or_else(|| {
+    no_overlap(spec).or_else(|| {
         enough.then(|| format!("there are {stock} units for {orders} orders: enough for everybody"))
     })
 }
 
 /// Returns why the load has no overlap or too little stock; `None` if it has overlap and enough
 /// stock.
-pub(super) fn something_runs_out(spec: &Spec) -> Option<String> {
+pub(super) fn stock_shortage(spec: &ArmSpec) -> Option<String> {
     let short = i64::try_from(spec.orders).is_ok_and(|orders| orders > spec.stock);
     let (orders, stock) = (spec.orders, spec.stock);
-    nobody_meets(spec).or_else(|| {
+    no_overlap(spec).or_else(|| {
         short.then(|| format!("there are {stock} units for {orders} orders: not all can be served"))
     })
 }
@@ -64,32 +64,31 @@ pub(super) fn something_runs_out(spec: &Spec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::run::Wanted;
+    use crate::lab::run::RunRequest;
 
-    fn spec(stock: i64, buyers: u32, orders: u32) -> Spec {
-        let wanted = Wanted {
+    fn spec(stock: i64, buyers: u32, orders: u32) -> ArmSpec {
+        let request = RunRequest {
             strategies: vec!["none".to_owned()],
             stock: Some(stock),
             buyers: Some(buyers),
             orders: Some(orders),
-            ..Wanted::default()
+            ..RunRequest::default()
         };
-        wanted.specs(2).remove(0)
+        request.arm_specs(2).remove(0)
     }
 
     #[test]
-    fn numbers_that_can_show_nothing_are_told_as_such() {
+    fn parameters_without_contention_are_explained() {
         for (alone, word) in
             [(spec(0, 16, 400), "0 units"), (spec(5, 16, 1), "1 order"), (spec(5, 1, 9), "1 buyer")]
         {
-            for why in [nobody_meets(&alone), nothing_runs_out(&alone), something_runs_out(&alone)]
-            {
+            for why in [no_overlap(&alone), no_shortage(&alone), stock_shortage(&alone)] {
                 assert!(why.as_deref().is_some_and(|why| why.contains(word)), "{why:?}");
             }
         }
-        assert_eq!(nobody_meets(&spec(5, 2, 2)), None);
+        assert_eq!(no_overlap(&spec(5, 2, 2)), None);
         let (scarce, plenty) = (spec(9, 2, 10), spec(10, 2, 10));
-        assert!(nothing_runs_out(&scarce).is_none() && nothing_runs_out(&plenty).is_some());
-        assert!(something_runs_out(&scarce).is_some() && something_runs_out(&plenty).is_none());
+        assert!(no_shortage(&scarce).is_none() && no_shortage(&plenty).is_some());
+        assert!(stock_shortage(&scarce).is_some() && stock_shortage(&plenty).is_none());
     }
 }

@@ -1,0 +1,150 @@
+//! The goals, each with its measured value. `docs/PERFORMANCE.md` explains them and their source.
+
+use serde::Serialize;
+
+use super::measurements::{Measurement, Measurements, Metric, Spread};
+use super::runs::{BASELINE, BATCHED, BenchRun, MANY_CLIENTS, NO_STRATEGY, ROW_LOCK, Task};
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Goal {
+    /// Number of the goal, e.g. `P1`; `fair` for fairness.
+    pub(super) id: &'static str,
+    pub(super) what: String,
+    /// Unit, e.g. `×` or `µs`.
+    pub(super) unit: &'static str,
+    pub(super) less_is_better: bool,
+    pub(super) at_least: f64,
+    pub(super) reach_for: f64,
+    pub(super) value: Option<Spread>,
+    pub(super) met: GoalStatus,
+    /// Reason for a missing value.
+    pub(super) missing: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum GoalStatus {
+    /// At least as good as `reach_for`.
+    Reached,
+    /// At least as good as `at_least`, but not as `reach_for`.
+    AtLeast,
+    No,
+    Unknown,
+}
+
+pub(super) fn all(data: &Measurements) -> Vec<Goal> {
+    let clients = data.method.connections;
+    let run = |strategy, task| BenchRun { strategy, task };
+    let hot = |strategy| run(strategy, Task::Hot(clients));
+    let (batched, row_lock, owner) = (hot(BATCHED), hot(ROW_LOCK), hot(BASELINE));
+    let (atomic, fenced) = (hot("atomic"), hot("fenced"));
+    let many = run(BATCHED, Task::Hot(MANY_CLIENTS));
+    let no_op = |clients| run(NO_STRATEGY, Task::Noop(clients));
+    let rate = |upper, lower| data.ratio(upper, lower, |round| Some(round.per_second));
+    let sold_out = rate(run(BATCHED, Task::SoldOut(clients)), no_op(clients));
+    let p99 = |upper, lower| data.ratio(upper, lower, |round| round.p99_ms);
+    // Of the two strategies at the same task.
+    let both = |task, metric| data.ratio(run(BATCHED, task), run(ROW_LOCK, task), metric);
+    let per_second: Metric = |round| Some(round.per_second);
+    let single = both(Task::Hot(1), |round| round.p50_ms);
+    let spread = both(Task::Spread(clients), per_second);
+    let pay = both(Task::Pay(clients), per_second);
+    let of_batched = |metric| data.each(batched, metric);
+    let same_many = format!("the same, {MANY_CLIENTS} clients");
+    let many_over_n = format!("batched: {MANY_CLIENTS} clients / {clients}");
+    let payments = format!("payments, {clients} users: batched / row-lock");
+    let held = data.of_lock("held_share", 100.0);
+    let waits = data.of_lock("p99_to_ideal", 1.0);
+    let inside = data.of_lock("same_process_p50_us", 1.0);
+    let between = data.of_lock("between_trips", 1.0);
+    let reads = of_batched(|round| Some(round.redis_reads));
+    let writes = of_batched(|round| Some(round.writes));
+    let jain_clients = of_batched(|round| Some(round.jain_clients));
+    let jain_replicas = of_batched(|round| Some(round.jain_replicas));
+    let goals = [
+        ("P1", "one hot item: batched / owner", "×", [17.0, 28.0], rate(batched, owner)),
+        ("P2", "one hot item: batched / row-lock", "×", [11.0, 18.0], rate(batched, row_lock)),
+        ("P3", "one hot item: batched / atomic", "×", [8.0, 12.0], rate(batched, atomic)),
+        ("P4", "batched / no-op", "×", [0.17, 0.22], rate(batched, no_op(clients))),
+        ("P4b", &same_many, "×", [0.26, 0.33], rate(many, no_op(MANY_CLIENTS))),
+        ("P5", &many_over_n, "×", [1.3, 1.6], rate(many, batched)),
+        ("P6", "one client: p50 batched / p50 row-lock", "×", [0.8, 0.6], single),
+        ("P7", "1,000 items evenly: batched / row-lock", "×", [1.2, 1.5], spread),
+        // The lock of this project compared with the textbook's, without batching.
+        ("P8", "one hot item: p99 owner / p99 fenced", "×", [8.0, 15.0], p99(owner, fenced)),
+        ("P8", "one hot item: fenced / owner", "×", [2.0, 3.0], rate(fenced, owner)),
+        ("P9", "lock alone, fenced: share of time held", "%", [97.0, 99.0], held),
+        ("P10", "lock alone, fenced: p99 wait / ideal", "×", [1.2, 1.1], waits),
+        ("P11", "lock alone, fenced: hand-off in a process", "µs", [10.0, 5.0], inside),
+        ("P11", "lock alone, fenced: between processes / PUBLISH", "×", [2.2, 1.7], between),
+        ("P12", "batched: Redis' reads per order", "", [0.07, 0.05], reads),
+        ("P12", "batched: Postgres' writing transactions", "", [0.04, 0.03], writes),
+        ("P13", "batched: sold-out answers / no-op", "×", [0.4, 0.6], sold_out),
+        ("P14", &payments, "×", [1.1, 1.3], pay),
+        ("fair", "batched: Jain over clients", "", [0.95, 0.95], jain_clients),
+        ("fair", "batched: Jain over replicas", "", [0.95, 0.95], jain_replicas),
+    ];
+    let goals = goals.into_iter();
+    goals.map(|(id, what, unit, goals, value)| Goal::new(id, what, unit, goals, value)).collect()
+}
+
+impl Goal {
+    /// Infers from the goals whether less is better.
+    fn new(
+        id: &'static str,
+        what: &str,
+        unit: &'static str,
+        [at_least, reach_for]: [f64; 2],
+        value: Measurement,
+    ) -> Self {
+        let less_is_better = reach_for < at_least;
+        let (value, missing) = match value {
+            Ok(value) => (Some(value), None),
+            Err(why) => (None, Some(why)),
+        };
+        let reaches = |goal: f64| {
+            value.map(|v| if less_is_better { v.median <= goal } else { v.median >= goal })
+        };
+        let met = match (reaches(reach_for), reaches(at_least)) {
+            (Some(true), _) => GoalStatus::Reached,
+            (_, Some(true)) => GoalStatus::AtLeast,
+            (_, Some(false)) => GoalStatus::No,
+            _ => GoalStatus::Unknown,
+        };
+        Self {
+            id,
+            what: what.to_owned(),
+            unit,
+            less_is_better,
+            at_least,
+            reach_for,
+            value,
+            met,
+            missing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goal_direction_decides_if_met() {
+        let met = |less_is_better, value: f64| {
+            let value = Spread::of([value]).ok_or_else(String::new);
+            let goals = if less_is_better { [1.3, 1.0] } else { [10.0, 15.0] };
+            Goal::new("P", "", "×", goals, value).met
+        };
+        assert_eq!(
+            [9.0, 10.0, 16.0].map(|v| met(false, v)),
+            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached]
+        );
+        assert_eq!(
+            [1.4, 1.2, 0.9].map(|v| met(true, v)),
+            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached]
+        );
+        let none = Goal::new("P", "", "×", [1.0, 2.0], Err("why".to_owned()));
+        assert_eq!((none.met, none.missing.as_deref()), (GoalStatus::Unknown, Some("why")));
+    }
+}

@@ -1,0 +1,258 @@
+//! The lab's request headers, which set the conditions of one request: one table, which documents
+//! them, and what the server reads and a lesson sends.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::ladder::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOptions, WhenFull};
+use crate::lock::Wait;
+use crate::probe::{Board, Pause, Point, Probe, Watch};
+use crate::shop::{RequestOptions, Shop, Strategy};
+
+/// A header that sets a condition of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LabHeader {
+    pub name: &'static str,
+    /// Its valid values, for people.
+    pub values: &'static str,
+    /// Its effect, for people.
+    pub meaning: &'static str,
+}
+
+/// Declares each header as a constant, and [`LAB_HEADERS`], in the order in which they are read.
+macro_rules! lab_headers {
+    ($($id:ident: $name:literal, $values:literal, $meaning:literal;)*) => {
+        $(pub const $id: LabHeader =
+            LabHeader { name: $name, values: $values, meaning: $meaning };)*
+        pub const LAB_HEADERS: &[LabHeader] = &[$($id),*];
+    };
+}
+
+lab_headers! {
+    LOCK: "Holdfast-Lock", "a strategy", "strategy of the request; default: the server's";
+    WAIT: "Holdfast-Wait", "try, retry, notify",
+        "when the lock is held: return 423 at once; poll; or join the queue";
+    OFFER: "Holdfast-Offer", "add, offer, put, offer-for, offer-for:MS",
+        "under `queue`, when the queue is full: fail with 503 (default); return 423; wait for a \
+         place; wait for at most MS (0 to 7,000; default: the lock timeout)";
+    PLACES: "Holdfast-Places", "1 to 1,024",
+        "under `queue`: capacity per priority, if the request creates the queue";
+    PRIORITY: "Holdfast-Priority", "high, normal",
+        "under `queue`: default high for commands that return units or money, otherwise normal";
+    WORK_MS: "Holdfast-Work-Ms", "0 to 5,000", "extra work between read and write";
+    TTL_MS: "Holdfast-Ttl-Ms", "10 to 60,000", "lease of the lock";
+    TRACE: "Holdfast-Trace", "on, off",
+        "adds `trace` to the response: each probe point with time, replica, key, value and fence";
+    PAUSE: "Holdfast-Pause", "POINT, POINT:MS, every",
+        "pauses the request at a probe point, for at most MS (0 to 8,000), until it is resumed";
+    HOLD_MS: "Holdfast-Hold-Ms", "1 to 3,600,000",
+        "time for which the order keeps its units unpaid";
+}
+
+const WORK_RANGE_MS: RangeInclusive<u64> = 0..=5_000;
+pub const TTL_RANGE_MS: RangeInclusive<u64> = 10..=60_000;
+const HOLD_RANGE_MS: RangeInclusive<u64> = 1..=3_600_000;
+const PAUSE_RANGE_MS: RangeInclusive<u64> = 0..=8_000;
+const OFFER_RANGE_MS: RangeInclusive<u64> = 0..=7_000;
+
+/// The lab headers of a request, each with its value.
+#[derive(Debug, Clone, Default)]
+pub struct LabHeaders(Vec<(&'static str, String)>);
+
+/// An invalid lab header, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidLabHeader(pub &'static str, pub String);
+
+/// Returns the headers of a lesson's request: traced, under the strategy of that name.
+pub fn under(strategy: &str) -> LabHeaders {
+    LabHeaders::default().with(LOCK, strategy).with(TRACE, "on")
+}
+
+impl LabHeaders {
+    #[must_use]
+    pub fn with(mut self, header: LabHeader, value: impl ToString) -> Self {
+        self.0.push((header.name, value.to_string()));
+        self
+    }
+
+    /// Adds the header if there is a value for it.
+    #[must_use]
+    pub fn with_some(self, header: LabHeader, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.with(header, value),
+            None => self,
+        }
+    }
+
+    /// Formats the headers as the lines of a request.
+    pub fn lines(&self) -> String {
+        self.0.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+    }
+
+    /// Reads the headers; `text` returns the value of a header.
+    pub fn read<E>(text: impl Fn(&'static str) -> Result<Option<String>, E>) -> Result<Self, E> {
+        let present = |header: &LabHeader| Ok(text(header.name)?.map(|value| (header.name, value)));
+        let present = LAB_HEADERS.iter().filter_map(|header| present(header).transpose());
+        Ok(Self(present.collect::<Result<_, E>>()?))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn value(&self, header: LabHeader) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == header.name).map(|(_, value)| value.as_str())
+    }
+
+    fn number(
+        &self,
+        header: LabHeader,
+        range: &RangeInclusive<u64>,
+    ) -> Result<Option<u64>, InvalidLabHeader> {
+        self.value(header).map(|text| header.number(text, range)).transpose()
+    }
+
+    /// Parses the headers into options of the request.
+    ///
+    /// # Errors
+    /// [`InvalidLabHeader`] for the first invalid header.
+    pub fn options(
+        &self,
+        shop: &Shop,
+        replica: &str,
+        board: &Board,
+        request_id: Uuid,
+    ) -> Result<RequestOptions, InvalidLabHeader> {
+        let mut options = RequestOptions::new(shop, request_id);
+        if let Some(name) = self.value(LOCK) {
+            let unknown = || LOCK.invalid(format!("one of {}", Strategy::names()));
+            options.strategy = Strategy::named(name).ok_or_else(unknown)?;
+            if options.strategy.lock.is_some_and(|kind| !shop.locks.has(kind)) {
+                let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
+                return Err(LOCK.invalid(why));
+            }
+        }
+        options.wait = self.wait(options.strategy)?;
+        options.queue_options = self.queue_options(&options)?;
+        options.ttl = self.number(TTL_MS, &TTL_RANGE_MS)?.map(Duration::from_millis);
+        if let Some(hold) = self.number(HOLD_MS, &HOLD_RANGE_MS)? {
+            options.hold = Duration::from_millis(hold);
+        }
+        options.probe = self.probe(replica, board, &options)?;
+        Ok(options)
+    }
+
+    fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, InvalidLabHeader> {
+        let Some(name) = self.value(WAIT) else { return Ok(None) };
+        let Some(wait) = Wait::named(name) else {
+            return Err(WAIT.invalid("one of try, retry, notify"));
+        };
+        if strategy.waits().contains(&wait) {
+            Ok(Some(wait))
+        } else {
+            Err(WAIT.invalid(format!("{} has no waiting mode {name}", strategy.name)))
+        }
+    }
+
+    /// Parses the queue options, which only a strategy with a queue accepts.
+    fn queue_options(&self, options: &RequestOptions) -> Result<QueueOptions, InvalidLabHeader> {
+        let strategy = options.strategy;
+        if strategy.lock != Some(Mechanism::Queue)
+            && let Some(header) =
+                [OFFER, PLACES, PRIORITY].into_iter().find(|header| self.value(*header).is_some())
+        {
+            return Err(header.invalid(format!("{} has no queue", strategy.name)));
+        }
+        if options.wait == Some(Wait::Try) && self.value(OFFER).is_some() {
+            let why = "with Holdfast-Wait: try nothing is offered to the queue";
+            return Err(OFFER.invalid(why.to_owned()));
+        }
+        let priority = |name: &str| {
+            let why = || PRIORITY.invalid("high or normal");
+            Priority::named(name).ok_or_else(why)
+        };
+        let places = self.number(PLACES, &(1..=MAX_PLACES as u64))?;
+        Ok(QueueOptions {
+            when_full: self.value(OFFER).map(when_full).transpose()?.unwrap_or_default(),
+            priority: self.value(PRIORITY).map(priority).transpose()?,
+            capacity: places.and_then(|places| usize::try_from(places).ok()),
+        })
+    }
+
+    fn probe(
+        &self,
+        replica: &str,
+        board: &Board,
+        options: &RequestOptions,
+    ) -> Result<Probe, InvalidLabHeader> {
+        let work = self.number(WORK_MS, &WORK_RANGE_MS)?;
+        let record = match self.value(TRACE) {
+            None | Some("off") => false,
+            Some("on") => true,
+            Some(_) => return Err(TRACE.invalid("on or off")),
+        };
+        let pause = self.value(PAUSE).map(|value| pause(value, options.deadline)).transpose()?;
+        if work.is_none() && !record && pause.is_none() {
+            return Ok(Probe::Off);
+        }
+        Ok(Probe::Lab(Arc::new(Watch {
+            replica: replica.to_owned(),
+            work: Duration::from_millis(work.unwrap_or(0)),
+            record,
+            pause,
+            request_id: options.request_id,
+            board: board.clone(),
+            released: AtomicBool::new(false),
+            events: Mutex::default(),
+        })))
+    }
+}
+
+impl LabHeader {
+    fn invalid(self, why: impl Into<String>) -> InvalidLabHeader {
+        InvalidLabHeader(self.name, why.into())
+    }
+
+    fn number(self, text: &str, range: &RangeInclusive<u64>) -> Result<u64, InvalidLabHeader> {
+        match text.parse() {
+            Ok(number) if range.contains(&number) => Ok(number),
+            _ => Err(self.invalid(format!("a number, {} to {}", range.start(), range.end()))),
+        }
+    }
+}
+
+/// Parses `add`, `offer`, `put`, `offer-for` (waits for at most the acquire timeout) or
+/// `offer-for:300` (waits for at most 300 ms): the names of Java's `BlockingQueue`.
+fn when_full(value: &str) -> Result<WhenFull, InvalidLabHeader> {
+    match value.split_once(':').unwrap_or((value, "")) {
+        ("add", "") => Ok(WhenFull::Fail),
+        ("offer", "") => Ok(WhenFull::Reject),
+        ("put", "") => Ok(WhenFull::Wait),
+        ("offer-for", "") => Ok(WhenFull::WaitFor(None)),
+        ("offer-for", ms) => {
+            let ms = OFFER.number(ms, &OFFER_RANGE_MS)?;
+            Ok(WhenFull::WaitFor(Some(Duration::from_millis(ms))))
+        }
+        _ => Err(OFFER.invalid("one of add, offer, put, offer-for")),
+    }
+}
+
+/// Parses `commit` (held until resumed or until the request's deadline), `commit:300` (for at most
+/// 300 ms) or `every` (held at every point).
+fn pause(value: &str, deadline: Instant) -> Result<Pause, InvalidLabHeader> {
+    let (name, bound) = match value.split_once(':') {
+        Some((name, ms)) => (name, Some(PAUSE.number(ms, &PAUSE_RANGE_MS)?)),
+        None => (value, None),
+    };
+    let at = Point::named(name);
+    if at.is_none() && name != "every" {
+        return Err(PAUSE.invalid(format!("every, or one of {}", Point::names())));
+    }
+    Ok(Pause { at, length: bound.map(Duration::from_millis), until: deadline })
+}
