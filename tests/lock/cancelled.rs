@@ -105,7 +105,7 @@ const KINDS: [Kind; 9] = [
 ];
 
 #[tokio::test]
-async fn asking_for_a_lock_that_is_free() {
+async fn cancelled_acquire_of_free_lock_leaves_none() {
     let mut world = World::new();
     for kind in KINDS {
         for cut in Cut::all() {
@@ -126,7 +126,7 @@ async fn asking_for_a_lock_that_is_free() {
 }
 
 #[tokio::test]
-async fn asking_for_a_lock_that_is_taken() {
+async fn cancelled_wait_leaves_no_lock() {
     let mut world = World::new();
     for kind in KINDS {
         for cut in Cut::all() {
@@ -160,7 +160,7 @@ async fn asking_for_a_lock_that_is_taken() {
 }
 
 #[tokio::test]
-async fn giving_a_lock_back() {
+async fn cancelled_release_is_completed() {
     let mut world = World::new();
     for kind in KINDS {
         for cut in Cut::all() {
@@ -178,7 +178,7 @@ async fn giving_a_lock_back() {
 }
 
 #[tokio::test]
-async fn asking_for_a_larger_fence() {
+async fn cancelled_refence_keeps_the_lock() {
     let mut world = World::new();
     for cut in Cut::all() {
         let mut held = take(&world.here, Kind::Fenced).await;

@@ -9,21 +9,21 @@ use crate::cut::Cut;
 use crate::server::{Server, TTL, everywhere, fence, in_line, until};
 
 everywhere!(
-    the_holder_is_told_when_its_lock_is_lost,
-    nothing_is_renewed_after_it_was_given_back,
-    a_word_that_is_lost_costs_one_poll,
-    a_waiter_whose_process_died_is_passed_over_within_a_second,
-    whoever_is_cancelled_leaves_nothing_locked,
-    a_release_that_is_cancelled_is_carried_out,
-    nobody_barges,
-    redis_that_is_down_never_looks_like_busy_or_free,
+    holder_learns_of_a_lost_lock,
+    released_lock_is_not_renewed,
+    lost_notification_costs_one_poll,
+    dead_waiter_is_skipped_within_a_second,
+    cancelled_acquire_leaves_nothing_locked,
+    cancelled_release_is_completed,
+    newcomers_do_not_overtake_waiters,
+    redis_outage_is_neither_busy_nor_free,
     every_key_has_an_expiry,
-    a_renewal_that_gets_no_answer_unlocks_nothing,
-    a_lock_that_ran_out_says_so_and_touches_nobody_elses,
+    unanswered_renewal_keeps_the_lock,
+    expired_lock_release_leaves_next_holder,
 );
 
 /// Redisson #4698: *no way for an application to know that the renewal failed.*
-async fn the_holder_is_told_when_its_lock_is_lost(server: &Server) {
+async fn holder_learns_of_a_lost_lock(server: &Server) {
     let held = server.process().take("{a}").await;
     let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     assert!(guard.is_held() && guard.ensure_held().is_ok());
@@ -36,7 +36,7 @@ async fn the_holder_is_told_when_its_lock_is_lost(server: &Server) {
 }
 
 /// Redisson #7272: *the watchdog outlives the unlock, and the key is renewed for ever.*
-async fn nothing_is_renewed_after_it_was_given_back(server: &Server) {
+async fn released_lock_is_not_renewed(server: &Server) {
     let process = server.process();
     let held = process.take("{a}").await;
     let before = script_calls(server);
@@ -61,7 +61,7 @@ fn script_calls(server: &Server) -> u64 {
 }
 
 /// Redisson #1763, #6540: *a missed unlock message, and the waiter sleeps to the end of the lease.*
-async fn a_word_that_is_lost_costs_one_poll(server: &Server) {
+async fn lost_notification_costs_one_poll(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let waiter = in_line(server, &there, "{a}").await;
@@ -73,7 +73,7 @@ async fn a_word_that_is_lost_costs_one_poll(server: &Server) {
 }
 
 /// Redisson #2099, #2883: *a fair lock's queue is stuck behind a dead waiter.*
-async fn a_waiter_whose_process_died_is_passed_over_within_a_second(server: &Server) {
+async fn dead_waiter_is_skipped_within_a_second(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     // Somebody from a process that is no more stands first in line.
@@ -89,7 +89,7 @@ async fn a_waiter_whose_process_died_is_passed_over_within_a_second(server: &Ser
 }
 
 /// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
-async fn whoever_is_cancelled_leaves_nothing_locked(server: &Server) {
+async fn cancelled_acquire_leaves_nothing_locked(server: &Server) {
     let (process, there) = (server.process(), server.process());
     for cut in Cut::all() {
         let taken = cut.run(&AtomicUsize::new(0), process.take("{a}")).await;
@@ -109,7 +109,7 @@ async fn whoever_is_cancelled_leaves_nothing_locked(server: &Server) {
 }
 
 /// blnk #354: *the unlock ran on the cancelled request, and the balance stayed locked.*
-async fn a_release_that_is_cancelled_is_carried_out(server: &Server) {
+async fn cancelled_release_is_completed(server: &Server) {
     let process = server.process();
     let there = server.process();
     let held = process.take("{a}").await;
@@ -124,7 +124,7 @@ async fn a_release_that_is_cancelled_is_carried_out(server: &Server) {
 }
 
 /// python-redis-lock #58: *somebody who has just come barges in before those who wait.*
-async fn nobody_barges(server: &Server) {
+async fn newcomers_do_not_overtake_waiters(server: &Server) {
     let (here, there, later) = (server.process(), server.process(), server.process());
     let held = here.take("{a}").await;
     let waiter = in_line(server, &there, "{a}").await;
@@ -138,7 +138,7 @@ async fn nobody_barges(server: &Server) {
 }
 
 /// Truxify #6023, redsync PR #32: *taken and Redis is down look the same, and the lock fails open.*
-async fn redis_that_is_down_never_looks_like_busy_or_free(server: &mut Server) {
+async fn redis_outage_is_neither_busy_nor_free(server: &mut Server) {
     let process = server.process();
     process.take("{a}").await.release().await;
     server.kill();
@@ -164,7 +164,7 @@ async fn every_key_has_an_expiry(server: &Server) {
 }
 
 /// rslock: *a failed extension unlocks what is still held.*
-async fn a_renewal_that_gets_no_answer_unlocks_nothing(server: &Server) {
+async fn unanswered_renewal_keeps_the_lock(server: &Server) {
     use rustix::process::Signal;
 
     let process = server.process();
@@ -185,7 +185,7 @@ async fn a_renewal_that_gets_no_answer_unlocks_nothing(server: &Server) {
 }
 
 /// redis-semaphore #24, etcd's locks: *a holder that was away comes back and still believes.*
-async fn a_lock_that_ran_out_says_so_and_touches_nobody_elses(server: &Server) {
+async fn expired_lock_release_leaves_next_holder(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let _: i64 = server.ask("DEL holdfast:lock:{a}");

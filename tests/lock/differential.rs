@@ -305,11 +305,11 @@ fn compare(server: &Server) {
 }
 
 #[test]
-fn scripts_do_what_their_model_does() {
+fn scripts_match_their_model() {
     run(Topology::Redis, async |server| compare(server));
 }
 
 #[test]
-fn scripts_do_the_same_on_valkey() {
+fn scripts_match_their_model_on_valkey() {
     run(Topology::Valkey, async |server| compare(server));
 }

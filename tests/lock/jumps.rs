@@ -159,11 +159,11 @@ const CHILDS_TURNS: usize = 150;
 
 /// A client whose time of day jumps to and fro, beside one whose does not: one at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_clients_time_of_day_decides_nothing() {
+async fn client_clock_jumps_have_no_effect() {
     let Some(clock) = Clock::new() else { return };
     let server = Server::start();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "jumps::a_client_in_a_process_of_its_own", "--ignored", "--nocapture"])
+        .args(["--exact", "jumps::client_in_own_process", "--ignored", "--nocapture"])
         .env(CHILD, server.url())
         .envs(clock.env())
         .stdout(Stdio::piped())
@@ -207,7 +207,7 @@ async fn a_clients_time_of_day_decides_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a process of the test above"]
-async fn a_client_in_a_process_of_its_own() {
+async fn client_in_own_process() {
     let Ok(url) = std::env::var(CHILD) else { return };
     let process = process_at(&url);
     for _ in 0..CHILDS_TURNS {
@@ -221,7 +221,7 @@ async fn a_client_in_a_process_of_its_own() {
 
 /// All leases end at once, whoever holds them: the holder is told, and its fence is outbid.
 #[tokio::test(flavor = "multi_thread")]
-async fn when_redis_jumps_ahead_the_holder_is_told_and_has_the_smaller_fence() {
+async fn forward_redis_clock_ends_lease_with_notice() {
     let Some(clock) = Clock::new() else { return };
     let server = clock.server();
     let (here, there) = (server.process(), server.process());
@@ -240,7 +240,7 @@ async fn when_redis_jumps_ahead_the_holder_is_told_and_has_the_smaller_fence() {
 
 /// A lease of the living is given its full time by the new clock with the next renewal.
 #[tokio::test(flavor = "multi_thread")]
-async fn when_redis_jumps_back_the_living_go_on() {
+async fn backward_redis_clock_keeps_live_leases() {
     let Some(clock) = Clock::new() else { return };
     let server = clock.server();
     let (here, there) = (server.process(), server.process());
@@ -263,7 +263,7 @@ async fn when_redis_jumps_back_the_living_go_on() {
 
 /// The limit: nobody renews a lease of the dead, so it lasts as much longer as the clock went back.
 #[tokio::test(flavor = "multi_thread")]
-async fn when_redis_jumps_back_the_dead_are_waited_for_as_much_longer() {
+async fn backward_redis_clock_prolongs_dead_leases() {
     let Some(clock) = Clock::new() else { return };
     let server = clock.server();
     let (here, there) = (server.process(), server.process());
@@ -280,7 +280,7 @@ async fn when_redis_jumps_back_the_dead_are_waited_for_as_much_longer() {
 /// After a jump ahead there may be two holders until the first one's next renewal, which is what
 /// fences are for. At all other times, jumps back included, there is one, and fences grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn under_a_redis_that_jumps_nobody_is_shut_out_and_only_jumps_ahead_break_a_lease() {
+async fn redis_clock_jumps_lock_out_no_client() {
     let Some(clock) = Clock::new() else { return };
     let server = clock.server();
     let history = History::default();

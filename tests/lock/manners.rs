@@ -9,20 +9,20 @@ use holdfast::lock::{LockKey, Outcome, Released, Wait};
 use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
 
 everywhere!(
-    a_lock_that_is_held_is_busy_and_says_who_holds_it,
-    a_guard_that_is_dropped_is_given_back,
-    a_lock_outlives_its_lease_while_it_is_renewed,
-    several_keys_are_taken_all_or_none,
-    a_line_is_served_first_come_first_served,
-    another_process_waits_for_a_few_passes_at_most,
-    another_process_waits_for_a_turn_at_most,
-    a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll,
-    whoever_gets_in_line_again_leaves_no_key_for_ever,
+    held_lock_is_busy_and_names_holder,
+    dropped_guard_is_released,
+    renewed_lock_outlives_its_lease,
+    several_keys_are_acquired_atomically,
+    waiters_are_served_in_order,
+    local_handoffs_to_waiters_are_bounded,
+    local_handoff_time_is_bounded,
+    ticket_or_poll_keeps_waiter_alive,
+    requeued_waiter_leaves_no_key_without_expiry,
 );
 
 const MOMENT: Duration = Duration::from_millis(150);
 
-async fn a_lock_that_is_held_is_busy_and_says_who_holds_it(server: &Server) {
+async fn held_lock_is_busy_and_names_holder(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     for process in [&here, &there] {
@@ -43,7 +43,7 @@ async fn a_lock_that_is_held_is_busy_and_says_who_holds_it(server: &Server) {
     until("nothing is left behind", async || server.keys_left().is_empty()).await;
 }
 
-async fn a_guard_that_is_dropped_is_given_back(server: &Server) {
+async fn dropped_guard_is_released(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     assert!(!there.finds_it_free("{a}").await);
@@ -53,7 +53,7 @@ async fn a_guard_that_is_dropped_is_given_back(server: &Server) {
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
 }
 
-async fn a_lock_outlives_its_lease_while_it_is_renewed(server: &Server) {
+async fn renewed_lock_outlives_its_lease(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let started = Instant::now();
@@ -65,7 +65,7 @@ async fn a_lock_outlives_its_lease_while_it_is_renewed(server: &Server) {
     assert_eq!(held.release().await, Released::Held);
 }
 
-async fn several_keys_are_taken_all_or_none(server: &Server) {
+async fn several_keys_are_acquired_atomically(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{b}").await;
     let keys = ["{c}", "{a}", "{b}", "{a}"];
@@ -83,7 +83,7 @@ async fn several_keys_are_taken_all_or_none(server: &Server) {
     assert_eq!(all.release().await, Released::Held);
 }
 
-async fn a_line_is_served_first_come_first_served(server: &Server) {
+async fn waiters_are_served_in_order(server: &Server) {
     let here = server.process();
     let held = here.take("{a}").await;
     let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
@@ -106,12 +106,12 @@ async fn a_line_is_served_first_come_first_served(server: &Server) {
     }
 }
 
-async fn another_process_waits_for_a_few_passes_at_most(server: &Server) {
+async fn local_handoffs_to_waiters_are_bounded(server: &Server) {
     let here = server.process_of_turn(Duration::from_secs(60));
     assert_eq!(passes_before_others(server, &here).await, 8);
 }
 
-async fn another_process_waits_for_a_turn_at_most(server: &Server) {
+async fn local_handoff_time_is_bounded(server: &Server) {
     let here = server.process_of_turn(Duration::ZERO);
     assert_eq!(passes_before_others(server, &here).await, 0);
 }
@@ -155,7 +155,7 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
 }
 
 /// Whoever got in line in a hand-off was seen then, and is not among the last seen yet.
-async fn a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll(server: &Server) {
+async fn ticket_or_poll_keeps_waiter_alive(server: &Server) {
     let process = server.process_without_hurry();
     let (soon_us, soon_ms) = soon(server);
     let lines = [
@@ -183,7 +183,7 @@ async fn a_place_in_line_is_alive_by_its_ticket_or_by_its_last_poll(server: &Ser
     }
 }
 
-async fn whoever_gets_in_line_again_leaves_no_key_for_ever(server: &Server) {
+async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
     let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
     // Handed on at once; behind somebody dead; when Redis has lost it.
     for before in ["PING", &ticket(1, "dead.0"), "DEL holdfast:lock:{a}"] {

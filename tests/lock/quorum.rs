@@ -43,7 +43,7 @@ async fn take(locks: &Locks) -> Guards {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_one_lock_and_has_no_fence() {
+async fn quorum_lock_excludes_without_a_fence() {
     let five = Five::start();
     let (here, there) = (five.process(), five.process());
     let held = take(&here).await;
@@ -55,7 +55,7 @@ async fn it_is_one_lock_and_has_no_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_nodes_down_works_and_three_down_refuses() {
+async fn quorum_survives_two_nodes_down_not_three() {
     let mut five = Five::start();
     let (process, there) = (five.process(), five.process());
     five.0[0].kill();
@@ -77,7 +77,7 @@ async fn two_nodes_down_works_and_three_down_refuses() {
 
 /// redsync #140: *it waits for slow nodes.*
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
+async fn slow_nodes_do_not_delay_acquire() {
     let five = Five::start();
     let (process, there) = (five.process(), five.process());
     take(&process).await.release().await;
@@ -97,7 +97,7 @@ async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
 
 /// rslock: *a failed extension unlocks every node.* And redsync #153: there is one at all.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_extended_by_a_majority_and_a_failed_extension_unlocks_nothing() {
+async fn majority_renews_the_lease() {
     let mut five = Five::start();
     let (here, there) = (five.process(), five.process());
     let held = take(&here).await;
@@ -114,7 +114,7 @@ async fn it_is_extended_by_a_majority_and_a_failed_extension_unlocks_nothing() {
 
 /// node-redlock #369: *keys of its own minority are in its way, and nobody wins.*
 #[tokio::test(flavor = "multi_thread")]
-async fn votes_that_are_split_are_given_back_and_somebody_wins() {
+async fn split_votes_are_released() {
     let five = Five::start();
     let processes: Vec<Locks> = (0..4).map(|_| five.process()).collect();
     let mut takers = tokio::task::JoinSet::new();
@@ -136,7 +136,7 @@ async fn votes_that_are_split_are_given_back_and_somebody_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_the_nodes_forget_is_lost() {
+async fn lock_lost_by_all_nodes_is_reported() {
     let five = Five::start();
     let (process, there) = (five.process(), five.process());
     let held = take(&process).await;

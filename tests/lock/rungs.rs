@@ -86,7 +86,7 @@ async fn come_there<T>(future: Pin<&mut impl Future<Output = T>>, watch: &Watch)
 }
 
 #[tokio::test]
-async fn a_holder_that_dies_locks_for_ever_under_setnx_and_for_one_lease_under_the_others() {
+async fn dead_holder_locks_forever_only_under_setnx() {
     for rung in [Rung::Setnx, Rung::SetnxExpire, Rung::Ttl, Rung::CheckThenDel, Rung::ExpireOnly] {
         let (server, kind) = (Server::start(), Kind::Rung(rung));
         std::mem::forget(take(&locks(&server), kind, SHORT, &Probe::Off).await);
@@ -101,7 +101,7 @@ async fn a_holder_that_dies_locks_for_ever_under_setnx_and_for_one_lease_under_t
 }
 
 #[tokio::test]
-async fn a_holder_that_dies_between_setnx_and_expire_locks_for_ever() {
+async fn death_before_expire_locks_forever() {
     let (server, kind) = (Server::start(), Kind::Rung(Rung::SetnxExpire));
     let (watch, probe) = stands_at(Point::Expire);
     let here = locks(&server);
@@ -127,7 +127,7 @@ async fn late_release(kind: Kind) -> (Released, bool) {
 }
 
 #[tokio::test]
-async fn who_comes_back_late_deletes_the_next_ones_lock_unless_it_looks_whose_it_is() {
+async fn late_release_without_owner_check_deletes_other_lock() {
     for rung in [Rung::SetnxExpire, Rung::Ttl] {
         let late = late_release(Kind::Rung(rung)).await;
         assert_eq!(late, (Released::Held, true), "{rung:?}");
@@ -140,7 +140,7 @@ async fn who_comes_back_late_deletes_the_next_ones_lock_unless_it_looks_whose_it
 }
 
 #[tokio::test]
-async fn who_has_looked_and_is_late_then_deletes_the_next_ones_lock_all_the_same() {
+async fn pause_after_owner_check_deletes_other_lock() {
     let (server, kind) = (Server::start(), Kind::Rung(Rung::CheckThenDel));
     let (watch, probe) = stands_at(Point::Delete);
     let first = take(&locks(&server), kind, 5 * SHORT, &probe).await;
@@ -154,7 +154,7 @@ async fn who_has_looked_and_is_late_then_deletes_the_next_ones_lock_all_the_same
 }
 
 #[tokio::test]
-async fn what_is_never_deleted_lets_one_in_per_lease() {
+async fn expire_only_admits_one_holder_per_lease() {
     let (server, kind) = (Server::start(), Kind::Rung(Rung::ExpireOnly));
     let here = locks(&server);
     let began = Instant::now();
@@ -165,7 +165,7 @@ async fn what_is_never_deleted_lets_one_in_per_lease() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_dropped_is_given_back_with_care() {
+async fn dropped_guard_releases_only_its_own_lock() {
     for rung in [Rung::Setnx, Rung::SetnxExpire, Rung::Ttl, Rung::CheckThenDel] {
         let (server, kind) = (Server::start(), Kind::Rung(rung));
         drop(take(&locks(&server), kind, LONG, &Probe::Off).await);

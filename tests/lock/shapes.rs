@@ -14,9 +14,9 @@ use crate::topology::Topology;
 const APART: [&str; 3] = ["{b}", "{c}", "{a}"];
 const MOMENT: Duration = Duration::from_millis(300);
 
-everywhere!(a_key_without_a_hash_tag_gets_one, the_address_is_read_as_documented);
+everywhere!(key_without_hash_tag_gets_one, address_is_parsed_as_documented);
 
-async fn a_key_without_a_hash_tag_gets_one(server: &Server) {
+async fn key_without_hash_tag_gets_one(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("plain").await;
     assert!(!there.finds_it_free("plain").await);
@@ -25,7 +25,7 @@ async fn a_key_without_a_hash_tag_gets_one(server: &Server) {
 }
 
 /// With a user, and with a database where the shape has them.
-async fn the_address_is_read_as_documented(server: &Server) {
+async fn address_is_parsed_as_documented(server: &Server) {
     let with_user = server.url().replace("://", "://default:any%20word@");
     let url = match server.url() {
         url if url.starts_with("redis-cluster:") => format!("{with_user}/0"),
@@ -38,7 +38,7 @@ async fn the_address_is_read_as_documented(server: &Server) {
 }
 
 #[test]
-fn a_channel_on_which_nothing_is_said_is_kept() {
+fn silent_pubsub_channel_is_kept() {
     run(Topology::Redis, async |server| {
         let process = server.process();
         process.take("{a}").await.release().await;
@@ -55,7 +55,7 @@ fn a_channel_on_which_nothing_is_said_is_kept() {
 }
 
 #[test]
-fn keys_on_several_primaries_are_taken_all_or_none() {
+fn keys_on_several_primaries_are_atomic() {
     run(Topology::Cluster, async |server| {
         let (here, there) = (server.process(), server.process());
         let Outcome::Acquired(all) = here.try_ask(&APART, Wait::Notify, TTL).await.unwrap() else {
@@ -94,7 +94,7 @@ fn keys_on_several_primaries_are_taken_all_or_none() {
 }
 
 #[test]
-fn a_primary_that_is_silent_delays_nobody_but_its_own_keys() {
+fn silent_primary_delays_only_its_keys() {
     run(Topology::Cluster, async |server| {
         let (process, there) = (server.process(), server.process());
         for key in APART {
@@ -120,7 +120,7 @@ fn a_primary_that_is_silent_delays_nobody_but_its_own_keys() {
 }
 
 #[test]
-fn one_primary_that_evicts_is_enough_to_say_so() {
+fn one_evicting_primary_is_reported() {
     run(Topology::Cluster, async |server| {
         let redis = Redis::open(server.url()).unwrap();
         assert_eq!(redis.eviction_policy().await.unwrap().as_deref(), Some("noeviction"));
@@ -131,7 +131,7 @@ fn one_primary_that_evicts_is_enough_to_say_so() {
 }
 
 #[test]
-fn a_slot_that_moves_takes_its_lock_along() {
+fn moved_slot_keeps_its_lock() {
     run(Topology::Cluster, async |server| {
         let (here, there) = (server.process(), server.process());
         let held = here.take("{a}").await;
@@ -152,7 +152,7 @@ fn a_slot_that_moves_takes_its_lock_along() {
 }
 
 #[test]
-fn a_release_that_is_waited_for_finds_the_slot_that_moves() {
+fn handoff_follows_a_moved_slot() {
     run(Topology::Cluster, async |server| {
         let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
         let mut locks = Vec::new();
@@ -247,11 +247,11 @@ async fn survives(server: &Server, signal: Signal) {
 }
 
 #[test]
-fn a_primary_that_dies_is_replaced_and_the_lock_goes_on() {
+fn lock_survives_death_of_primary() {
     run(Topology::Sentinel, async |server| survives(server, Signal::KILL).await);
 }
 
 #[test]
-fn a_primary_that_hangs_is_replaced_and_the_lock_goes_on() {
+fn lock_survives_hanging_primary() {
     run(Topology::Sentinel, async |server| survives(server, Signal::STOP).await);
 }
