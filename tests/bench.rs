@@ -33,7 +33,7 @@ fn is_a_spread(value: &Value) -> bool {
 }
 
 #[test]
-fn a_sound_arm_has_figures_and_an_oversold_one_has_none() {
+fn only_sound_arms_have_measurements() {
     let files = tempfile::tempdir().unwrap();
     let (json, svg) = (files.path().join("b.json"), files.path().join("b.svg"));
     let output = bench(&["--rounds", "1", "--seconds", "0.5", "--connections", "8"])
@@ -96,7 +96,7 @@ fn a_sound_arm_has_figures_and_an_oversold_one_has_none() {
 }
 
 #[test]
-fn interrupted_it_leaves_nothing_behind() {
+fn interrupted_benchmark_leaves_nothing_behind() {
     let mut child: Child =
         bench(&["--rounds", "50", "--seconds", "0.2", "--connections", "4", "--only", "atomic"])
             .spawn()
@@ -122,7 +122,7 @@ fn interrupted_it_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_strategy_that_there_is_not_is_told_before_anything_starts() {
+fn unknown_strategy_is_rejected_before_start() {
     let output = bench(&["--only", "owner,padlock"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());

@@ -49,12 +49,12 @@ fn assert_both_halves(told: &Told) {
 }
 
 #[tokio::test]
-async fn the_story_with_oha_shows_both_halves() {
+async fn oha_load_shows_oversell_and_fix() {
     assert_both_halves(&tell(2, "oversell-oha", &[]).await);
 }
 
 #[tokio::test]
-async fn the_story_with_k6_shows_both_halves_and_counts_refusals_as_refusals() {
+async fn k6_load_shows_oversell_and_fix() {
     let told = tell(2, "oversell-k6", &[]).await;
     assert_both_halves(&told);
     let refused = told.story["on"]["refused"].as_object().unwrap();
@@ -62,7 +62,7 @@ async fn the_story_with_k6_shows_both_halves_and_counts_refusals_as_refusals() {
 }
 
 #[tokio::test]
-async fn a_lock_that_does_not_hold_is_not_praised() {
+async fn broken_lock_fails_the_load_script() {
     let told = tell(2, "oversell-oha", &["--lock", "local"]).await;
     assert_eq!(told.code, Some(1), "{:#}", told.story);
     assert_eq!(told.story["claim_shown"], false);
@@ -72,7 +72,7 @@ async fn a_lock_that_does_not_hold_is_not_praised() {
 /// after two seconds. What share was sold and how fast was refused is the machine's, so it may be
 /// told either way, but not wrongly.
 #[tokio::test]
-async fn the_story_of_too_much_load_is_complete_and_its_ledger_sound() {
+async fn overload_report_is_complete_and_sound() {
     let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];
     let Told { code, story } = tell(1, "overload-k6", arguments).await;
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}: {story:#}"));
@@ -98,7 +98,7 @@ async fn the_story_of_too_much_load_is_complete_and_its_ledger_sound() {
 }
 
 #[tokio::test]
-async fn what_can_be_carried_is_not_called_too_much() {
+async fn sustainable_load_is_not_overload() {
     let arguments = &["--times", "1.1", "--clients", "1", "--seconds", "1", "--vus", "300"];
     let Told { code, story } = tell(1, "overload-k6", arguments).await;
     assert_eq!((&story["over"]["refused"], &story["claim_shown"]), (&json!({}), &false.into()));

@@ -145,7 +145,7 @@ const ALL_ELSE: [(&str, &str); 3] = [
 /// allows twice what `script/bench` demands (P12). How often Redis is asked per batch does not
 /// depend on that: three times is less than a tenth per order in a full batch of 32.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_costs_a_fraction_of_a_read_and_of_a_write() {
+async fn batched_order_costs_fraction_of_a_write() {
     let _alone = ALONE.lock().await;
     let (shop, redis) = Shop::with_its_own_redis_and(&ALL_ELSE).await;
     let alice = shop.sign_in("alice").await;
@@ -184,7 +184,7 @@ async fn an_order_costs_a_fraction_of_a_read_and_of_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
+async fn sold_out_costs_no_lock_or_write() {
     let _alone = ALONE.lock().await;
     let (shop, redis) = Shop::with_its_own_redis().await;
     let observer = Observer::of(&shop).await;

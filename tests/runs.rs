@@ -90,7 +90,7 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn the_same_arrivals_oversell_without_a_lock_and_not_with_one() {
+async fn same_load_oversells_only_without_a_lock() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
         "buyers": 12, "work_ms": 2, "seed": 7 });
@@ -117,7 +117,7 @@ async fn the_same_arrivals_oversell_without_a_lock_and_not_with_one() {
 }
 
 #[tokio::test]
-async fn money_is_lost_without_a_lock_and_not_with_one() {
+async fn money_is_lost_only_without_a_lock() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
         "orders": 40, "buyers": 8, "work_ms": 2 });
@@ -133,7 +133,7 @@ async fn money_is_lost_without_a_lock_and_not_with_one() {
 }
 
 #[tokio::test]
-async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
+async fn every_fault_is_undone_and_audit_sound() {
     let lab = Lab::at(Up::start(&["--lab", "on", "--redlock", "3"])).await;
     for kind in [
         "pause-node",
@@ -157,7 +157,7 @@ async fn after_every_fault_everything_is_as_it_was_and_the_books_are_sound() {
 }
 
 #[tokio::test]
-async fn a_shop_that_is_closed_in_the_middle_of_a_fault_leaves_nothing_and_says_so_later() {
+async fn run_stopped_during_fault_is_marked_failed() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none"], "orders": 50,
         "fault": { "kind": "pause-replica", "at_ms": 0, "for_ms": 10_000 } });
@@ -181,7 +181,7 @@ async fn a_shop_that_is_closed_in_the_middle_of_a_fault_leaves_nothing_and_says_
 }
 
 #[tokio::test]
-async fn one_run_at_a_time_and_only_the_admins() {
+async fn only_admin_starts_one_run_at_once() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
     let id = lab.begin(&long).await;
@@ -203,7 +203,7 @@ async fn one_run_at_a_time_and_only_the_admins() {
 }
 
 #[tokio::test]
-async fn absurd_wishes_are_refused_with_what_would_be_right() {
+async fn invalid_run_parameters_are_rejected_per_field() {
     let lab = Lab::open().await;
     for (wanted, field) in [
         (json!({}), "strategies"),
@@ -241,7 +241,7 @@ async fn absurd_wishes_are_refused_with_what_would_be_right() {
 }
 
 #[tokio::test]
-async fn a_lab_that_is_off_shows_nothing() {
+async fn lab_api_requires_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let wanted = json!({ "strategies": ["none"] });
     for (method, path) in [
@@ -257,7 +257,7 @@ async fn a_lab_that_is_off_shows_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one() {
+async fn event_stream_is_throttled_and_complete() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
     let id = lab.begin(&wanted).await;
@@ -281,7 +281,7 @@ async fn whoever_follows_a_run_gets_at_most_ten_frames_a_second_and_the_last_one
 }
 
 #[tokio::test]
-async fn a_lesson_whose_knobs_leave_nothing_to_show_says_why() {
+async fn lesson_without_contention_says_why() {
     let lab = Lab::open().await;
     for (name, stock, buyers, orders, why) in [
         ("lost-update", 0, 1, 1, "there are 0 units"),
@@ -299,7 +299,7 @@ async fn a_lesson_whose_knobs_leave_nothing_to_show_says_why() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_a_lesson_is_told_where_it_goes_on_and_the_next_one_what_it_waits_for() {
+async fn interrupted_lesson_says_where_it_continues() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
     let id = lab.begin(&long).await;
@@ -320,7 +320,7 @@ async fn whoever_leaves_a_lesson_is_told_where_it_goes_on_and_the_next_one_what_
 }
 
 #[tokio::test]
-async fn a_lesson_whose_shop_is_stopped_says_so() {
+async fn lesson_reports_a_stopped_shop() {
     let lab = Lab::open().await;
     let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
@@ -333,7 +333,7 @@ async fn a_lesson_whose_shop_is_stopped_says_so() {
 }
 
 #[tokio::test]
-async fn with_its_lab_off_a_shop_is_left_alone_and_the_lesson_has_one_of_its_own() {
+async fn lesson_starts_own_shop_without_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let said = lesson("dead-holder", &lab.up).output().await.unwrap();
     let (text, told) =
@@ -361,7 +361,7 @@ fn lesson(name: &str, up: &Up) -> tokio::process::Command {
 }
 
 #[tokio::test]
-async fn a_lesson_in_a_terminal_ends_with_its_verdict() {
+async fn lesson_command_prints_its_verdict() {
     let lab = Lab::open().await;
     let said = lesson("lost-update", &lab.up).output().await.unwrap();
     let text = String::from_utf8(said.stdout).unwrap();

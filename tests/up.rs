@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn it_becomes_ready_answers_and_leaves_nothing_running() {
+async fn up_serves_and_stops_cleanly() {
     let place = Place::new();
     let up = Running::start(&place, &[]).await;
     assert_eq!(
@@ -57,7 +57,7 @@ async fn it_becomes_ready_answers_and_leaves_nothing_running() {
 }
 
 #[tokio::test]
-async fn a_second_up_on_the_same_folder_says_so_and_changes_nothing() {
+async fn second_up_on_same_folder_is_rejected() {
     let place = Place::new();
     let up = Running::start(&place, &[]).await;
     let before = (up.env(), up.pids());
@@ -84,7 +84,7 @@ async fn data_survives_a_restart() {
 
 /// Without `setpriv` nothing tells the children that `up` is gone, as on macOS.
 #[tokio::test]
-async fn the_next_up_ends_what_a_killed_one_left_and_goes_on_with_its_data() {
+async fn next_up_cleans_up_after_a_kill() {
     let place = Place::new();
     let programs = place.path.join("bin");
     fs::create_dir(&programs).expect("a folder");
@@ -129,7 +129,7 @@ async fn children_do_not_outlive_a_killed_up() {
 }
 
 #[tokio::test]
-async fn whatever_crashes_is_started_again_and_service_returns() {
+async fn crashed_services_are_restarted() {
     let place = Place::new();
     let up = Running::start(&place, &[]).await;
     leave_a_mark(&up.env()).await;
@@ -149,7 +149,7 @@ async fn whatever_crashes_is_started_again_and_service_returns() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_half_way_stops_what_it_started() {
+async fn failed_start_stops_started_services() {
     let place = Place::new();
     // Postgres runs by the time that Redis is started.
     let stub = place.path.join("redis-server");
@@ -164,7 +164,7 @@ async fn a_start_that_fails_half_way_stops_what_it_started() {
 }
 
 #[tokio::test]
-async fn a_missing_program_is_named_with_its_package() {
+async fn missing_program_names_its_package() {
     let place = Place::new();
     let said = refusal(&run(place.command().env("HOLDFAST_PROGRAMS_PATH", "/nonexistent")).await);
     assert!(said.contains("postgres is not installed: the package is `postgresql"), "{said}");
@@ -172,7 +172,7 @@ async fn a_missing_program_is_named_with_its_package() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_found_before_anything_starts() {
+async fn taken_port_is_rejected_before_start() {
     let place = Place::new();
     let _taken = TcpListener::bind(("127.0.0.1", place.port + 1)).expect("it is free");
     let said = refusal(&run(&mut place.command()).await);
@@ -182,7 +182,7 @@ async fn a_taken_port_is_found_before_anything_starts() {
 }
 
 #[tokio::test]
-async fn what_the_replicas_would_refuse_is_refused_before_anything_starts() {
+async fn invalid_settings_are_rejected_before_start() {
     let place = Place::new();
     for (variable, wrong, right) in [
         ("HOLDFAST_LOCK_TTL_MS", "0", "1000 to 600000"),
@@ -201,7 +201,7 @@ async fn what_the_replicas_would_refuse_is_refused_before_anything_starts() {
 }
 
 #[tokio::test]
-async fn an_address_for_others_is_refused_until_it_is_said_twice() {
+async fn public_address_requires_confirmation() {
     let place = Place::new();
     let open = format!("0.0.0.0:{}", place.port);
     let said = refusal(&run(place.command().args(["--listen", &open])).await);
@@ -211,7 +211,7 @@ async fn an_address_for_others_is_refused_until_it_is_said_twice() {
 
 /// A clone below `/root`. Only root has this problem, so only root can show its cure.
 #[tokio::test]
-async fn for_root_a_folder_closed_to_others_is_no_obstacle() {
+async fn root_can_use_a_private_folder() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

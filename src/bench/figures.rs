@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_met_from_its_own_side() {
+    fn goal_direction_decides_if_met() {
         let met = |less_is_better, value: f64| {
             let value = Spread::of([value]).ok_or_else(String::new);
             let goals = if less_is_better { [1.3, 1.0] } else { [10.0, 15.0] };

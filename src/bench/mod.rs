@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_it_takes_is_told_in_seconds_first() {
+    fn duration_is_in_seconds_then_minutes() {
         for (seconds, words) in
             [(24.0, "30 seconds"), (90.0, "90 seconds"), (91.0, "2 minutes"), (601.0, "11 minutes")]
         {

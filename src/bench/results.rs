@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_a_median_between_its_ends() {
+    fn spread_has_median_minimum_and_maximum() {
         let spread = |values: &[f64]| Spread::of(values.iter().copied());
         assert_eq!(spread(&[]), None);
         assert_eq!(spread(&[3.0, 1.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));

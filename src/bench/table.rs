@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_are_formatted_by_magnitude() {
         assert_eq!(
             [0.0, 999.4, 1_000.0, 1_234_567.0].map(count),
             ["0", "999", "1,000", "1,234,567"]

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_sees_every_block_in_as_many_runs_as_it_may_take() {
+    fn scan_covers_all_blocks_within_its_runs() {
         let pace = Pace { at_least: 10, runs_per_walk: 24, ..Pace::default() };
         for blocks in [0, 1, 9, 10, 11, 239, 240, 241, 999, 1_000_003] {
             let (mut next, mut seen, mut runs) = (0, 0, 0);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_cut_short_is_walked_from_its_start() {
+    fn truncated_table_is_scanned_from_its_start() {
         let pace = Pace { at_least: 10, ..Pace::default() };
         assert_eq!(part(500, 8, &pace), 0..8);
         assert_eq!(part(500, 0, &pace), 0..0);

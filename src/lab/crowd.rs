@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_can_show_nothing_are_told_as_such() {
+    fn parameters_without_contention_are_explained() {
         for (alone, word) in
             [(spec(0, 16, 400), "0 units"), (spec(5, 16, 1), "1 order"), (spec(5, 1, 9), "1 buyer")]
         {

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_shows_when_what_was_read_was_already_old() {
+    fn swimlane_shows_interleaved_reads_and_writes() {
         let lane = |label: &str, sent_us, answered_us, events| Lane {
             request_id: Uuid::nil(),
             label: label.to_owned(),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn long_sentences_are_broken_between_words() {
+    fn text_wraps_between_words() {
         assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use crate::shop::strategy::STRATEGIES;
 
     #[test]
-    fn whatever_is_shown_is_there_and_says_what_it_is() {
+    fn shown_sources_exist_and_have_headers() {
         for source in FILES.into_iter().chain(STRATEGIES.iter().map(of_strategy)) {
             let lines = source.lines();
             let says = lines[0].starts_with("//!") || lines[0].starts_with("--");

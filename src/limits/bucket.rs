@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_had_at_once_and_the_rate_afterwards() {
+    fn burst_is_granted_then_the_rate() {
         let rate = rate("50/s:200");
         let mut bucket = Bucket::default();
         let now = 1_000_000_000;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_shuts_nobody_out() {
+    fn backward_clock_does_not_block_clients() {
         let rate = rate("10/s");
         let mut bucket = Bucket { full_at_us: 9_000_000_000 };
         assert_eq!(bucket.take(rate, 1_000_000, 1, 0).wait_us, 100_000);
@@ -100,7 +100,7 @@ mod tests {
     /// Replicas ask at random, lease at random and spend their leases as late as allowed; no time
     /// span exceeds the guarantee.
     #[test]
-    fn no_span_of_time_sees_more_than_the_burst_and_the_rate() {
+    fn no_interval_exceeds_burst_plus_rate() {
         let mut dice = StdRng::seed_from_u64(42);
         for text in ["50/s:200", "1000/s:10", "7/s:3", "10/m:5", "333/s:1", "1000000/s:900"] {
             let rate = rate(text);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn with_redis_away_the_door_is_open_and_the_limit_this_replicas_own() {
+    async fn replica_limits_locally_without_redis() {
         let limiter = away();
         let policy = policy("1/h:20");
         let mut passed = 0;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_flood_of_addresses_fills_no_memory() {
+    async fn many_addresses_use_bounded_memory() {
         let limiter = away();
         let policy = policy("50/s");
         for n in 0..200_000_u32 {

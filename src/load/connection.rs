@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_once_it_is_whole() {
+    fn response_head_is_parsed_when_complete() {
         let text = b"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\nx: y\r\n\r\nhello";
         assert_eq!(head(&text[..40]).expect("so far so good"), None);
         let whole = head(text).expect("it is whole");

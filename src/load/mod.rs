@@ -296,14 +296,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_says_how_evenly_it_was_shared() {
+    fn jain_index_measures_fairness() {
         assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
         assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-9);
         assert!((jain(&[]) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn only_wanted_answers_within_the_window_count() {
+    fn only_wanted_responses_in_window_count() {
         let window = Window { begin_us: 100, end_us: 200 };
         let mut seen = Seen::default();
         seen.count(window, 50, 90, Some((201, true))); // before the window

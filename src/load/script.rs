@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_has_a_key_of_its_own_and_the_subjects_take_turns() {
+    fn requests_have_unique_keys_and_rotate_bodies() {
         let bodies = ["{\"a\":1}".to_owned(), "{}".to_owned()];
         let mut script = Posts::new("/x", "t", &["A: b".to_owned()], &bodies, 1).times(3);
         let mut request = Vec::new();

@@ -151,21 +151,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_shown_with_its_thousands_apart() {
+    fn cents_are_displayed_with_thousands_separators() {
         let shown: Vec<String> =
             [0, 5, 100, 123_456, -100_000_000].map(|cents| Cents(cents).to_string()).into();
         assert_eq!(shown, ["0.00", "0.05", "1.00", "1,234.56", "−1,000,000.00"]);
     }
 
     #[test]
-    fn a_quoted_key_is_the_same_key() {
+    fn quoted_idempotency_key_is_unquoted() {
         let bare = IdempotencyKey::try_from("0123456789abcdef".to_owned());
         assert_eq!(bare, IdempotencyKey::try_from("\"0123456789abcdef\"".to_owned()));
         assert!(bare.is_ok());
     }
 
     #[test]
-    fn keys_that_are_too_short_too_long_or_not_ascii_are_refused() {
+    fn malformed_idempotency_key_is_rejected() {
         let long = "x".repeat(256);
         for text in ["", "short", "0123456789abcde", "0123456789abcdé!", "0123456789 abcdef", &long]
         {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sku_is_lower_case_letters_digits_and_dashes() {
+    fn sku_is_lower_case_letters_digits_dashes() {
         for text in ["", "Tea", "tea cup", "té", &"x".repeat(65)] {
             assert!(Sku::try_from(text.to_owned()).is_err(), "{text}");
         }

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_short_and_plain() {
+    fn user_name_is_short_and_plain() {
         let longest = "a".repeat(LONGEST_NAME);
         for name in ["a", "lab-7", "dora.the_2nd", &longest] {
             assert!(could_be_a_name(name), "{name}");

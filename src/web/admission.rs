@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_and_files_are_free() {
+    fn probes_and_static_files_are_not_limited() {
         for path in ["/healthz", "/metrics", "/static/shop.css", "/api/docs/", "/api/docs"] {
             assert!(is_free(path), "{path}");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_are_lists_of_named_limits() {
+    fn rate_limit_headers_list_all_policies() {
         let policy = |name, text: &str| Policy {
             name,
             rate: text.parse().unwrap_or_else(|_| unreachable!()),

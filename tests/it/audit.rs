@@ -309,7 +309,7 @@ async fn every_forgery_is_caught() {
 /// A statement may take its number before another one that commits first. Here all sales and
 /// payments have lower numbers than what was there before them.
 #[tokio::test]
-async fn numbers_in_another_order_than_versions_are_sound() {
+async fn sequence_numbers_out_of_order_are_sound() {
     let shop = busy_books().await;
     sqlx::raw_sql(
         "update order_lines set limit_per_user = 9 where sku = 'key-ring';
@@ -350,7 +350,7 @@ async fn every_check_has_a_forgery() {
 }
 
 #[tokio::test]
-async fn the_books_are_sound_after_a_load_on_both_replicas() {
+async fn audit_is_sound_after_load() {
     let shop = Shop::start(2).await;
     let users =
         [shop.sign_in("alice").await, shop.sign_in("bob").await, shop.sign_in("carol").await];
@@ -387,7 +387,7 @@ async fn the_books_are_sound_after_a_load_on_both_replicas() {
 }
 
 #[tokio::test]
-async fn the_audit_is_the_admins_and_tells_every_check() {
+async fn only_admin_reads_the_audit() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let denied = shop.request(&alice, Method::GET, 0, "/api/audit").send().await.unwrap();
@@ -398,7 +398,7 @@ async fn the_audit_is_the_admins_and_tells_every_check() {
 }
 
 #[tokio::test]
-async fn the_command_exits_0_when_sound_and_1_when_not() {
+async fn audit_command_reports_result_by_exit_code() {
     let shop = Shop::bare().await;
     let audit = || {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
@@ -417,7 +417,7 @@ async fn the_command_exits_0_when_sound_and_1_when_not() {
 }
 
 #[tokio::test]
-async fn whoever_reads_no_further_gets_the_verdict_all_the_same() {
+async fn audit_command_survives_closed_stdout() {
     let shop = Shop::bare().await;
     let audit_to = |stdout: std::process::Stdio| {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))

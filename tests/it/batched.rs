@@ -8,7 +8,7 @@ use crate::common::{Shop, body, problem, until};
 use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send, told};
 
 #[tokio::test]
-async fn of_a_hundred_at_once_with_one_key_one_is_done_and_the_others_hear_of_it() {
+async fn hundred_duplicates_execute_once() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(500, 100).await;
@@ -57,7 +57,7 @@ async fn of_a_hundred_at_once_with_one_key_one_is_done_and_the_others_hear_of_it
 }
 
 #[tokio::test]
-async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
+async fn batch_replays_finished_keys_and_rejects_mismatches() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
@@ -106,7 +106,7 @@ async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
 }
 
 #[tokio::test]
-async fn the_keys_of_those_who_wait_stay_taken() {
+async fn key_locks_of_queued_commands_are_renewed() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
@@ -130,7 +130,7 @@ async fn the_keys_of_those_who_wait_stay_taken() {
 }
 
 #[tokio::test]
-async fn keys_that_were_refused_are_free_at_once_everywhere() {
+async fn key_of_rejected_command_is_free_at_once() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(3, 100).await;
@@ -158,7 +158,7 @@ async fn keys_that_were_refused_are_free_at_once_everywhere() {
 }
 
 #[tokio::test]
-async fn a_batch_sells_in_its_order_of_arrival_to_whom_there_is_enough_for() {
+async fn batch_sells_in_order_of_arrival() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
@@ -186,7 +186,7 @@ async fn a_batch_sells_in_its_order_of_arrival_to_whom_there_is_enough_for() {
 }
 
 #[tokio::test]
-async fn keys_of_yesterday_are_refused_alone() {
+async fn expired_keys_are_rejected_alone() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(30, 100).await;
@@ -237,7 +237,7 @@ async fn keys_of_yesterday_are_refused_alone() {
 }
 
 #[tokio::test]
-async fn an_order_that_costs_too_much_is_refused_alone() {
+async fn order_with_price_overflow_is_rejected_alone() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(30, 100).await;
@@ -264,7 +264,7 @@ async fn an_order_that_costs_too_much_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() {
+async fn failed_entry_does_not_fail_its_batch() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
@@ -303,7 +303,7 @@ async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() 
 }
 
 #[tokio::test]
-async fn orders_for_what_does_not_exist_disturb_nobody() {
+async fn orders_of_unknown_items_affect_no_others() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(100, 100).await;

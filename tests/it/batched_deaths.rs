@@ -24,7 +24,7 @@ async fn until_closed(shop: &Shop, replica: usize) {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_told_to_stop_answers_all_who_are_in_line() {
+async fn stopping_replica_completes_its_queue() {
     let mut shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(100, 100).await;
@@ -45,7 +45,7 @@ async fn a_replica_that_is_told_to_stop_answers_all_who_are_in_line() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_told_to_stop_under_load_loses_nothing() {
+async fn stopping_under_load_loses_nothing() {
     let mut shop = Shop::start(2).await;
     let sku = shop.shop_item(PLENTY, 100).await;
     {
@@ -63,7 +63,7 @@ async fn a_replica_that_is_told_to_stop_under_load_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_killed_under_load_loses_nothing() {
+async fn kill_under_load_loses_nothing() {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(PLENTY, 100).await;
@@ -214,11 +214,11 @@ async fn rush(buyers: usize, committed: bool) {
 }
 
 #[tokio::test]
-async fn ten_thousand_want_one_of_a_hundred_and_a_replica_dies_before_its_commit() {
+async fn killed_replica_never_oversells() {
     rush(10_000, false).await;
 }
 
 #[tokio::test]
-async fn two_thousand_want_one_of_a_hundred_and_a_replica_dies_before_it_says_so() {
+async fn kill_after_commit_never_oversells() {
     rush(2_000, true).await;
 }

@@ -51,7 +51,7 @@ pub async fn until_sold_more(shop: &Shop, more: i64) {
 }
 
 #[tokio::test]
-async fn sessions_that_postgres_ends_in_the_middle_of_batches_lose_nothing() {
+async fn terminated_postgres_sessions_lose_nothing() {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(PLENTY, 100).await;
@@ -76,7 +76,7 @@ async fn sessions_that_postgres_ends_in_the_middle_of_batches_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answered() {
+async fn unknown_batch_outcome_is_resolved() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
@@ -119,7 +119,7 @@ async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answere
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_arrives_after_it_was_resolved_changes_nothing() {
+async fn late_write_after_resolution_changes_nothing() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
@@ -146,7 +146,7 @@ async fn a_write_that_arrives_after_it_was_resolved_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back() {
+async fn batch_outcome_is_unknown_without_postgres() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
@@ -188,7 +188,7 @@ async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgets_everything_again_and_again_loses_nothing() {
+async fn repeated_redis_flushes_lose_nothing() {
     let (shop, redis) = Shop::with_its_own_redis().await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(PLENTY, 100).await;
@@ -203,7 +203,7 @@ async fn a_redis_that_forgets_everything_again_and_again_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_deleted_or_somebody_elses_loses_nothing() {
+async fn deleted_or_stolen_lock_loses_nothing() {
     let (shop, redis) = Shop::with_its_own_redis().await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(PLENTY, 100).await;

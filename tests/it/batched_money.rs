@@ -30,7 +30,7 @@ async fn pending(observer: &Observer<'_>, sku: &str, many: usize) -> Vec<OrderId
 }
 
 #[tokio::test]
-async fn forty_payments_at_once_and_money_for_twenty_five() {
+async fn concurrent_payments_never_overdraw_account() {
     const PRICE: i64 = 3_900;
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
@@ -62,7 +62,7 @@ async fn forty_payments_at_once_and_money_for_twenty_five() {
 }
 
 #[tokio::test]
-async fn an_order_is_paid_once_whatever_its_keys() {
+async fn order_is_paid_once_under_two_keys() {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
     let (alice, UserId(user)) = observer.users[0].clone();
@@ -113,7 +113,7 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
 }
 
 #[tokio::test]
-async fn batches_go_with_orders_of_several_items_refunds_cancellations_and_restocks() {
+async fn batches_coexist_with_all_other_commands() {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
     let admin = shop.sign_in("admin").await;

@@ -103,7 +103,7 @@ async fn placed(sent: Sent) -> Value {
 }
 
 #[tokio::test]
-async fn a_full_house_fails_refuses_waits_or_waits_for_so_long() {
+async fn full_queue_follows_the_offer_mode() {
     let house = House::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "700")]).await;
     let served = house.served(house.guest()).await;
     // As long as the test likes: `put` does not care how long anybody waits for a lock.
@@ -138,7 +138,7 @@ async fn a_full_house_fails_refuses_waits_or_waits_for_so_long() {
 }
 
 #[tokio::test]
-async fn a_restock_goes_before_those_who_wait_for_it() {
+async fn restock_overtakes_waiting_orders() {
     let house = House::with(1, &[]).await;
     let served = house.served(house.order()).await;
     let line = house.line_of(3, || house.order()).await;
@@ -157,7 +157,7 @@ async fn a_restock_goes_before_those_who_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_restock_without_priority_comes_too_late_for_the_line() {
+async fn restock_without_priority_waits_its_turn() {
     let house = House::with(1, &[]).await;
     let served = house.served(house.order()).await;
     let line = house.line_of(2, || house.order()).await;
@@ -173,7 +173,7 @@ async fn a_restock_without_priority_comes_too_late_for_the_line() {
 }
 
 #[tokio::test]
-async fn a_cancelled_unit_goes_to_whoever_is_next_in_line() {
+async fn cancelled_unit_goes_to_next_waiter() {
     let mut house = House::with(0, &[("HOLDFAST_LOCK", "queue")]).await;
     house.sku = house.shop.shop_item(1, 100).await;
     let order = house.shop.order(&house.alice, 0, &house.sku, 1);
@@ -191,7 +191,7 @@ async fn a_cancelled_unit_goes_to_whoever_is_next_in_line() {
 }
 
 #[tokio::test]
-async fn who_waited_in_vain_leaves_the_house_and_the_place_is_free() {
+async fn timed_out_waiter_frees_its_place() {
     let house = House::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "2000")]).await;
     let served = house.served(house.guest()).await;
     let mut line = house.line_of(1, || house.offer("put")).await;
@@ -211,7 +211,7 @@ async fn who_waited_in_vain_leaves_the_house_and_the_place_is_free() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_leaves_the_house_and_the_place_is_free() {
+async fn disconnected_client_frees_its_place() {
     let house = House::with(10, &[]).await;
     let served = house.served(house.guest()).await;
     let mut line = house.line_of(2, || house.offer("put")).await;
@@ -233,7 +233,7 @@ async fn who_hangs_up_leaves_the_house_and_the_place_is_free() {
 }
 
 #[tokio::test]
-async fn a_rendezvous_is_served_now_or_knows_that_it_is_not() {
+async fn try_never_joins_the_queue() {
     let house = House::with(10, &[]).await;
     let trying = || house.order().header("Holdfast-Wait", "try");
     let served = house.served(trying()).await;
@@ -250,7 +250,7 @@ async fn a_rendezvous_is_served_now_or_knows_that_it_is_not() {
 }
 
 #[tokio::test]
-async fn a_restock_is_under_the_labs_rules_too() {
+async fn restock_obeys_lab_restrictions() {
     let house = House::with(10, &[]).await;
     let of_the_shop = |lock: &str| {
         let more = json!({ "delta": 1, "reason": "restock" });

@@ -94,7 +94,7 @@ const STRATEGIES: [&str; 8] =
     ["check-then-del", "owner", "fenced", "row-lock", "atomic", "serializable", "queue", "batched"];
 
 #[tokio::test]
-async fn a_caller_that_goes_at_an_await_point_of_its_own() {
+async fn dropped_future_places_order_at_most_once() {
     for strategy in STRATEGIES {
         let world = World::new(strategy).await;
         let mut keys = 0;
@@ -115,7 +115,7 @@ async fn a_caller_that_goes_at_an_await_point_of_its_own() {
 
 /// The order's own await points are in a task of its own: the caller leaves while it is there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_goes_at_any_point_of_the_order() {
+async fn caller_lost_at_any_probe_point_is_safe() {
     let points = [
         (Point::Wait, false),
         (Point::Held, false),
@@ -165,7 +165,7 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
 
 /// And at moments that nobody chose, from its beginning to its end, with another order in its way.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_goes_at_any_moment() {
+async fn caller_lost_at_any_moment_is_safe() {
     for strategy in STRATEGIES {
         let world = World::new(strategy).await;
         let whole = Instant::now();

@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use crate::common::{Shop, body};
 
 #[tokio::test]
-async fn every_address_of_the_contract_is_described() {
+async fn openapi_describes_every_route() {
     let shop = Shop::start(1).await;
     let url = shop.url(0, "/api/openapi.json");
     let description = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
@@ -62,7 +62,7 @@ async fn every_address_of_the_contract_is_described() {
 }
 
 #[tokio::test]
-async fn the_page_to_try_it_answers() {
+async fn swagger_page_is_served() {
     let shop = Shop::start(1).await;
     let page = shop.http.get(shop.url(0, "/api/docs")).send().await.unwrap();
     assert_eq!(page.status(), 200);

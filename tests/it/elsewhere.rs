@@ -29,7 +29,7 @@ async fn rush(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_cluster_it_sells_what_there_is() {
+async fn redis_cluster_sells_exact_stock() {
     let (shop, _redis) = shop_on(Topology::Cluster).await;
     for _ in 0..3 {
         let sku = shop.lab_item(10).await;
@@ -39,7 +39,7 @@ async fn on_a_cluster_it_sells_what_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_costs_some_503_and_no_unit() {
+async fn redis_failover_loses_no_unit() {
     let (shop, mut redis) = shop_on(Topology::Sentinel).await;
     let sku = shop.lab_item(40).await;
     assert_eq!(rush(&shop, &sku, 10).await, [10, 0, 0]);

@@ -30,7 +30,7 @@ async fn flush(shop: &Shop) {
 }
 
 #[tokio::test]
-async fn every_entry_carries_a_fence_and_they_grow() {
+async fn fences_in_ledger_increase() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let orders = (0..20).map(|n| shop.order(&alice, n % 2, "key-ring", 1).send());
@@ -46,7 +46,7 @@ async fn every_entry_carries_a_fence_and_they_grow() {
 }
 
 #[tokio::test]
-async fn a_paused_holder_comes_back_and_its_write_is_refused() {
+async fn paused_holder_cannot_write() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
@@ -68,7 +68,7 @@ async fn a_paused_holder_comes_back_and_its_write_is_refused() {
 }
 
 #[tokio::test]
-async fn when_redis_forgets_the_shop_goes_on_by_itself() {
+async fn fences_are_raised_after_redis_flush() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     for n in 0..4 {
@@ -90,7 +90,7 @@ async fn when_redis_forgets_the_shop_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn version_guard_keeps_stock_exact_while_redis_is_flushed() {
+async fn version_guard_survives_redis_flushes() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(30).await;
@@ -128,7 +128,7 @@ async fn version_guard_keeps_stock_exact_while_redis_is_flushed() {
 }
 
 #[tokio::test]
-async fn version_guard_keeps_stock_exact_with_two_redis_by_mistake() {
+async fn version_guard_survives_two_separate_redis() {
     let mut shop = Shop::bare().await;
     let other = format!("{}other:", shop.prefix);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced")]);
@@ -158,7 +158,7 @@ async fn version_guard_keeps_stock_exact_with_two_redis_by_mistake() {
 }
 
 #[tokio::test]
-async fn the_locks_can_be_looked_at_while_somebody_waits() {
+async fn locks_list_shows_holder_and_waiters() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;

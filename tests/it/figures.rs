@@ -19,7 +19,7 @@ pub fn value(figures: &str, line: &str) -> Option<f64> {
 }
 
 #[tokio::test]
-async fn figures_for_prometheus_carry_their_units_and_say_what_they_mean() {
+async fn metrics_have_units_and_help() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     shop.placed(&alice, "deadbolt", 1).await;
@@ -33,7 +33,7 @@ async fn figures_for_prometheus_carry_their_units_and_say_what_they_mean() {
 }
 
 #[tokio::test]
-async fn every_lock_tells_how_long_it_was_waited_for_and_held() {
+async fn lock_metrics_measure_wait_and_hold() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(20).await;
@@ -64,7 +64,7 @@ async fn every_lock_tells_how_long_it_was_waited_for_and_held() {
 
 /// Two replicas take turns: what one holds, the other waits for, and never both.
 #[tokio::test]
-async fn a_line_that_waits_for_its_next_turn_holds_nothing() {
+async fn waiting_queue_counts_no_hold_time() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(1_000).await;
@@ -91,7 +91,7 @@ async fn a_line_that_waits_for_its_next_turn_holds_nothing() {
 }
 
 #[tokio::test]
-async fn lines_are_measured_here_and_known_of_there() {
+async fn waiting_requests_are_counted_per_replica() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;

@@ -62,7 +62,7 @@ async fn orders_for_several_items_share_a_commit() {
 }
 
 #[tokio::test]
-async fn rows_that_moved_fail_no_order_of_their_group() {
+async fn moved_rows_fail_no_order_in_group() {
     let shop = Shop::start(1).await;
     let half = "update items set version = version + 1 where sku in
                 (select sku from items order by sku limit 5)";

@@ -97,22 +97,22 @@ fn every_answer_counts(books: &history::Books, seen: &[Observation]) {
 }
 
 #[tokio::test]
-async fn a_run_under_fenced_is_what_its_clients_were_told() {
+async fn fenced_ledger_matches_responses() {
     run("fenced").await;
 }
 
 #[tokio::test]
-async fn a_run_under_row_lock_is_what_its_clients_were_told() {
+async fn row_lock_ledger_matches_responses() {
     run("row-lock").await;
 }
 
 #[tokio::test]
-async fn a_run_under_atomic_is_what_its_clients_were_told() {
+async fn atomic_ledger_matches_responses() {
     run("atomic").await;
 }
 
 #[tokio::test]
-async fn a_run_without_a_lock_is_not() {
+async fn history_without_lock_has_violations() {
     let shop = Shop::start(2).await;
     let sku = shop.lab_item(20).await;
     let observer = Observer::of(&shop).await;
@@ -138,7 +138,7 @@ async fn a_run_without_a_lock_is_not() {
 }
 
 #[tokio::test]
-async fn restocks_by_others_fit_in() {
+async fn unobserved_restocks_are_accepted() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "atomic")]).await;
     let admin = shop.sign_in("admin").await;
     let observer = Observer::of(&shop).await;

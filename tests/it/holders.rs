@@ -18,7 +18,7 @@ async fn refused(order: RequestBuilder, strategy: &str, status: StatusCode) -> V
 }
 
 #[tokio::test]
-async fn a_request_that_waited_in_vain_is_told_who_has_the_lock() {
+async fn lock_timeout_names_the_holder() {
     for strategy in ["owner", "watchdog", "redlock", "fenced", "batched"] {
         let shop = Shop::start_with(2, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
         let alice = shop.sign_in("alice").await;
@@ -55,7 +55,7 @@ async fn a_request_that_waited_in_vain_is_told_who_has_the_lock() {
 }
 
 #[tokio::test]
-async fn a_lock_in_one_process_is_held_by_that_process() {
+async fn local_lock_names_its_process() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
@@ -67,7 +67,7 @@ async fn a_lock_in_one_process_is_held_by_that_process() {
 }
 
 #[tokio::test]
-async fn a_replica_is_shown_by_the_name_it_was_given() {
+async fn locks_list_shows_configured_replica_name() {
     let shop =
         Shop::start_with(1, &[("HOLDFAST_REPLICA", "till-7"), ("HOLDFAST_LOCK", "fenced")]).await;
     let alice = shop.sign_in("alice").await;

@@ -15,7 +15,7 @@ use crate::queue::{Line, answer, fresh_key, keyed, send};
 use crate::unpaid::JOBS;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_up_while_it_waits_for_a_lock_no_longer_waits() {
+async fn disconnected_client_leaves_the_lock_queue() {
     for strategy in ["local", "queue", "owner", "fenced"] {
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
@@ -47,7 +47,7 @@ async fn who_hangs_up_while_it_waits_for_a_lock_no_longer_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_whose_buyer_hung_up_behind_the_commit_is_due_like_any_other() {
+async fn order_of_disconnected_client_is_queued_for_expiry() {
     for strategy in ["batched", "fenced"] {
         let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
         let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);

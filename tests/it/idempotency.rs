@@ -21,7 +21,7 @@ fn is_replayed(response: &Response) -> bool {
 }
 
 #[tokio::test]
-async fn a_key_is_wanted() {
+async fn order_requires_idempotency_key() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
@@ -37,7 +37,7 @@ async fn a_key_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_finished_key_answers_the_same_bytes_at_every_replica() {
+async fn replay_returns_same_bytes() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -66,7 +66,7 @@ async fn a_finished_key_answers_the_same_bytes_at_every_replica() {
 }
 
 #[tokio::test]
-async fn another_payload_under_the_same_key_is_a_mismatch() {
+async fn other_payload_under_same_key_is_rejected() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -78,7 +78,7 @@ async fn another_payload_under_the_same_key_is_a_mismatch() {
 }
 
 #[tokio::test]
-async fn a_key_belongs_to_its_user_and_its_path() {
+async fn key_is_scoped_to_user_and_path() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = Uuid::new_v4().to_string();
@@ -107,7 +107,7 @@ async fn a_key_belongs_to_its_user_and_its_path() {
 }
 
 #[tokio::test]
-async fn a_duplicate_of_a_running_request_is_told_so_and_a_mismatch_too() {
+async fn duplicate_of_running_request_is_rejected() {
     let shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let key = Uuid::new_v4().to_string();
@@ -129,7 +129,7 @@ async fn a_duplicate_of_a_running_request_is_told_so_and_a_mismatch_too() {
 }
 
 #[tokio::test]
-async fn a_hundred_duplicates_make_one_order() {
+async fn hundred_duplicates_make_one_order() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -151,7 +151,7 @@ async fn a_hundred_duplicates_make_one_order() {
 }
 
 #[tokio::test]
-async fn after_a_kill_between_commit_and_answer_the_other_replica_answers() {
+async fn other_replica_replays_after_kill() {
     let mut shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -169,7 +169,7 @@ async fn after_a_kill_between_commit_and_answer_the_other_replica_answers() {
 }
 
 #[tokio::test]
-async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
+async fn kill_before_commit_frees_key_in_seconds() {
     let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -199,7 +199,7 @@ async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
 }
 
 #[tokio::test]
-async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
+async fn duplicate_after_flush_gets_same_response() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
@@ -237,7 +237,7 @@ async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_key_of_yesterday_is_used_for_ever() {
+async fn expired_key_stays_used_forever() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -260,7 +260,7 @@ async fn purge_keys(shop: &Shop) {
 }
 
 #[tokio::test]
-async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
+async fn expired_key_is_checked_before_stock_and_limit() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let cases = [
@@ -293,7 +293,7 @@ async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_batch_each_is_told_of_its_own_key() {
+async fn batch_reports_each_users_own_key() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(3, 100).await;
@@ -329,7 +329,7 @@ async fn in_a_batch_each_is_told_of_its_own_key() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_stored() {
+async fn rejection_is_not_stored() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let key = Uuid::new_v4().to_string();

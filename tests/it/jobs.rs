@@ -133,7 +133,7 @@ async fn sql(shop: &Shop, sql: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
+async fn concurrent_replicas_run_a_tick_once() {
     const ROUNDS: i32 = 40;
     let shop = bare().await;
     let replicas: Vec<Scheduler> =
@@ -163,7 +163,7 @@ async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ticks_that_everybody_missed_are_one_run() {
+async fn missed_ticks_cause_one_run() {
     let shop = bare().await;
     sql(
         &shop,
@@ -186,7 +186,7 @@ async fn ticks_that_everybody_missed_are_one_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_was_put_back_runs_nothing_again() {
+async fn backward_clock_repeats_no_run() {
     let shop = bare().await;
     let a = replica(&shop, "a", &COUNTS);
     look_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
@@ -220,7 +220,7 @@ static FAILS: Job = job("fails", |turn| {
 });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
+async fn failing_job_is_retried_parked_and_resumed() {
     let shop = bare().await;
     let a = replica(&shop, "a", &FAILS);
     let mut pauses = Vec::new();
@@ -265,7 +265,7 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
 static PANICS: Job = job("panics", |_| Box::pin(async { panic!("on purpose") }));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_panics_has_failed_and_the_scheduler_lives() {
+async fn panicking_job_does_not_stop_scheduler() {
     let shop = bare().await;
     let a = replica(&shop, "a", &PANICS);
     let came = offer(&a, DUE).await;
@@ -290,7 +290,7 @@ static HANGS: Job = Job {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_hangs_is_cancelled_and_what_it_had_begun_is_undone() {
+async fn hanging_job_is_cancelled_and_rolled_back() {
     let shop = bare().await;
     let a = replica(&shop, "a", &HANGS);
     let came = offer(&a, DUE).await;
@@ -313,7 +313,7 @@ static WAITS: Job = job("waits", |turn| {
 });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgot_its_numbers_is_told_them_and_the_first_holder_writes_nothing() {
+async fn stale_run_cannot_write_after_flush() {
     let shop = bare().await;
     let (a, b) = (replica(&shop, "a", &WAITS), replica(&shop, "b", &WAITS));
     let first = tokio::spawn({
@@ -345,7 +345,7 @@ async fn a_redis_that_forgot_its_numbers_is_told_them_and_the_first_holder_write
 static DEADLY: Job = job("deadly", |turn| Box::pin(effect(turn)));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_every_holder_died_at_is_not_given_to_the_next_one() {
+async fn run_that_killed_every_holder_is_parked() {
     let shop = bare().await;
     sql(
         &shop,
@@ -365,7 +365,7 @@ static KEPT: Job =
     Job { at_least_for: Duration::from_secs(15), ..job("kept", |turn| Box::pin(effect(turn))) };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
+async fn job_lock_is_kept_for_minimum_time() {
     let shop = bare().await;
     let (a, b) = (replica(&shop, "a", &KEPT), replica(&shop, "b", &KEPT));
     let first = tokio::spawn({
@@ -381,7 +381,7 @@ async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_redis_no_job_begins_and_others_are_not_kept_from_it() {
+async fn replica_without_redis_blocks_no_others() {
     let shop = bare().await;
     let there = "redis+unix:///nowhere/redis.sock";
     let nowhere = replica_over(&shop, "nowhere", &COUNTS, there, &shop.database_url());
@@ -402,7 +402,7 @@ static SPEAKS: Job = job("speaks", |_| {
 });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_a_run_ended_is_written_when_postgres_is_back() {
+async fn run_result_is_written_after_outage() {
     let shop = bare().await;
     let postgres = crate::trouble::postgres().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);

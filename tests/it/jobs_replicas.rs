@@ -49,7 +49,7 @@ async fn done(shop: &Shop) -> Run {
 const MARKS: &str = "select count(*) from lab_marks";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_holder_is_followed_and_its_effect_is_there_once() {
+async fn killed_run_is_taken_over_once() {
     for at in ["held", "write"] {
         let mut shop = Shop::start_with(2, &[ON]).await;
         let admin = shop.sign_in("admin").await;
@@ -67,7 +67,7 @@ async fn a_killed_holder_is_followed_and_its_effect_is_there_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_holder_that_comes_back_can_not_write_how_it_ended() {
+async fn paused_run_cannot_write_its_result() {
     let shop = Shop::start_with(2, &[ON]).await;
     let admin = shop.sign_in("admin").await;
     let asked = held(&shop, &admin, "held").await;
@@ -86,7 +86,7 @@ async fn a_paused_holder_that_comes_back_can_not_write_how_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_told_to_end_hands_its_run_over() {
+async fn stopping_replica_hands_over_its_run() {
     let mut shop = Shop::start_with(2, &[ON]).await;
     let admin = shop.sign_in("admin").await;
     let asked = held(&shop, &admin, "write").await;
@@ -101,7 +101,7 @@ async fn a_replica_that_is_told_to_end_hands_its_run_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_start_together_run_each_job_once_and_count_it() {
+async fn simultaneous_replicas_run_each_job_once() {
     let shop = Shop::start_with(3, &[ON]).await;
     let admin = shop.sign_in("admin").await;
     until("both jobs are done", async || {
@@ -137,7 +137,7 @@ async fn replicas_that_start_together_run_each_job_once_and_count_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn books_that_were_tampered_with_are_found_without_being_asked() {
+async fn scheduled_audit_finds_forged_stock() {
     let mut shop = Shop::bare().await;
     let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
@@ -156,7 +156,7 @@ async fn books_that_were_tampered_with_are_found_without_being_asked() {
 }
 
 #[tokio::test]
-async fn where_jobs_are_off_nobody_runs_them_and_nobody_but_the_admin_sees_them() {
+async fn disabled_jobs_do_not_run() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let refused = tick(&shop, &admin, 0).send().await.unwrap();

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::common::{Shop, body, problem};
 
 #[tokio::test]
-async fn an_order_takes_its_units_and_a_payment_its_money() {
+async fn order_and_payment_are_in_the_ledgers() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let order = body(
@@ -56,7 +56,7 @@ async fn an_order_takes_its_units_and_a_payment_its_money() {
 }
 
 #[tokio::test]
-async fn a_refund_brings_back_units_and_money_once() {
+async fn refund_returns_units_and_money_once() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = shop.placed(&alice, "deadbolt", 2).await;
@@ -80,7 +80,7 @@ async fn a_refund_brings_back_units_and_money_once() {
 }
 
 #[tokio::test]
-async fn a_cancelled_order_goes_back_on_the_shelf_once() {
+async fn cancelled_order_returns_stock_once() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = shop.placed(&alice, "strongbox", 5).await;
@@ -96,7 +96,7 @@ async fn a_cancelled_order_goes_back_on_the_shelf_once() {
 }
 
 #[tokio::test]
-async fn an_order_of_several_items_is_all_or_nothing() {
+async fn order_of_several_items_is_atomic() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let both = shop
@@ -117,7 +117,7 @@ async fn an_order_of_several_items_is_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_pays_with_money_that_is_not_there() {
+async fn payment_needs_sufficient_balance() {
     let shop = Shop::start(1).await;
     let bob = shop.sign_in("bob").await;
     let order = shop.placed(&bob, "strongbox", 6).await;
@@ -141,7 +141,7 @@ async fn nobody_pays_with_money_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn an_expired_order_cannot_be_paid() {
+async fn expired_order_cannot_be_paid() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = shop.placed(&alice, "deadbolt", 1).await;
@@ -159,7 +159,7 @@ async fn an_expired_order_cannot_be_paid() {
 }
 
 #[tokio::test]
-async fn an_admin_restocks_and_opens_items_and_the_ledger_says_so() {
+async fn admin_creates_and_restocks_items() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let item = json!({ "sku": "hasp", "name": "Hasp", "price_cents": 900, "stock": 10 });
@@ -186,7 +186,7 @@ async fn an_admin_restocks_and_opens_items_and_the_ledger_says_so() {
 }
 
 #[tokio::test]
-async fn lists_go_on_where_they_are_told_to() {
+async fn lists_are_paginated_by_cursor() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let mut placed = Vec::new();
@@ -210,7 +210,7 @@ async fn lists_go_on_where_they_are_told_to() {
 }
 
 #[tokio::test]
-async fn the_tables_are_those_of_the_contract() {
+async fn tables_have_the_documented_columns() {
     let shop = Shop::bare().await;
     let expected = [
         ("items", "sku name price_cents stock version fence kind"),

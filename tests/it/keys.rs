@@ -109,7 +109,7 @@ fn names(found: &Found) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
+async fn exactly_the_big_keys_are_found() {
     for topology in EVERYWHERE {
         let Some(keep) = Keep::start(topology) else { continue };
         for number in 0..500 {
@@ -150,7 +150,7 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_weighs_most_is_not_what_has_most_elements() {
+async fn memory_and_element_order_differ() {
     let keep = Keep::one();
     keep.put("list", b"many", 6_000).await;
     let mut heavy = cmd("HSET");
@@ -178,7 +178,7 @@ async fn what_weighs_most_is_not_what_has_most_elements() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_sends_nothing_that_writes_or_takes_long() {
+async fn scan_sends_only_fast_read_commands() {
     let keep = Keep::one();
     for kind in TYPES.into_iter().chain(["string"]) {
         keep.put(kind, kind.as_bytes(), 6_000).await;
@@ -217,7 +217,7 @@ async fn looking_sends_nothing_that_writes_or_takes_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_go_while_they_are_looked_at_are_skipped() {
+async fn keys_deleted_during_scan_are_skipped() {
     let keep = Keep::one();
     for number in 0..3_000 {
         keep.put("set", format!("going:{number}").as_bytes(), 2).await;
@@ -242,7 +242,7 @@ async fn keys_that_go_while_they_are_looked_at_are_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_type_is_removed_and_its_neighbours_stay() {
+async fn every_type_is_deleted_without_its_neighbours() {
     const LENGTH: u64 = 3_456;
     for topology in EVERYWHERE {
         let Some(keep) = Keep::start(topology) else { continue };
@@ -285,7 +285,7 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
 
 /// How a small hash or set is kept, all in one piece, does not make a batch larger.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_bounded_by_elements_and_by_bytes() {
+async fn delete_batch_is_bounded_by_elements_and_bytes() {
     let keep = Keep::one();
     for setting in ["hash-max-listpack-entries", "set-max-intset-entries"] {
         keep.says::<()>(cmd("CONFIG").arg("SET").arg(setting).arg(100_000)).await;
@@ -306,7 +306,7 @@ async fn a_batch_is_bounded_by_elements_and_by_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_left() {
+async fn deletion_of_fast_growing_key_ends() {
     const LENGTH: u64 = 4_000;
     let keep = Keep::one();
     for kind in TYPES {
@@ -327,7 +327,7 @@ async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_added_for_a_while_is_removed_too() {
+async fn elements_added_during_deletion_are_deleted() {
     const LENGTH: u64 = 4_000;
     let keep = Keep::one();
     for kind in TYPES {
@@ -347,7 +347,7 @@ async fn what_is_added_for_a_while_is_removed_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_become_something_else_meanwhile_is_left_alone() {
+async fn key_replaced_during_deletion_is_kept() {
     let keep = Keep::one();
     for kind in TYPES {
         keep.put(kind, kind.as_bytes(), 4_000).await;
@@ -364,7 +364,7 @@ async fn what_has_become_something_else_meanwhile_is_left_alone() {
 
 /// As some that are run by others do.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
+async fn missing_redis_commands_have_fallbacks() {
     let keep = Keep::one();
     let rules = "ACL SETUSER limited on >secret ~* &* +@all -memory -unlink";
     let _: String = ask(keep.url(), rules).unwrap();

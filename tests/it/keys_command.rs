@@ -58,7 +58,7 @@ pub async fn filled(topology: Topology) -> Option<Keep> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_table_and_the_json_say_the_same() {
+async fn table_and_json_agree() {
     for topology in [Topology::Redis, Topology::Cluster] {
         let Some(keep) = filled(topology).await else { continue };
         let said: Value = serde_json::from_str(&printed(&keys(keep.url(), &["--json"]))).unwrap();
@@ -88,7 +88,7 @@ async fn the_table_and_the_json_say_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_removed_without_being_told() {
+async fn deletion_requires_explicit_options() {
     let keep = filled(Topology::Redis).await.unwrap();
     let why = refused(&keys(keep.url(), &["--delete-big"]));
     assert!(why.contains("no terminal") && why.contains("--yes"), "{why}");
@@ -112,7 +112,7 @@ async fn nothing_is_removed_without_being_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_named_is_removed_and_nothing_else() {
+async fn only_named_keys_are_deleted() {
     let keep = filled(Topology::Redis).await.unwrap();
     let gone = ["big:\\x00\\xff\\n", "small:list", "big:stream", "small:list"];
     let told =
@@ -132,7 +132,7 @@ async fn what_is_named_is_removed_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delete_big_removes_the_big_ones_that_are_not_the_shops() {
+async fn delete_big_keeps_the_shops_own_keys() {
     for (topology, with) in [(Topology::Redis, "batches"), (Topology::Cluster, "unlink")] {
         let Some(keep) = filled(topology).await else { continue };
         // It lists, and removes, at most so many at a time.
@@ -156,7 +156,7 @@ async fn delete_big_removes_the_big_ones_that_are_not_the_shops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
+async fn held_lock_is_deleted_only_with_force() {
     let keep = Keep::one();
     let locks = Locks::new(Redis::open(keep.url()).unwrap(), Settings::default());
     let held = [LockKey::new("{sku:tea}").unwrap()];
@@ -180,7 +180,7 @@ async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_and_what_to_do() {
+async fn connection_errors_explain_what_to_do() {
     let why = refused(&keys("http://127.0.0.1", &[]));
     assert!(why.contains("redis-cluster://") && why.contains("REDIS_URL"), "{why}");
     let why = refused(&keys("redis+unix:///nowhere/redis.sock", &[]));

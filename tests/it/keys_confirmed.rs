@@ -68,7 +68,7 @@ async fn seven_big_ones() -> Keep {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_right_word_removes_what_was_shown() {
+async fn confirmation_deletes_the_listed_keys() {
     let keep = seven_big_ones().await;
     let asked = asked(command(keep.url(), &["--delete-big"]));
     let said = &asked.said;
@@ -85,7 +85,7 @@ async fn the_right_word_removes_what_was_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_other_word_removes_nothing_and_says_so() {
+async fn other_input_deletes_nothing() {
     let keep = seven_big_ones().await;
     for typed in ["\n", "y\n", "yes\n", "DELETE\n", "delete them\n", END_OF_INPUT] {
         let output = asked(command(keep.url(), &["--delete-big"])).answer(typed);
@@ -103,7 +103,7 @@ async fn any_other_word_removes_nothing_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_that_is_closed_has_not_said_yes() {
+async fn closed_terminal_is_no_confirmation() {
     let keep = seven_big_ones().await;
     let output = asked(command(keep.url(), &["--delete-big"])).leave_alone();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -113,7 +113,7 @@ async fn a_terminal_that_is_closed_has_not_said_yes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_word_counts_at_a_terminal_only() {
+async fn confirmation_requires_a_terminal() {
     let keep = seven_big_ones().await;
     let mut piped = command(keep.url(), &["--delete-big"]);
     piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -112,7 +112,7 @@ fn before(order: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_killed_under_setnx_leaves_the_item_locked_for_ever() {
+async fn kill_under_setnx_locks_item_forever() {
     let mut lab = Lab::new(2).await;
     let holder = lab.order(0, "setnx").header("Holdfast-Pause", "held");
     tokio::spawn(holder.send());
@@ -122,7 +122,7 @@ async fn a_replica_that_is_killed_under_setnx_leaves_the_item_locked_for_ever() 
 }
 
 #[tokio::test]
-async fn a_replica_that_is_killed_between_setnx_and_expire_leaves_the_item_locked_for_ever() {
+async fn kill_before_expire_locks_item_forever() {
     let mut lab = Lab::new(2).await;
     let holder = lab.order(0, "setnx-expire").header("Holdfast-Pause", "expire");
     tokio::spawn(holder.header("Holdfast-Ttl-Ms", "100").send());
@@ -150,23 +150,23 @@ async fn forks_after_a_late_release(strategy: &str, late: &str, is_let_in: bool)
 }
 
 #[tokio::test]
-async fn under_ttl_who_is_late_deletes_the_next_ones_lock_and_a_third_is_let_in() {
+async fn late_ttl_release_deletes_next_holders_lock() {
     assert_eq!(forks_after_a_late_release("ttl", "committed", true).await, 1);
 }
 
 #[tokio::test]
-async fn under_check_then_del_it_takes_being_late_between_the_look_and_the_deletion() {
+async fn check_then_del_fails_only_between_both() {
     assert_eq!(forks_after_a_late_release("check-then-del", "delete", true).await, 1);
     assert_eq!(forks_after_a_late_release("check-then-del", "committed", false).await, 0);
 }
 
 #[tokio::test]
-async fn under_owner_who_is_late_deletes_nothing() {
+async fn late_owner_release_deletes_nothing() {
     assert_eq!(forks_after_a_late_release("owner", "committed", false).await, 0);
 }
 
 #[tokio::test]
-async fn every_lease_is_outlived_by_work_that_is_longer() {
+async fn work_longer_than_lease_forks_ledger() {
     for strategy in ["setnx-expire", "ttl", "check-then-del", "expire-only"] {
         let lab = Lab::new(2).await;
         let slow = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "200");
@@ -179,7 +179,7 @@ async fn every_lease_is_outlived_by_work_that_is_longer() {
 }
 
 #[tokio::test]
-async fn under_expire_only_the_second_change_waits_for_a_whole_lease() {
+async fn expire_only_costs_one_lease_per_change() {
     let lab = Lab::new(2).await;
     let under_it = |replica| lab.order(replica, "expire-only").header("Holdfast-Ttl-Ms", "1200");
     let began = Instant::now();
@@ -191,7 +191,7 @@ async fn under_expire_only_the_second_change_waits_for_a_whole_lease() {
 }
 
 #[tokio::test]
-async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
+async fn early_release_lets_next_read_stale_stock() {
     let lab = Lab::new(2).await;
     let first = lab.order(0, "early-release").header("Holdfast-Trace", "on");
     let first = lab.held_at(0, first, "commit").await;
@@ -213,7 +213,7 @@ async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
 }
 
 #[tokio::test]
-async fn under_wrong_key_two_orders_of_one_item_never_meet() {
+async fn wrong_key_does_not_exclude_orders() {
     let lab = Lab::new(2).await;
     let first = lab.has_read(0, "wrong-key").await;
     let second = placed(lab.order(1, "wrong-key").header("Holdfast-Trace", "on")).await;
@@ -226,7 +226,7 @@ async fn under_wrong_key_two_orders_of_one_item_never_meet() {
 }
 
 #[tokio::test]
-async fn under_wrong_key_one_person_pays_for_two_orders_with_the_same_money() {
+async fn wrong_key_spends_one_balance_twice() {
     let lab = Lab::new(2).await;
     let mut payments = Vec::new();
     for replica in 0..2 {
@@ -266,7 +266,7 @@ async fn crowd(lab: &Lab, strategy: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_postgres_keeps_apart_is_exact_on_two_replicas() {
+async fn postgres_strategies_are_exact_on_two_replicas() {
     for strategy in ["version", "serializable", "advisory"] {
         let lab = Lab::new(2).await;
         let accepted = crowd(&lab, strategy).await;
@@ -279,7 +279,7 @@ async fn what_postgres_keeps_apart_is_exact_on_two_replicas() {
 }
 
 #[tokio::test]
-async fn who_has_lost_against_another_begins_again_and_reads_anew() {
+async fn conflicting_order_retries_from_fresh_read() {
     for strategy in ["version", "serializable"] {
         let lab = Lab::new(2).await;
         let slow = lab.has_read(0, strategy).await;
@@ -291,7 +291,7 @@ async fn who_has_lost_against_another_begins_again_and_reads_anew() {
 }
 
 #[tokio::test]
-async fn a_payment_that_has_lost_against_another_begins_again() {
+async fn conflicting_payments_are_retried() {
     for strategy in ["version", "serializable", "advisory"] {
         let lab = Lab::new(2).await;
         let mut payments = Vec::new();
@@ -311,7 +311,7 @@ async fn a_payment_that_has_lost_against_another_begins_again() {
 }
 
 #[tokio::test]
-async fn an_advisory_lock_in_the_statement_that_reads_would_read_the_past() {
+async fn advisory_lock_inside_read_sees_stale_row() {
     let lab = Lab::new(1).await;
     let mut first = lab.shop.pool.begin().await.unwrap();
     sqlx::query("select pg_advisory_xact_lock(7)").execute(&mut *first).await.unwrap();
@@ -337,7 +337,7 @@ async fn an_advisory_lock_in_the_statement_that_reads_would_read_the_past() {
 }
 
 #[tokio::test]
-async fn a_queue_in_the_process_is_exact_on_one_replica_and_forks_on_two() {
+async fn in_process_queue_forks_on_two_replicas() {
     let one = Lab::new(1).await;
     assert_eq!(crowd(&one, "queue").await, CROWD);
     let two = Lab::new(2).await;
@@ -348,7 +348,7 @@ async fn a_queue_in_the_process_is_exact_on_one_replica_and_forks_on_two() {
 }
 
 #[tokio::test]
-async fn on_the_shops_own_items_only_what_postgres_keeps_apart_from_everybody_is_let_in() {
+async fn unsafe_strategies_are_forbidden_for_shop_items() {
     let lab = Lab::new(1).await;
     let order = |strategy: &str| {
         lab.shop.order(&lab.alice, 0, "deadbolt", 1).header("Holdfast-Lock", strategy).send()
@@ -395,7 +395,7 @@ fn help_and_documentation_list_every_strategy() {
 }
 
 #[tokio::test]
-async fn a_whole_server_may_run_under_any_of_them() {
+async fn server_runs_under_every_strategy() {
     for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;

@@ -9,7 +9,7 @@ use crate::per_customer::{LIMIT, under};
 use crate::queue::{answer, send, told};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_changed_counts_from_then_on_for_what_was_sold_before() {
+async fn changed_limit_counts_earlier_purchases() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(50, 100).await;
@@ -38,7 +38,7 @@ async fn a_limit_that_is_changed_counts_from_then_on_for_what_was_sold_before() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_read_an_older_limit_does_not_order_by_it() {
+async fn order_uses_the_limit_at_commit() {
     let shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for strategy in ["version"] {
@@ -68,7 +68,7 @@ async fn who_has_read_an_older_limit_does_not_order_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_none_is_refused_with_the_range() {
+async fn invalid_limit_is_rejected_with_range() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for (bad, field) in [

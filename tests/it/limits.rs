@@ -45,7 +45,7 @@ fn header(response: &Response, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_at_two_replicas_gets_one_limit() {
+async fn rate_limit_is_shared_by_replicas() {
     let shop = limited(2, &[("HOLDFAST_LIMIT_CLIENT", "40/s:20")]).await;
     let alice = shop.sign_in("alice").await;
     // A second session is no second limit.
@@ -75,7 +75,7 @@ async fn a_crowd_at_two_replicas_gets_one_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_order_is_not_stored_and_its_key_may_come_again() {
+async fn rate_limited_order_keeps_key_unused() {
     let shop = limited(1, &[("HOLDFAST_LIMIT_CLIENT", "20/m:2")]).await;
     let alice = shop.sign_in("alice").await;
     until("the limit is used up", async || me(&shop, &alice, 0).await.status() == 429).await;
@@ -99,7 +99,7 @@ async fn a_refused_order_is_not_stored_and_its_key_may_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_say_how_the_client_stands() {
+async fn responses_have_rate_limit_headers() {
     let limits = [("HOLDFAST_LIMIT_CLIENT", "2/h:2"), ("HOLDFAST_LIMIT_ADDRESS", "100/s:5000")];
     let shop = limited(1, &limits).await;
     let alice = shop.sign_in("alice").await;
@@ -133,7 +133,7 @@ async fn answers_say_how_the_client_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strangers_word_about_the_address_is_not_taken() {
+async fn forwarded_address_of_untrusted_peer_is_ignored() {
     let shop = limited(1, &[("HOLDFAST_LIMIT_ADDRESS", "5/h:5")]).await;
     let from = async |replica: usize, address: &str, path: &str| {
         let request = shop.http.get(shop.url(replica, path)).header("X-Forwarded-For", address);
@@ -152,7 +152,7 @@ async fn a_strangers_word_about_the_address_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trusted_proxy_says_who_asks() {
+async fn trusted_proxy_names_the_client() {
     let limits =
         [("HOLDFAST_LIMIT_ADDRESS", "5/h:5"), ("HOLDFAST_TRUSTED_PROXIES", "10.0.0.0/8,127.0.0.1")];
     let shop = limited(2, &limits).await;
@@ -175,7 +175,7 @@ async fn a_trusted_proxy_says_who_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_off_while_the_lab_is_on_and_on_without_it() {
+async fn lab_mode_turns_limits_off() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     shop.add_replica(&[("HOLDFAST_LAB", "off"), ("HOLDFAST_LIMIT_CLIENT", "off")]);
@@ -188,7 +188,7 @@ async fn limits_are_off_while_the_lab_is_on_and_on_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_redis_away_each_replica_keeps_the_limit_alone() {
+async fn replica_enforces_limit_without_redis() {
     let url = &services().running.redis_url;
     let redis = Proxy::to(url.strip_prefix("redis+unix://").unwrap().into()).await;
     let at = format!("redis://127.0.0.1:{}", redis.port);
@@ -226,7 +226,7 @@ pub fn calls(redis: &str) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_costs_no_call_and_a_busy_client_few() {
+async fn rejection_costs_no_redis_call() {
     let (mut shop, redis) = Shop::with_its_own_redis().await;
     let at = ("REDIS_URL", redis.url.as_str());
     let mut env = NO_OTHER.to_vec();
@@ -259,7 +259,7 @@ async fn a_refusal_costs_no_call_and_a_busy_client_few() {
 
 /// A key is there only as long as its bucket is not full.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_key_stays_in_redis() {
+async fn full_bucket_leaves_no_redis_key() {
     let shop = limited(1, &[("HOLDFAST_LIMIT_ADDRESS", "2/s:20")]).await;
     let redis = &services().running.redis_url;
     assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
@@ -282,7 +282,7 @@ fn script_that_is_told_the_time() -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_script_does_the_sums_of_the_model() {
+async fn bucket_script_matches_its_model() {
     let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
     let script = script_that_is_told_the_time();

@@ -16,7 +16,7 @@ async fn knock(shop: &Shop, replica: usize, from: &str, user: &str, password: &s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_is_not_guessed_from_many_addresses_and_its_owner_comes_in() {
+async fn password_guessing_does_not_lock_out_owner() {
     let shop = limited(2, &[("HOLDFAST_LIMIT_SIGN_IN_NAME", "4/h:4"), BEHIND_A_PROXY]).await;
     let at_home = "203.0.113.7";
     let session = knock(&shop, 0, at_home, "bob", "bob").await;
@@ -51,7 +51,7 @@ async fn a_password_is_not_guessed_from_many_addresses_and_its_owner_comes_in() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_address_signs_in_and_up_so_often_whatever_the_names() {
+async fn sign_in_limit_counts_all_names_together() {
     let shop = limited(2, &[("HOLDFAST_LIMIT_SIGN_IN", "3/h:3"), BEHIND_A_PROXY]).await;
     let from = "203.0.113.9";
     assert_eq!(knock(&shop, 0, from, "alice", "wrong").await.status(), 401);
@@ -85,7 +85,7 @@ async fn one_address_signs_in_and_up_so_often_whatever_the_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_address_costs_no_call() {
+async fn rejected_address_costs_no_redis_call() {
     let (mut shop, redis) = Shop::with_its_own_redis().await;
     let mut env = NO_OTHER.to_vec();
     env.extend([("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LIMIT_SIGN_IN", "3/h:3")]);

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// comes then knocks again after a second, and after three. When it runs again it has all of them
 /// at once, though it was started with fewer files than that.
 #[tokio::test]
-async fn a_crowd_is_let_in_though_nobody_is_at_the_door() {
+async fn backlog_holds_connections_of_paused_replica() {
     let most = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
     // An old kernel lets in 128 whatever it is asked for.
     let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(128).min(CROWD);
@@ -54,7 +54,7 @@ async fn a_crowd_is_let_in_though_nobody_is_at_the_door() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_line_is_short_and_refuses_at_once() {
+async fn slow_queue_rejects_at_once() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "7000")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10_000).await;
@@ -98,7 +98,7 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
 
 /// On one thread: all have asked before the first look begins.
 #[tokio::test]
-async fn of_thousands_who_are_refused_at_once_whoever_is_finished_has_the_answer() {
+async fn rejected_duplicates_still_get_replays() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;

@@ -142,7 +142,7 @@ pub fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilde
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_of_orders_of_one_customer_gets_the_limit_and_not_one_more() {
+async fn customer_limit_is_exact_under_every_strategy() {
     let shop = Shop::start(2).await;
     let customers = shop.customers().await;
     // Under all of them, also those that sell what is not there.
@@ -171,7 +171,7 @@ async fn a_crowd_of_orders_of_one_customer_gets_the_limit_and_not_one_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_of_several_items_in_opposite_orders_keep_every_limit() {
+async fn orders_of_several_items_keep_every_limit() {
     let shop = Shop::start(2).await;
     let customers = shop.customers().await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
@@ -202,7 +202,7 @@ async fn orders_of_several_items_in_opposite_orders_keep_every_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_lock_the_limit_holds_and_the_stock_does_not() {
+async fn customer_limit_holds_without_a_lock() {
     let shop = Shop::start(2).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
@@ -226,7 +226,7 @@ async fn without_a_lock_the_limit_holds_and_the_stock_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_of_one_customer_in_one_batch_are_judged_one_after_the_other() {
+async fn batch_counts_its_own_orders_toward_limit() {
     let shop = Shop::start(1).await;
     let [alice, bob, carol] = shop.customers().await;
     let sku = shop.limited(false, 8, 3).await;
@@ -276,7 +276,7 @@ async fn orders_of_one_customer_in_one_batch_are_judged_one_after_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_cancelled_or_refunded_is_free_again_and_what_is_paid_is_not() {
+async fn cancelled_and_refunded_units_are_free_again() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
@@ -309,7 +309,7 @@ async fn what_is_cancelled_or_refunded_is_free_again_and_what_is_paid_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_beyond_a_limit_changes_nothing_of_any_item() {
+async fn order_beyond_limit_changes_nothing() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
@@ -335,7 +335,7 @@ async fn an_order_beyond_a_limit_changes_nothing_of_any_item() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_item_that_is_sold_out_is_sold_out_for_everybody() {
+async fn sold_out_comes_before_customer_limit() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.limited(false, 1, 1).await;

@@ -63,7 +63,7 @@ async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
+async fn purge_deletes_only_old_rows() {
     let shop = Shop::bare().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
@@ -101,7 +101,7 @@ async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
 
 /// A run without any time does one statement of each kind, and so can be counted.
 #[tokio::test(flavor = "multi_thread")]
-async fn purge_ends_by_time_and_goes_on_where_it_ended() {
+async fn purge_stops_in_time_and_resumes() {
     let shop = Shop::bare().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
@@ -128,7 +128,7 @@ async fn purge_ends_by_time_and_goes_on_where_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a_walk() {
+async fn large_table_is_purged_in_parts() {
     const RUNS: i64 = 6;
     let shop = Shop::bare().await;
     let pool = shop.pool.clone().into();
@@ -174,7 +174,7 @@ async fn apart(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
+async fn each_purge_reads_only_its_part() {
     const READ: &str = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables
                          where relname = 'idempotency'";
     const PART: u64 = 64;
@@ -205,7 +205,7 @@ async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
 static PURGES: Job = job("purges", |turn| Box::pin(purge::run_once(turn)));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
+async fn failing_kind_does_not_block_others() {
     let shop = Shop::bare().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
@@ -247,7 +247,7 @@ async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn purge_without_postgres_says_so_of_every_kind_in_time() {
+async fn purge_without_postgres_reports_every_kind() {
     let shop = Shop::bare().await;
     let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
     pool.close().await;
@@ -258,7 +258,7 @@ async fn purge_without_postgres_says_so_of_every_kind_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_stay_used_when_their_answers_are_forgotten() {
+async fn keys_stay_used_after_purge() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());

@@ -14,7 +14,7 @@ use crate::trouble::{redis, shop_behind, told_in_time};
 const KEPT: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_probes_is_one_look_at_a_time() {
+async fn readiness_probes_share_one_check() {
     let (shop, own) = Shop::with_its_own_redis().await;
     let pings = || calls(&own.url).get("ping").copied().unwrap_or(0);
     let (before, began) = (pings(), Instant::now());
@@ -32,7 +32,7 @@ async fn a_flood_of_probes_is_one_look_at_a_time() {
 
 /// Whoever hangs up leaves nobody behind, and what was kept is not told for long.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_flood_of_probes_who_is_away_is_told_and_who_is_back() {
+async fn readiness_follows_redis_under_flood() {
     let redis = redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let ready = || shop.http.get(shop.url(0, "/readyz"));

@@ -21,7 +21,7 @@ async fn state(shop: &Shop) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn bodies_that_make_no_sense_are_refused_with_the_field() {
+async fn invalid_body_names_the_field() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let before = state(&shop).await;
@@ -92,7 +92,7 @@ async fn bodies_that_make_no_sense_are_refused_with_the_field() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_not_small_or_not_there_is_told_apart() {
+async fn malformed_large_and_missing_have_own_problems() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let before = state(&shop).await;
@@ -159,7 +159,7 @@ async fn what_is_not_json_not_small_or_not_there_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_405_and_says_which_are_right() {
+async fn wrong_method_lists_allowed_methods() {
     let shop = Shop::start(1).await;
     let description =
         body(shop.http.get(shop.url(0, "/api/openapi.json")).send().await.unwrap(), StatusCode::OK)
@@ -174,7 +174,7 @@ async fn a_wrong_method_is_405_and_says_which_are_right() {
 }
 
 #[tokio::test]
-async fn nobody_reads_or_moves_what_is_somebody_elses() {
+async fn foreign_orders_are_invisible_and_immutable() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let order = shop.placed(&alice, "deadbolt", 1).await;
@@ -211,7 +211,7 @@ async fn nobody_reads_or_moves_what_is_somebody_elses() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_missing_forged_or_over_opens_nothing() {
+async fn invalid_session_is_unauthenticated() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let me = |token: &str| shop.http.get(shop.url(0, "/api/me")).bearer_auth(token).send();
@@ -239,7 +239,7 @@ async fn a_session_that_is_missing_forged_or_over_opens_nothing() {
 }
 
 #[tokio::test]
-async fn a_browsers_request_must_carry_its_csrf_token() {
+async fn cookie_session_requires_csrf_token() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let csrf: String =
@@ -261,7 +261,7 @@ async fn a_browsers_request_must_carry_its_csrf_token() {
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once() {
+async fn user_name_is_unique() {
     let shop = Shop::start(1).await;
     let create = |password: &str| {
         shop.http
@@ -279,7 +279,7 @@ async fn a_name_is_taken_once() {
 }
 
 #[tokio::test]
-async fn every_answer_says_who_gave_it_and_how() {
+async fn responses_name_replica_and_strategy() {
     let shop = Shop::start(1).await;
     let id = Uuid::new_v4().to_string();
     for path in ["/api/items", "/api/nothing", "/healthz"] {

@@ -47,7 +47,7 @@ pub async fn told_in_time(request: reqwest::RequestBuilder) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_redis_away_writes_are_refused_and_reads_go_on() {
+async fn redis_outage_rejects_writes_and_serves_reads() {
     let redis = redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let alice = shop.sign_in("alice").await;
@@ -80,7 +80,7 @@ async fn with_redis_away_writes_are_refused_and_reads_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_postgres_away_everything_is_refused_until_it_is_back() {
+async fn postgres_outage_rejects_all_requests() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
@@ -107,7 +107,7 @@ async fn with_postgres_away_everything_is_refused_until_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_whose_acknowledgement_is_lost_is_looked_up_and_answered() {
+async fn unknown_outcome_is_resolved() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
@@ -129,7 +129,7 @@ async fn a_commit_whose_acknowledgement_is_lost_is_looked_up_and_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
+async fn connection_lost_before_commit_writes_nothing() {
     let postgres = postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
@@ -163,7 +163,7 @@ async fn a_connection_that_dies_before_commit_leaves_nothing_behind() {
 
 /// What asks first learns that its connection has died, and asks the next one.
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_that_die_while_nobody_needs_them_are_not_noticed() {
+async fn dead_idle_sessions_are_replaced() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(100).await;

@@ -70,7 +70,7 @@ impl Shop {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_are_not_paid_in_time_go_back_on_the_shelf() {
+async fn unpaid_orders_expire() {
     let shop = Shop::start_with(2, &[JOBS, ("HOLDFAST_PAY_WITHIN_S", "1")]).await;
     let alice = shop.sign_in("alice").await;
     let ring = shop.placed(&alice, "key-ring", 2).await;
@@ -132,18 +132,18 @@ async fn a_worker_is_killed_at(point: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_dies_before_it_commits_is_followed() {
+async fn expiry_survives_kill_before_commit() {
     join_all(["claimed", "wait", "held", "read", "write", "commit"].map(a_worker_is_killed_at))
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_dies_after_its_commit_has_done_it() {
+async fn kill_after_commit_expires_order_once() {
     join_all(["committed", "release"].map(a_worker_is_killed_at)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_redis_forgets_postgres_remembers() {
+async fn orders_lost_by_redis_still_expire() {
     let (shop, redis) = Shop::with_its_own_redis_and(&[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     for replica in 0..2 {
@@ -164,7 +164,7 @@ async fn what_redis_forgets_postgres_remembers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_forgotten_brings_those_back_that_are_due_next() {
+async fn overdue_order_requeues_other_lost_orders() {
     let (shop, redis) = Shop::with_its_own_redis_and(&[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let unpaid = Unpaid::of(&shop.in_this_process_on("batched", &redis.url));
@@ -192,7 +192,7 @@ async fn one_that_was_forgotten_brings_those_back_that_are_due_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_of_many_items_go_back_together_though_redis_forgot_its_numbers() {
+async fn orders_of_many_items_expire_after_flush() {
     let (shop, redis) = Shop::with_its_own_redis().await;
     let alice = shop.sign_in("alice").await;
     let mut orders = Vec::new();
@@ -213,7 +213,7 @@ async fn orders_of_many_items_go_back_together_though_redis_forgot_its_numbers()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
+async fn sweep_requeues_lost_orders() {
     let (shop, redis) = Shop::with_its_own_redis_and(&[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     join_all((0..40).map(|n| shop.placed_for(&alice, n % 2, "key-ring", 200_000))).await;
@@ -229,7 +229,7 @@ async fn a_sweep_tells_the_queue_what_it_has_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_was_set_gives_nothing_back_too_early_or_never() {
+async fn redis_clock_jump_does_not_change_expiry() {
     let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let unpaid = Unpaid::of(&shop.in_this_process("batched"));
@@ -276,7 +276,7 @@ async fn a_clock_that_was_set_gives_nothing_back_too_early_or_never() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
+async fn failing_order_is_parked_alone() {
     let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let (good, bad) = (shop.lab_item(100).await, shop.lab_item(100).await);
@@ -324,7 +324,7 @@ async fn one_poisoned_order_keeps_no_other_and_is_parked_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_item_that_is_locked_keeps_no_orders_of_others() {
+async fn locked_item_delays_no_other_item() {
     let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let (stuck, free) = (shop.shop_item(500, 100).await, shop.shop_item(500, 100).await);
@@ -354,7 +354,7 @@ async fn an_item_that_is_locked_keeps_no_orders_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn units_of_the_shop_are_not_kept_longer_than_it_says() {
+async fn hold_time_of_shop_items_is_bounded() {
     let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
     let alice = shop.sign_in("alice").await;
     let kept = async |sku: &str, hold_ms: u64| {
@@ -369,7 +369,7 @@ async fn units_of_the_shop_are_not_kept_longer_than_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_every_strategy_what_was_not_paid_goes_back() {
+async fn orders_expire_under_every_strategy() {
     let strategies = Strategy::names();
     let strategies: Vec<&str> = strategies.split(", ").filter(|name| *name != "redlock").collect();
     assert!(strategies.len() > 15, "{strategies:?}");
@@ -389,7 +389,7 @@ async fn under_every_strategy_what_was_not_paid_goes_back() {
 /// Issue's measure: a thousand orders, and kills and flushes in the middle of their time. With a
 /// flush its claims and locks are gone, too; so one worker is killed without.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_unpaid_orders_go_back_once_under_kills_and_flushes() {
+async fn thousand_orders_expire_once_under_faults() {
     let (mut shop, redis) = Shop::with_its_own_redis_and(&[JOBS, SHORT_LEASE]).await;
     let alice = shop.sign_in("alice").await;
     let mut skus = vec![shop.shop_item(2_000, 100).await];

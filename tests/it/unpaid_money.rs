@@ -71,7 +71,7 @@ async fn payment_before_its_write_loses_to_expiry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
+async fn payment_during_expiry_is_rejected() {
     for strategy in ["batched", "fenced", "row-lock"] {
         let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.sign_in("alice").await;
@@ -102,7 +102,7 @@ async fn money_that_comes_while_the_order_goes_back_is_refused_and_told_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_at_the_last_instant_win_or_lose_as_a_whole() {
+async fn payment_and_expiry_exclude_each_other() {
     let shop = Shop::start_with(2, &[JOBS]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000, 100).await;

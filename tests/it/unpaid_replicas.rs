@@ -9,7 +9,7 @@ use crate::trouble;
 use crate::unpaid::JOBS;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_has_lost_postgres_lets_go_of_the_orders_it_has() {
+async fn replica_without_postgres_releases_claimed_orders() {
     let postgres = trouble::postgres().await;
     let mut shop = Shop::bare().await;
     shop.add_replica(&[JOBS]);

@@ -235,7 +235,7 @@ impl Machine for Protocol {
 }
 
 #[test]
-fn two_processes() {
+fn two_processes_never_both_hold() {
     holds("two processes, no fault but time", &Protocol::new(2, 0));
     let protocol = Protocol { passes: false, ..Protocol::new(2, 1) };
     holds("two processes, one fault", &protocol);
@@ -243,7 +243,7 @@ fn two_processes() {
 
 /// The actor does not use a lease, nor a granted lock, of which less than a third is left.
 #[test]
-fn two_processes_with_margins() {
+fn two_processes_with_margins_never_both_hold() {
     let protocol = Protocol::new(2, 0).with_margins();
     let times = protocol.rules.times;
     assert!(times.grant / 3 > 0 && times.ttl / 3 > 0 && times.grant < times.ttl);
@@ -253,12 +253,12 @@ fn two_processes_with_margins() {
 }
 
 #[test]
-fn three_processes() {
+fn three_processes_never_all_hold() {
     holds("three processes, no fault but time", &Protocol::of_three());
 }
 
 #[test]
-fn what_is_left_out_is_missed() {
+fn each_mutant_breaks_a_promise() {
     let held = "believes that it holds what it does not";
     for (mutant, promise) in [
         (Mutant::ReleaseIgnoresTheOwner, held),
@@ -280,7 +280,7 @@ fn what_is_left_out_is_missed() {
 
 /// The owner of a try is not put in line, so it must itself drop those who are dead there.
 #[test]
-fn a_try_is_not_refused_for_the_sake_of_the_dead() {
+fn dead_waiters_do_not_block_a_try() {
     let tries = Protocol { tries: true, passes: false, ..Protocol::new(2, 1) };
     holds("a try that sees the dead", &tries);
     let rules = Rules { try_sees_the_dead: false, ..AS_IT_IS };
@@ -289,7 +289,7 @@ fn a_try_is_not_refused_for_the_sake_of_the_dead() {
 
 /// An answer that was lost may be asked for again.
 #[test]
-fn every_script_may_be_repeated() {
+fn scripts_are_idempotent() {
     let repeats = Protocol { repeats: true, passes: false, ..Protocol::new(2, 1) };
     holds("repeated", &repeats);
     for rules in [

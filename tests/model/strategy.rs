@@ -28,7 +28,7 @@ fn three_holders_keep_every_promise() {
 
 /// The key records guard a second time what the version guards: a read of both, or a unique key.
 #[test]
-fn either_guard_of_a_key_suffices() {
+fn either_key_guard_is_enough() {
     for (unique, reads_keys) in [(false, true), (true, false)] {
         let engine = Engine { unique, reads_keys, ..Engine::fenced(&[ONE, ONE]) };
         holds(&format!("unique: {unique}, reads keys: {reads_keys}"), &engine);
@@ -64,7 +64,7 @@ fn retry_of_a_key_finishes_it() {
 }
 
 #[test]
-fn fences_that_are_not_raised_shut_holders_out() {
+fn unraised_fences_lock_holders_out() {
     let engine = Engine { raises: false, faults: 0, ..Engine::fenced(&[ONE, OTHER]) };
     let explored = explore(&engine).unwrap();
     let shut_out = |engine: &Engine| {

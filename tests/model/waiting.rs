@@ -192,30 +192,30 @@ fn everybody_is_served(protocol: &Protocol) {
 }
 
 #[test]
-fn every_waiter_of_two_gets_the_lock_and_nothing_is_left_behind() {
+fn two_waiters_both_get_the_lock() {
     everybody_is_served(&Protocol { passes: false, ..Protocol::new(2, 1) });
 }
 
 #[test]
-fn every_waiter_gets_the_lock_with_margins() {
+fn waiters_with_margins_get_the_lock() {
     let protocol = Protocol { passes: false, letters: 0, ..Protocol::new(2, 0) };
     everybody_is_served(&protocol.with_margins());
 }
 
 #[test]
-fn every_waiter_of_three_gets_the_lock_and_nothing_is_left_behind() {
+fn three_waiters_all_get_the_lock() {
     everybody_is_served(&Protocol { passes: false, ..Protocol::new(3, 0) });
 }
 
 #[test]
-fn who_does_not_poll_starves() {
+fn waiter_without_polls_starves() {
     let protocol = mutant(Mutant::WordsPutOffThePoll);
     let starving = longest_wait(&protocol, &beginnings(&protocol)).unwrap_err();
     println!("starves from {starving:?}");
 }
 
 #[test]
-fn a_grant_without_an_end_is_left_behind() {
+fn grant_without_expiry_blocks_the_queue() {
     let protocol = mutant(Mutant::GrantsForEver);
     let beginnings = beginnings(&protocol);
     assert!(longest_wait(&protocol, &beginnings).is_err());

@@ -311,14 +311,14 @@ fn reads_and_writes(steps: &[String]) -> String {
 }
 
 #[test]
-fn without_a_rule_a_sale_is_lost() {
+fn unguarded_write_loses_a_sale() {
     let steps = breaks("no rule", &Writes::new(Rule::Nothing), "a lost update");
     assert_eq!(steps.len(), 7);
     assert_eq!(reads_and_writes(&steps), "read 1, read 2, write 1, write 2");
 }
 
 #[test]
-fn the_fence_alone_loses_a_sale() {
+fn fence_alone_loses_a_sale() {
     // Fences 1 < 2 and no flush: nothing but one lease that ended early.
     let writes = Writes { flushes: 0, ..Writes::new(Rule::Fence) };
     let steps = breaks("fence <= mine", &writes, "a lost update");
@@ -326,7 +326,7 @@ fn the_fence_alone_loses_a_sale() {
 }
 
 #[test]
-fn equality_on_the_version_loses_none() {
+fn version_check_loses_no_sale() {
     for rule in [Rule::Version, Rule::VersionAndFence] {
         for holders in [2, 3] {
             for redis in [1, holders] {
@@ -338,7 +338,7 @@ fn equality_on_the_version_loses_none() {
 }
 
 #[test]
-fn the_fence_keeps_the_order_and_tells_who_comes_late() {
+fn fence_orders_writes_and_rejects_stale_ones() {
     for promise in [Promise::FenceOrder, Promise::LateIsRefused] {
         // Without it: 2 takes over and is done, then 1 wakes, reads afresh and sells under a lock
         // that it has long lost. No sale is lost by that, and nobody ever tells it.
@@ -356,7 +356,7 @@ fn the_fence_keeps_the_order_and_tells_who_comes_late() {
 }
 
 #[test]
-fn the_fence_does_not_stop_who_was_overtaken_but_comes_first() {
+fn overtaken_holder_may_still_write_first() {
     // The row learns of a fence only by a write. Whoever writes before the next one does is let
     // through by every rule here, and the next one is told to read again. No harm, but no refusal.
     let promise = Promise::OvertakenIsRefused;
@@ -365,7 +365,7 @@ fn the_fence_does_not_stop_who_was_overtaken_but_comes_first() {
 }
 
 #[test]
-fn a_flush_costs_no_sale_and_heals() {
+fn fences_recover_after_flush() {
     for (holders, redis) in [(2, 1), (3, 1), (2, 2), (3, 3)] {
         let writes = Writes { holders, redis, flushes: 2, ..Writes::new(Rule::VersionAndFence) };
         let explored = explore(&writes).unwrap();
@@ -377,7 +377,7 @@ fn a_flush_costs_no_sale_and_heals() {
 }
 
 #[test]
-fn without_healing_a_flush_locks_the_shop_out() {
+fn unraised_fences_lock_shop_out() {
     let writes = Writes { heals: false, ..Writes::new(Rule::VersionAndFence) };
     let explored = explore(&writes).unwrap();
     let unserved = explored.states.iter().filter(|state| !writes.unserved(state).is_empty());

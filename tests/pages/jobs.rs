@@ -37,7 +37,7 @@ async fn is_done(shop: &Shop) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
+async fn only_admin_retries_a_parked_run() {
     let mut shop = parked().await;
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     let stranger = Visitor::new(&shop).get("/jobs").await;
@@ -75,7 +75,7 @@ async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn books_that_do_not_add_up_are_said_on_the_page() {
+async fn failed_audit_is_shown_on_jobs_page() {
     let mut shop = Shop::bare().await;
     let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
@@ -90,7 +90,7 @@ async fn books_that_do_not_add_up_are_said_on_the_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_button_works_without_scripts_on_a_phone() {
+async fn retry_button_works_without_scripts_on_phone() {
     let mut shop = parked().await;
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     let browser = Browser::open(&shop.replicas[0].base_url, false).await;
@@ -113,7 +113,7 @@ async fn the_button_works_without_scripts_on_a_phone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unpaid_order_that_is_parked_is_loud_and_tried_again_by_an_admin_only() {
+async fn only_admin_retries_a_parked_expiry() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;

@@ -103,7 +103,7 @@ async fn uploads(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lab_is_the_admin_s_and_off_it_shows_nothing() {
+async fn lab_pages_require_admin_and_lab_mode() {
     let shop = with_run(&oversold()).await;
     let run = format!("/lab/runs/{ID}");
     let file = format!("{run}/file");
@@ -139,7 +139,7 @@ async fn the_lab_is_the_admin_s_and_off_it_shows_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
+async fn lesson_asks_for_guess_before_takeaway() {
     let shop = with_run(&oversold()).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let index = admin.get("/lab").await.words();
@@ -197,7 +197,7 @@ async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_of_one_s_own_is_told_what_is_wrong_beside_the_field() {
+async fn custom_load_reports_errors_per_field() {
     let shop = Shop::start(1).await;
     somebody_is_there(&shop).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
@@ -225,7 +225,7 @@ async fn a_load_of_one_s_own_is_told_what_is_wrong_beside_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_shows_its_verdict_and_everything_it_rests_on() {
+async fn run_page_shows_verdict_and_evidence() {
     let shop = with_run(&oversold()).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let page = admin.get(&format!("/lab/runs/{ID}")).await;
@@ -257,7 +257,7 @@ async fn a_run_shows_its_verdict_and_everything_it_rests_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_weighs_little_on_the_wire() {
+async fn run_page_is_small_when_compressed() {
     let shop = with_run(&oversold()).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let path = format!("/lab/runs/{ID}");
@@ -277,7 +277,7 @@ async fn a_run_weighs_little_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_taken_home_and_opened_in_another_shop() {
+async fn exported_run_opens_in_another_shop() {
     let run = oversold();
     let (here, there) = (with_run(&run).await, Shop::start(1).await);
     let path = format!("/lab/runs/{ID}");
@@ -326,7 +326,7 @@ async fn a_run_is_taken_home_and_opened_in_another_shop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_absurd_figures_is_shown_all_the_same() {
+async fn run_file_with_extreme_numbers_is_shown() {
     let mut run = oversold();
     run.wanted.lesson = Some("<script>alert(1)</script>".to_owned());
     for arm in &mut run.outcome.arms {

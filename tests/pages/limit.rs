@@ -13,7 +13,7 @@ async fn set_limit(shop: &Shop, sku: &str, limit: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_admin_sets_a_limit_and_the_shop_shows_it() {
+async fn admin_sets_customer_limit_and_pages_show_it() {
     let shop = Shop::start(1).await;
     let (visitor, admin) = (Visitor::new(&shop), Visitor::signed_in(&shop, "admin").await);
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
@@ -59,7 +59,7 @@ async fn the_admin_sets_a_limit_and_the_shop_shows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_basket_says_before_ordering_what_would_be_refused() {
+async fn basket_warns_about_customer_limit() {
     let shop = Shop::start(1).await;
     set_limit(&shop, "deadbolt", "2").await;
     // Who has not signed in hears of the limit, and of nothing else.

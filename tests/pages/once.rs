@@ -11,7 +11,7 @@ use crate::common::{Shop, services};
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copies_of_one_form_at_two_replicas_make_one_order() {
+async fn duplicate_forms_make_one_order() {
     let shop = Shop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 2).await;
@@ -34,7 +34,7 @@ async fn copies_of_one_form_at_two_replicas_make_one_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_form_leads_to_its_order_however_the_basket_is_now() {
+async fn old_form_leads_to_its_order() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
@@ -51,7 +51,7 @@ async fn an_old_form_leads_to_its_order_however_the_basket_is_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_of_a_basket_that_has_changed_since_orders_nothing() {
+async fn form_of_changed_basket_orders_nothing() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (old, csrf) = alice.fills_basket("deadbolt", 1).await;
@@ -69,7 +69,7 @@ async fn a_form_of_a_basket_that_has_changed_since_orders_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_whose_lock_is_taken_waits_for_a_while_and_is_then_told() {
+async fn held_buyer_lock_times_out_with_page() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
@@ -96,7 +96,7 @@ async fn a_person_whose_lock_is_taken_waits_for_a_while_and_is_then_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_order_gets_a_new_token() {
+async fn rejected_order_gets_a_new_token() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("last-lantern", 1).await;
@@ -113,7 +113,7 @@ async fn a_refused_order_gets_a_new_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_and_a_top_up_that_are_sent_twice_are_done_once() {
+async fn duplicate_payment_and_top_up_execute_once() {
     let shop = Shop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("strongbox", 6).await;
@@ -136,7 +136,7 @@ async fn a_payment_and_a_top_up_that_are_sent_twice_are_done_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restock_cancel_and_refund_sent_twice_are_done_once() {
+async fn duplicate_restock_cancel_and_refund_execute_once() {
     let shop = Shop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;

@@ -45,12 +45,12 @@ async fn a_purchase(javascript: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_from_the_shop_page_to_a_paid_order() {
+async fn purchase_works_from_shop_to_refund() {
     a_purchase(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_without_javascript() {
+async fn purchase_works_without_javascript() {
     a_purchase(false).await;
 }
 
@@ -92,12 +92,12 @@ async fn a_double_click(javascript: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_double_click_makes_one_order() {
+async fn double_click_makes_one_order() {
     a_double_click(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_double_click_without_javascript_makes_one_order() {
+async fn double_click_without_javascript_makes_one_order() {
     a_double_click(false).await;
 }
 
@@ -124,7 +124,7 @@ async fn reload_and_back_make_one_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bar_and_the_shelves_stay_current_by_themselves() {
+async fn stock_and_totals_update_live() {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;
@@ -137,7 +137,7 @@ async fn the_bar_and_the_shelves_stay_current_by_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_that_ends_takes_pay_away_whatever_the_browsers_clock_says() {
+async fn expired_hold_removes_pay_despite_browser_clock() {
     // The first replica runs no jobs: nothing is given back before there is a second one.
     let mut shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "6")]).await;
     let browser = at_the_button(&shop, true, PageLoadStrategy::Normal).await;

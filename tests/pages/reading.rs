@@ -7,7 +7,7 @@ use crate::common::{Shop, body, until};
 use crate::visitor::Visitor;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_of_the_lab_are_kept_apart_and_can_be_looked_at() {
+async fn lab_orders_are_listed_separately() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
     let own = shop.placed(&user, "deadbolt", 1).await;
@@ -32,7 +32,7 @@ async fn orders_of_the_lab_are_kept_apart_and_can_be_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_leads_to_its_other_entry_on_whichever_page_that_is() {
+async fn fork_links_to_entry_on_other_page() {
     let shop = Shop::start(1).await;
     sqlx::query(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
@@ -52,7 +52,7 @@ async fn a_fork_leads_to_its_other_entry_on_whichever_page_that_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_basket_with_more_than_there_is_says_how_many_there_are() {
+async fn basket_shows_available_stock() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (_, csrf) = alice.fills_basket("deadbolt", 500).await;
@@ -66,7 +66,7 @@ async fn a_basket_with_more_than_there_is_says_how_many_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_of_the_locks_shows_who_holds_and_how_many_wait() {
+async fn locks_page_shows_holder_and_waiters() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let user = shop.sign_in("alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;
@@ -91,7 +91,7 @@ async fn the_page_of_the_locks_shows_who_holds_and_how_many_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_signed_in_is_led_home_from_the_sign_up_page() {
+async fn signed_in_user_is_redirected_from_sign_up() {
     let shop = Shop::start(1).await;
     assert_eq!(Visitor::new(&shop).get("/sign-up").await.status, 200);
     let alice = Visitor::signed_in(&shop, "alice").await.get("/sign-up").await;

@@ -24,7 +24,7 @@ const FORMS: [(&str, &str); 12] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_form_without_its_csrf_token_changes_nothing() {
+async fn form_without_csrf_token_changes_nothing() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
@@ -47,7 +47,7 @@ async fn a_form_without_its_csrf_token_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_s_form_from_another_site_is_refused() {
+async fn cross_site_form_is_rejected() {
     let shop = Shop::start(1).await;
     let forms = [
         ("/sign-in", "user=alice&password=alice"),
@@ -74,7 +74,7 @@ async fn a_stranger_s_form_from_another_site_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_get_pages_and_programs_get_problems() {
+async fn browsers_get_pages_and_programs_get_problems() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     for (path, status) in [
@@ -108,7 +108,7 @@ async fn people_get_pages_and_programs_get_problems() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_no_session_signs_in_and_comes_back() {
+async fn sign_in_returns_to_requested_page() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     for (path, back) in [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")] {
@@ -140,7 +140,7 @@ async fn whoever_has_no_session_signs_in_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_beside_the_field() {
+async fn form_errors_are_shown_beside_field() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let csrf = admin.get("/").await.csrf();
@@ -170,7 +170,7 @@ async fn what_is_wrong_is_said_beside_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_theirs_is_not_shown() {
+async fn foreign_orders_are_not_shown() {
     let shop = Shop::start(1).await;
     let (alice, bob) =
         (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
@@ -193,7 +193,7 @@ async fn what_is_not_theirs_is_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bar_says_which_lock_is_on_and_where_the_books_are_off() {
+async fn bar_shows_strategy_and_failing_audit() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
     let calm = Visitor::signed_in(&shop, "admin").await;
@@ -219,7 +219,7 @@ async fn the_bar_says_which_lock_is_on_and_where_the_books_are_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_chain_is_drawn_broken() {
+async fn broken_ledger_chain_is_marked() {
     let shop = Shop::start(1).await;
     sqlx::query(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
@@ -248,7 +248,7 @@ async fn a_broken_chain_is_drawn_broken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_redis_away_a_page_orders_where_no_redis_lock_is_needed() {
+async fn page_orders_without_redis_under_row_lock() {
     let url = &services().running.redis_url;
     let redis = Proxy::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await;
     let redis_url = format!("redis://127.0.0.1:{}", redis.port);
@@ -268,7 +268,7 @@ async fn with_redis_away_a_page_orders_where_no_redis_lock_is_needed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_postgres_away_a_page_says_so_within_two_seconds() {
+async fn pages_report_postgres_outage_within_two_seconds() {
     let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
     let postgres = Proxy::to(socket).await;
     let mut shop = Shop::bare().await;
@@ -298,7 +298,7 @@ async fn with_postgres_away_a_page_says_so_within_two_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
+async fn overdue_order_can_only_be_cancelled() {
     // Nobody gives it back meanwhile: the jobs are off.
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
@@ -327,7 +327,7 @@ async fn an_order_that_was_not_paid_in_time_can_only_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_that_went_back_on_the_shelf_says_so() {
+async fn expired_order_page_says_so() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
@@ -351,7 +351,7 @@ async fn an_order_that_went_back_on_the_shelf_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_address_of_a_form_leads_to_its_page() {
+async fn form_address_redirects_to_its_page() {
     let shop = Shop::start(1).await;
     let stranger = Visitor::new(&shop);
     let order = "/orders/00000000-0000-7000-8000-000000000000";
@@ -374,7 +374,7 @@ async fn the_address_of_a_form_leads_to_its_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_ledger_is_turned_page_by_page_and_stays_whole() {
+async fn ledger_pages_show_no_false_break() {
     let shop = Shop::start(1).await;
     sqlx::query(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
@@ -398,7 +398,7 @@ async fn a_long_ledger_is_turned_page_by_page_and_stays_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_are_small_and_bring_nothing_inline() {
+async fn pages_are_small_without_inline_code() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let (token, csrf) = admin.fills_basket("deadbolt", 1).await;

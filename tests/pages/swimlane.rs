@@ -22,7 +22,7 @@ async fn number(browser: &Browser, script: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swimlane_is_stepped_through_by_keyboard() {
+async fn swimlane_steps_by_keyboard() {
     let shop = with_run(&oversold()).await;
     let browser = at_the_run(&shop, true).await;
     browser.reads(".says", "16 events").await;
@@ -55,7 +55,7 @@ async fn a_swimlane_is_stepped_through_by_keyboard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lab_s_pages_fit_a_small_screen_in_light_and_dark() {
+async fn lab_pages_fit_a_small_screen() {
     let shop = with_run(&oversold()).await;
     let browser = at_the_run(&shop, true).await;
     let run = browser.is_at("/lab/runs/").await;
@@ -77,7 +77,7 @@ async fn the_lab_s_pages_fit_a_small_screen_in_light_and_dark() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_followed_to_its_end() {
+async fn run_page_updates_until_the_end() {
     let mut run = oversold();
     run.state = holdfast::lab::run::State::Running;
     let outcome = std::mem::take(&mut run.outcome);

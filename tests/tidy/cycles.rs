@@ -251,7 +251,7 @@ fn module(name: &str) -> Module {
 }
 
 #[test]
-fn files_of_the_shop_import_without_cycles() {
+fn shop_files_have_no_import_cycles() {
     let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/shop");
     let files = super::sources().into_iter().filter(|(_, path, _)| path.starts_with(&shop));
     let mut graph = graph(files.map(|(_, path, text)| {

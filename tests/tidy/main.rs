@@ -148,7 +148,7 @@ fn modules_use_only_what_the_map_allows() {
 }
 
 #[test]
-fn crates_stay_where_they_belong() {
+fn crates_are_used_only_in_their_modules() {
     for (module, path, text) in sources() {
         for (needle, modules) in KEPT_TO {
             let found =
@@ -199,7 +199,7 @@ fn commands_are_synchronous() {
 }
 
 #[test]
-fn only_the_store_writes_the_tables_of_the_shop() {
+fn only_the_store_writes_shop_tables() {
     let mut needed = BTreeSet::new();
     for (_, path, text) in sources() {
         let (file, code) = (relative(&path), code(&text));
@@ -224,7 +224,7 @@ fn only_the_store_writes_the_tables_of_the_shop() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for_and_stays_readable() {
+fn every_file_has_header_and_bounded_length() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = rust_files(&root.join("src"));
     files.extend(rust_files(&root.join("tests")));
@@ -248,7 +248,7 @@ fn every_file_says_what_it_is_for_and_stays_readable() {
 }
 
 #[test]
-fn the_map_in_the_library_lists_every_module() {
+fn library_and_map_list_every_module() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = fs::read_to_string(root.join("src/lib.rs")).unwrap();
     for (module, path, _) in sources() {

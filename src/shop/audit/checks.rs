@@ -424,7 +424,7 @@ mod tests {
     use super::with_minus;
 
     #[test]
-    fn a_number_below_zero_has_a_minus_and_a_name_keeps_its_hyphens() {
+    fn negative_number_has_minus_and_name_keeps_hyphens() {
         for (culprit, said) in [
             ("lock-picks: on the shelf 614, by the ledger -11", "−11"),
             (

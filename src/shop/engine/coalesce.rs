@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_during_a_call_are_in_the_next() {
+    async fn questions_during_call_join_the_next() {
         let all = Doubling::default();
         let (joined, first) = join(&all, 0);
         assert!(matches!(joined, Joined::First));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn arrival_is_seen_when_so_many_wait() {
+    fn arrival_resolves_when_enough_entries_wait() {
         let queues = Queues::default();
         let mut responses = Vec::new();
         join(&queues, &mut responses, 1);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn first_come_is_in_the_first_batch() {
+    fn batches_are_in_order_of_arrival() {
         let queues = Queues::default();
         let mut responses = Vec::new();
         for quantity in 1..=MAX_BATCH_SIZE {

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_one_row_are_seen() {
+    fn writes_that_share_a_row_are_detected() {
         let of = |items: &[&str], accounts: &[u128]| {
             let keys = items.iter().map(|sku| (*sku).to_owned()).collect();
             let items = Rows { keys, ..Rows::default() };

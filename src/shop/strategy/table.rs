@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn different_strategies_hold_beside_each_other_only_if_always_safe() {
+    fn only_safe_strategies_can_be_mixed() {
         let beside = |one: &str, other: &str| {
             Strategy::named(one).unwrap().holds_beside(Strategy::named(other).unwrap())
         };

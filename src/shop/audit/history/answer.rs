@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_for_what_it_promises() {
+    fn response_is_classified_by_status_and_body() {
         let sold_out =
             r#"{"type":"/problems/sold-out","sku":"padlock","requested":2,"available":1}"#;
         let short = Outcome::Short { key: "padlock".to_owned(), requested: 2, available: 1 };
