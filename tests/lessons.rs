@@ -19,7 +19,7 @@ use uuid::Uuid;
 use common::up::{Up, state_of};
 
 /// No lesson takes longer, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const LESSON_TIMEOUT: Duration = Duration::from_secs(90);
 /// The lab's API, for an admin.
 struct Lab<'a> {
     http: Client,
@@ -30,7 +30,8 @@ struct Lab<'a> {
 impl<'a> Lab<'a> {
     async fn open(up: &'a Up) -> Self {
         // A replica that is killed takes its kept connections with it.
-        let http = Client::builder().timeout(PATIENCE).pool_max_idle_per_host(0).build().unwrap();
+        let http =
+            Client::builder().timeout(LESSON_TIMEOUT).pool_max_idle_per_host(0).build().unwrap();
         let mut lab = Self { http, token: String::new(), up };
         let credentials = json!({"user": "admin", "password": "admin"});
         let session = lab.ask(Method::POST, "/api/sessions", Some(credentials)).await.unwrap();
@@ -59,14 +60,14 @@ impl<'a> Lab<'a> {
             if let Some(run) = asked {
                 break run["id"].as_str().unwrap().to_owned();
             }
-            assert!(began.elapsed() < PATIENCE, "{name} could not be asked for");
+            assert!(began.elapsed() < LESSON_TIMEOUT, "{name} could not be asked for");
             sleep(Duration::from_millis(50)).await;
         };
         loop {
             let run = self.ask(Method::GET, &format!("/api/lab/runs/{id}"), None).await;
             match run {
                 Some(run) if run["state"] == "done" || run["state"] == "failed" => return run,
-                _ => assert!(began.elapsed() < PATIENCE, "{name} does not end"),
+                _ => assert!(began.elapsed() < LESSON_TIMEOUT, "{name} does not end"),
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -77,7 +78,7 @@ impl<'a> Lab<'a> {
 async fn every_lesson_shows_its_claim() {
     let up = Up::start(&["--lab", "on"]);
     let lab = Lab::open(&up).await;
-    let before = spares(&up);
+    let before = count_children(&up);
     for lesson in LESSONS {
         let began = Instant::now();
         let run = lab.play(lesson.name).await;
@@ -87,10 +88,10 @@ async fn every_lesson_shows_its_claim() {
         assert_eq!(run["claim_shown"], true, "{}: {verdict}\n{run:#}", lesson.name);
         assert!(!said.as_array().unwrap().is_empty(), "{} says what it does", lesson.name);
     }
-    assert_eq!(spares(&up), before, "every Redis of a lesson's own has ended");
+    assert_eq!(count_children(&up), before, "every Redis of a lesson's own has ended");
     let audit = lab.ask(Method::GET, "/api/audit", None).await.expect("the audit");
     assert_eq!(audit["ok"], true, "{audit:#}");
-    nothing_is_locked(&up.running.redis_url).await;
+    assert_no_locks(&up.running.redis_url).await;
     for (role, pid) in up.children() {
         assert_ne!(state_of(pid), Some('T'), "{role} is stopped");
     }
@@ -111,7 +112,7 @@ fn lesson_definitions_are_valid() {
 }
 
 /// No key of the lab's without an expiry, and none of a lesson's own.
-async fn nothing_is_locked(url: &str) {
+async fn assert_no_locks(url: &str) {
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
@@ -127,7 +128,7 @@ async fn nothing_is_locked(url: &str) {
 }
 
 /// The children of `up` beside its own: how many there are (Linux tells).
-fn spares(up: &Up) -> usize {
+fn count_children(up: &Up) -> usize {
     let path = format!("/proc/{0}/task/{0}/children", up.pid());
     std::fs::read_to_string(path).unwrap_or_default().split_whitespace().count()
 }

@@ -1,4 +1,4 @@
-//! The load scripts tell the truth: off oversells, on does not, a lock that does not hold is not
+//! The load scripts run_script the truth: off oversells, on does not, a lock that does not hold is not
 //! praised, and what is too much is refused. Needs the tools of `load/setup`, which `script/test`
 //! fetches first.
 
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use common::Shop;
 
-struct Told {
+struct Report {
     code: Option<i32>,
-    story: Value,
+    result: Value,
 }
 
-async fn tell(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Told {
+async fn run_script(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Report {
     let shop = Shop::start(replicas).await;
     let urls: Vec<&str> = shop.replicas.iter().map(|it| it.base_url.as_str()).collect();
     let urls = urls.join(",");
@@ -26,18 +26,19 @@ async fn tell(replicas: usize, script: &str, arguments: &'static [&'static str])
     let mut command = Command::new(script);
     command.args(arguments).arg("--json").env("BASE_URLS", urls);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let story = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("nothing was told; {said} (are the tools there? load/setup)"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let result = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+        panic!("no report was printed; {stderr} (are the tools there? load/setup)")
+    });
     shop.assert_sound().await;
-    Told { code: output.status.code(), story }
+    Report { code: output.status.code(), result }
 }
 
-fn assert_both_halves(told: &Told) {
-    let Told { code, story } = told;
-    assert_eq!(*code, Some(0), "{story:#}");
-    assert_eq!(story["claim_shown"], true);
-    let (off, on) = (&story["off"], &story["on"]);
+fn assert_both_halves(report: &Report) {
+    let Report { code, result } = report;
+    assert_eq!(*code, Some(0), "{result:#}");
+    assert_eq!(result["claim_shown"], true);
+    let (off, on) = (&result["off"], &result["on"]);
     assert_eq!((&off["strategy"], &on["strategy"]), (&"none".into(), &"batched".into()));
     assert!(
         off["sold"].as_i64().unwrap() > 100 && off["oversold"].as_i64().unwrap() > 0,
@@ -50,57 +51,57 @@ fn assert_both_halves(told: &Told) {
 
 #[tokio::test]
 async fn oha_load_shows_oversell_and_fix() {
-    assert_both_halves(&tell(2, "oversell-oha", &[]).await);
+    assert_both_halves(&run_script(2, "oversell-oha", &[]).await);
 }
 
 #[tokio::test]
 async fn k6_load_shows_oversell_and_fix() {
-    let told = tell(2, "oversell-k6", &[]).await;
-    assert_both_halves(&told);
-    let refused = told.story["on"]["refused"].as_object().unwrap();
+    let report = run_script(2, "oversell-k6", &[]).await;
+    assert_both_halves(&report);
+    let refused = report.result["on"]["refused"].as_object().unwrap();
     assert_eq!(refused.values().map(|n| n.as_i64().unwrap()).sum::<i64>(), 300, "{refused:?}");
 }
 
 #[tokio::test]
 async fn broken_lock_fails_the_load_script() {
-    let told = tell(2, "oversell-oha", &["--lock", "local"]).await;
-    assert_eq!(told.code, Some(1), "{:#}", told.story);
-    assert_eq!(told.story["claim_shown"], false);
+    let report = run_script(2, "oversell-oha", &["--lock", "local"]).await;
+    assert_eq!(report.code, Some(1), "{:#}", report.result);
+    assert_eq!(report.result["claim_shown"], false);
 }
 
 /// Half a second for a batch: the lock is the limit on any machine, and one replica's line is full
 /// after two seconds. What share was sold and how fast was refused is the machine's, so it may be
-/// told either way, but not wrongly.
+/// report either way, but not wrongly.
 #[tokio::test]
 async fn overload_report_is_complete_and_sound() {
     let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];
-    let Told { code, story } = tell(1, "overload-k6", arguments).await;
-    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}: {story:#}"));
-    let search = story["search"].as_array().unwrap();
+    let Report { code, result } = run_script(1, "overload-k6", arguments).await;
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value}: {result:#}"));
+    let search = result["search"].as_array().unwrap();
     let rates: Vec<f64> = search.iter().map(|run| number(&run["sold_per_s"])).collect();
-    let best = number(&story["best_per_s"]);
-    assert!(rates.len() > 1 && rates.iter().all(|rate| (0.1..=best).contains(rate)), "{story:#}");
-    assert!((number(&story["asked_per_s"]) - 3.0 * best).abs() <= 1.0, "{story:#}");
-    let over = &story["over"];
-    assert_eq!(over["unexpected"], json!({}), "{story:#}");
+    let best = number(&result["best_per_s"]);
+    assert!(rates.len() > 1 && rates.iter().all(|rate| (0.1..=best).contains(rate)), "{result:#}");
+    assert!((number(&result["asked_per_s"]) - 3.0 * best).abs() <= 1.0, "{result:#}");
+    let over = &result["over"];
+    assert_eq!(over["unexpected"], json!({}), "{result:#}");
     let refused = number(&over["refused"]["overloaded"]);
-    assert!(refused > 0.0 && number(&over["accepted"]) > 0.0, "{story:#}");
-    for ledger in story["ledgers"].as_array().unwrap() {
-        assert_eq!((&ledger["ok"], &ledger["oversold"]), (&true.into(), &0.into()), "{story:#}");
+    assert!(refused > 0.0 && number(&over["accepted"]) > 0.0, "{result:#}");
+    for ledger in result["ledgers"].as_array().unwrap() {
+        assert_eq!((&ledger["ok"], &ledger["oversold"]), (&true.into(), &0.into()), "{result:#}");
     }
     let share = number(&over["sold_per_s"]) / best;
     let at_once = over["refused_p99_ms"].as_f64().is_some_and(|p99| p99 < 100.0);
-    let (shown, verdict) = (code == Some(0), story["verdict"].as_str().unwrap());
-    assert_eq!(story["claim_shown"], shown);
-    assert!(!shown || (share >= 0.8 && at_once), "{story:#}");
-    assert!(matches!(code, Some(0..=2)), "{story:#}");
-    assert_eq!(verdict.starts_with("No result: "), code == Some(2), "{story:#}");
+    let (shown, verdict) = (code == Some(0), result["verdict"].as_str().unwrap());
+    assert_eq!(result["claim_shown"], shown);
+    assert!(!shown || (share >= 0.8 && at_once), "{result:#}");
+    assert!(matches!(code, Some(0..=2)), "{result:#}");
+    assert_eq!(verdict.starts_with("No result: "), code == Some(2), "{result:#}");
 }
 
 #[tokio::test]
 async fn sustainable_load_is_not_overload() {
     let arguments = &["--times", "1.1", "--clients", "1", "--seconds", "1", "--vus", "300"];
-    let Told { code, story } = tell(1, "overload-k6", arguments).await;
-    assert_eq!((&story["over"]["refused"], &story["claim_shown"]), (&json!({}), &false.into()));
-    assert!(matches!(code, Some(1 | 2)), "{code:?} {story:#}");
+    let Report { code, result } = run_script(1, "overload-k6", arguments).await;
+    assert_eq!((&result["over"]["refused"], &result["claim_shown"]), (&json!({}), &false.into()));
+    assert!(matches!(code, Some(1 | 2)), "{code:?} {result:#}");
 }

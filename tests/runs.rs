@@ -64,7 +64,7 @@ impl Lab {
         self.ask(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
     }
 
-    async fn ended(&self, id: &str) -> Value {
+    async fn until_ended(&self, id: &str) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let run = self.read(id).await;
@@ -76,7 +76,7 @@ impl Lab {
         }
     }
 
-    async fn is_sound(&self) {
+    async fn assert_sound(&self) {
         let audit = self.ask(Method::GET, "/api/audit", &self.admin, None).await;
         let audit: Value = audit.json().await.unwrap();
         assert_eq!(audit["ok"], true, "{audit:#}");
@@ -94,7 +94,7 @@ async fn same_load_oversells_only_without_a_lock() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
         "buyers": 12, "work_ms": 2, "seed": 7 });
-    let run = lab.ended(&lab.begin(&wanted).await).await;
+    let run = lab.until_ended(&lab.begin(&wanted).await).await;
     assert_eq!(run["state"], "done", "{run:#}");
     assert_eq!(run["claim_shown"], Value::Null, "nothing was claimed");
     let [none, owner, batched] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
@@ -113,7 +113,7 @@ async fn same_load_oversells_only_without_a_lock() {
         assert_eq!((&sound["undersold"], &sound["ok"]), (&json!(0), &json!(true)), "{sound:#}");
         assert_eq!(sound["statuses"]["409"], 100);
     }
-    lab.is_sound().await;
+    lab.assert_sound().await;
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn money_is_lost_only_without_a_lock() {
     let lab = Lab::open().await;
     let wanted = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
         "orders": 40, "buyers": 8, "work_ms": 2 });
-    let run = lab.ended(&lab.begin(&wanted).await).await;
+    let run = lab.until_ended(&lab.begin(&wanted).await).await;
     let [none, locked] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
     assert!(
         none["forks"].as_i64().unwrap() > 0 && none["oversold"].as_i64().unwrap() > 0,
@@ -129,7 +129,7 @@ async fn money_is_lost_only_without_a_lock() {
     );
     assert_eq!((&locked["sold"], &locked["stock"]), (&json!(1_000), &json!(0)), "{locked:#}");
     assert_eq!(locked["ok"], true);
-    lab.is_sound().await;
+    lab.assert_sound().await;
 }
 
 #[tokio::test]
@@ -146,13 +146,13 @@ async fn every_fault_is_undone_and_audit_sound() {
         let strategy = if kind == "pause-node" { "redlock" } else { "batched" };
         let wanted = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
             "work_ms": 5, "fault": { "kind": kind, "at_ms": 60, "for_ms": 300 } });
-        let run = lab.ended(&lab.begin(&wanted).await).await;
+        let run = lab.until_ended(&lab.begin(&wanted).await).await;
         assert_eq!(run["state"], "done", "{kind}: {run:#}");
         let arm = &run["arms"][0];
         assert_eq!((&arm["oversold"], &arm["ok"]), (&json!(0), &json!(true)), "{kind}: {arm:#}");
         assert!(arm["sold"].as_i64().unwrap() <= 60, "{kind}");
         assert!(lab.processes().iter().all(|(_, stopped)| !stopped), "{kind}: nobody is stopped");
-        lab.is_sound().await;
+        lab.assert_sound().await;
     }
 }
 
@@ -171,13 +171,14 @@ async fn run_stopped_during_fault_is_marked_failed() {
         assert_eq!(state_of(pid), None, "{pid} still runs");
     }
     let lab = Lab::at(Up::start_in(data, &["--lab", "on"])).await;
-    let run = lab.ended(&id).await;
+    let run = lab.until_ended(&id).await;
     assert_eq!(run["state"], "failed");
     assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
-    let run =
-        lab.ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await).await;
+    let run = lab
+        .until_ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await)
+        .await;
     assert_eq!(run["state"], "done");
-    lab.is_sound().await;
+    lab.assert_sound().await;
 }
 
 #[tokio::test]
@@ -199,7 +200,7 @@ async fn only_admin_starts_one_run_at_once() {
         let refused = lab.ask(method, &path, &alice, body).await;
         assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
     }
-    assert_eq!(lab.ended(&id).await["state"], "done");
+    assert_eq!(lab.until_ended(&id).await["state"], "done");
 }
 
 #[tokio::test]
@@ -291,7 +292,7 @@ async fn lesson_without_contention_says_why() {
         ("wrong-key", 4, 4, 1, "there is 1 order"),
     ] {
         let wanted = json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
-        let run = lab.ended(&lab.begin(&wanted).await).await;
+        let run = lab.until_ended(&lab.begin(&wanted).await).await;
         let verdict = run["verdict"].as_str().unwrap();
         assert_eq!(run["claim_shown"], false, "{name}: {verdict}");
         assert!(verdict.starts_with("not shown, because") && verdict.contains(why), "{verdict}");
@@ -316,7 +317,7 @@ async fn interrupted_lesson_says_where_it_continues() {
     assert!(left.contains("interrupted; the run goes on in the shop"), "{left}");
     let run = left.rsplit('/').next().unwrap();
     assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
-    assert_eq!(lab.ended(run).await["state"], "done");
+    assert_eq!(lab.until_ended(run).await["state"], "done");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The arithmetic of a rate limit: GCRA, which is a token bucket stored as one timestamp.
 //!
 //! It equals `bucket.lua`, line by line. A replica uses it while Redis is unavailable, and a test
-//! compares the two (`tests/it/limits.rs`).
+//! compares the two (`tests/it/rate_limits.rs`).
 //!
 //! A bucket is the time at which it is full again. A permit moves that time by the time in which
 //! one permit accrues; a permit that would move it further ahead than the refill time of a burst is

@@ -12,7 +12,7 @@
 //! same idempotency key may be sent again. Limited responses carry `RateLimit-Policy` and
 //! `RateLimit` (draft-ietf-httpapi-ratelimit-headers 08 to 11): `q` is the burst, `w` the seconds
 //! to refill it, `r` the permits left, `t` the seconds until all are back.
-//! Tests: `tests/it/limits.rs`, `tests/it/limits_sign_in.rs`.
+//! Tests: `tests/it/rate_limits.rs`, `tests/it/sign_in_limits.rs`.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};

@@ -11,6 +11,7 @@ pub mod cut;
 pub mod ports;
 pub mod proxy;
 pub mod replica;
+pub mod requests;
 pub mod up;
 
 use std::io::{BufRead as _, BufReader};
@@ -34,7 +35,7 @@ use uuid::Uuid;
 pub use replica::Replica;
 
 /// How long a condition may take to come true before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The services of this test binary.
 pub struct Services {
@@ -88,7 +89,7 @@ impl Shop {
 
     /// The same, with more environment for the replicas.
     pub async fn start_with(replicas: usize, env: &[(&str, &str)]) -> Self {
-        let mut shop = Self::bare().await;
+        let mut shop = Self::without_replicas().await;
         for _ in 0..replicas {
             shop.add_replica(env);
         }
@@ -96,7 +97,7 @@ impl Shop {
     }
 
     /// A database and a prefix, and nobody who serves.
-    pub async fn bare() -> Self {
+    pub async fn without_replicas() -> Self {
         Self::from_template(template().await).await
     }
 
@@ -120,12 +121,12 @@ impl Shop {
     }
 
     /// The same shop in this process, beside its replicas: on the same books and the same keys.
-    pub fn in_this_process(&self, strategy: &str) -> Domain {
-        self.in_this_process_on(strategy, &services().running.redis_url)
+    pub fn in_process(&self, strategy: &str) -> Domain {
+        self.in_process_with_redis(strategy, &services().running.redis_url)
     }
 
     /// The same, where the replicas have another Redis.
-    pub fn in_this_process_on(&self, strategy: &str, redis_url: &str) -> Domain {
+    pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
         let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
         Domain {
             pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
@@ -140,17 +141,17 @@ impl Shop {
     }
 
     /// A shop with the same books as they are now, and nobody who serves.
-    pub async fn copied(&self) -> Self {
+    pub async fn copy(&self) -> Self {
         Self::from_template(&self.database).await
     }
 
     /// One more replica; later variables win.
     pub fn add_replica(&mut self, env: &[(&str, &str)]) {
-        self.add_replica_by(Replica::start, env);
+        self.add_replica_with(Replica::start, env);
     }
 
     /// The same, started like that.
-    pub fn add_replica_by(
+    pub fn add_replica_with(
         &mut self,
         start: impl FnOnce(&[(&str, &str)]) -> Replica,
         env: &[(&str, &str)],
@@ -239,7 +240,7 @@ impl Shop {
     }
 
     /// Places an order and expects it to succeed.
-    pub async fn placed(&self, who: &User, sku: &str, quantity: i64) -> Value {
+    pub async fn place_order(&self, who: &User, sku: &str, quantity: i64) -> Value {
         body(self.order(who, 0, sku, quantity).send().await.unwrap(), StatusCode::CREATED).await
     }
 
@@ -332,9 +333,9 @@ pub async fn problem(response: Response, status: u16) -> String {
     body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned()
 }
 
-/// Asks again until `condition` holds; fails after [`PATIENCE`].
+/// Asks again until `condition` holds; fails after [`CONDITION_TIMEOUT`].
 pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONDITION_TIMEOUT;
     while !condition().await {
         assert!(Instant::now() < deadline, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use super::{options, services};
+
 /// A proxy to one socket.
 pub struct Proxy {
     pub port: u16,
@@ -33,8 +35,20 @@ struct Switches {
 }
 
 impl Proxy {
+    /// A proxy to the Postgres of the services.
+    pub async fn to_postgres() -> Self {
+        let socket = format!(".s.PGSQL.{}", options().get_port());
+        Self::to(options().get_socket().unwrap().join(socket)).await
+    }
+
+    /// A proxy to the Redis of the services.
+    pub async fn to_redis() -> Self {
+        let url = &services().running.redis_url;
+        Self::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await
+    }
+
     /// Listens on a free port.
-    pub async fn to(socket: PathBuf) -> Self {
+    async fn to(socket: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let switches = Arc::new(Switches::default());
@@ -58,19 +72,19 @@ impl Proxy {
     }
 
     /// Lets connections in again.
-    pub fn mend(&self) {
+    pub fn restore(&self) {
         self.switches.closed.store(false, Ordering::SeqCst);
     }
 
     /// The answer to the statement that is executed next is not delivered: its connection ends
     /// instead. It has been executed by then. (Answers to what was asked before may still be on
     /// their way.)
-    pub fn swallow_next_answer(&self) {
+    pub fn drop_next_response(&self) {
         self.switches.armed.store(true, Ordering::SeqCst);
     }
 
     /// The statement that is executed next is not delivered before [`Self::deliver`].
-    pub fn hold_next_statement(&self) {
+    pub fn delay_next_statement(&self) {
         self.switches.hold.store(true, Ordering::SeqCst);
     }
 

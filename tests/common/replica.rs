@@ -18,7 +18,7 @@ impl Replica {
     }
 
     /// The same, from a shell that gives it no more than so many open files, unless it asks.
-    pub fn start_with_files(files: usize, env: &[(&str, &str)]) -> Self {
+    pub fn start_with_file_limit(files: usize, env: &[(&str, &str)]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
         shell.arg(env!("CARGO_BIN_EXE_holdfast"));
@@ -67,17 +67,17 @@ impl Replica {
     }
 
     /// SIGTERM: it is asked to finish and go.
-    pub fn ask_to_stop(&self) {
+    pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
     /// SIGKILL, while others use the value.
-    pub fn strike(&self) {
+    pub fn send_kill(&self) {
         self.signal(Signal::KILL);
     }
 
     /// Waits until it has gone by itself; whether it says that all went well.
-    pub async fn gone(&mut self) -> bool {
+    pub async fn wait_for_exit(&mut self) -> bool {
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.success();

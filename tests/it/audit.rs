@@ -295,7 +295,7 @@ async fn every_forgery_is_caught() {
     books.replicas.clear();
     books.pool.close().await;
     for forgery in FORGERIES {
-        let forged = books.copied().await;
+        let forged = books.copy().await;
         forged.assert_sound().await;
         sqlx::raw_sql(AssertSqlSafe(forgery.sql.to_owned())).execute(&forged.pool).await.unwrap();
         let failing = forged.failing_checks().await;
@@ -342,7 +342,7 @@ async fn sequence_numbers_out_of_order_are_sound() {
 
 #[tokio::test]
 async fn every_check_has_a_forgery() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     for check in shop.audit().await.checks {
         let forged = FORGERIES.iter().any(|f| f.caught_by.contains(&check.name.as_str()));
         assert!(forged, "nothing shows that {} can fail", check.name);
@@ -399,7 +399,7 @@ async fn only_admin_reads_the_audit() {
 
 #[tokio::test]
 async fn audit_command_reports_result_by_exit_code() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let audit = || {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .args(["audit", "--json"])
@@ -418,7 +418,7 @@ async fn audit_command_reports_result_by_exit_code() {
 
 #[tokio::test]
 async fn audit_command_survives_closed_stdout() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let audit_to = |stdout: std::process::Stdio| {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .arg("audit")

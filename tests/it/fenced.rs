@@ -129,7 +129,7 @@ async fn version_guard_survives_redis_flushes() {
 
 #[tokio::test]
 async fn version_guard_survives_two_separate_redis() {
-    let mut shop = Shop::bare().await;
+    let mut shop = Shop::without_replicas().await;
     let other = format!("{}other:", shop.prefix);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced")]);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced"), ("HOLDFAST_REDIS_PREFIX", &other)]);

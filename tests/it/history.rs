@@ -14,9 +14,9 @@ use crate::common::{Shop, body};
 use crate::observer::Observer;
 
 const ORDERS: usize = 300;
-const AT_ONCE: usize = 32;
+const CONCURRENT_CLIENTS: usize = 32;
 
-/// One customer: an order, perhaps a client without patience who asks again, perhaps a payment,
+/// One customer: an order, perhaps a client without timeout who asks again, perhaps a payment,
 /// perhaps a change of mind.
 async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     let key = Uuid::new_v4().to_string();
@@ -25,8 +25,8 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
         if n.is_multiple_of(4) { &[(hot, many), (other, 1)] } else { &[(hot, many)] };
     let mut outcome = Outcome::Unknown;
     if n.is_multiple_of(6) {
-        let patience = Duration::from_millis(1 + n as u64 % 25);
-        outcome = observer.place(n, &key, lines, |it| it, Some(patience)).await;
+        let timeout = Duration::from_millis(1 + n as u64 % 25);
+        outcome = observer.place(n, &key, lines, |it| it, Some(timeout)).await;
     }
     // Whoever has no answer asks the other replica, with the same key.
     if outcome == Outcome::Unknown {
@@ -38,10 +38,10 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     }
     let Outcome::Done { order, .. } = outcome else { return };
     match n % 5 {
-        0 => observer.unobserved(n, order, "cancel").await,
+        0 => observer.act_unobserved(n, order, "cancel").await,
         1 => {
             observer.pay(n, order).await;
-            observer.unobserved(n, order, "refund").await;
+            observer.act_unobserved(n, order, "refund").await;
         }
         2 => drop(observer.pay(n, order).await),
         _ => {}
@@ -53,7 +53,7 @@ async fn run(strategy: &str) {
     let (hot, other) = (shop.lab_item(80).await, shop.lab_item(25).await);
     let observer = Observer::of(&shop).await;
     stream::iter(0..ORDERS)
-        .for_each_concurrent(AT_ONCE, |n| journey(&observer, n, &hot, &other))
+        .for_each_concurrent(CONCURRENT_CLIENTS, |n| journey(&observer, n, &hot, &other))
         .await;
     let (books, seen) = observer.history(&[&hot, &other]).await;
     let found = history::check(&books, &seen);

@@ -18,6 +18,7 @@ use time::macros::datetime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::common::proxy::Proxy;
 use crate::common::{Shop, services, until};
 use crate::topology::ask;
 
@@ -54,7 +55,7 @@ async fn effect(turn: Turn) -> anyhow::Result<Value> {
 
 /// A shop without replicas, and a table for effects.
 async fn bare() -> Shop {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let table = "create table effects (due_at timestamptz, replica text)";
     sqlx::query(table).execute(&shop.pool).await.unwrap();
     shop
@@ -80,7 +81,7 @@ fn replica_over(
     let domain = Domain {
         pool: holdfast::db::pool(database_url, 4).unwrap(),
         locks: Locks::new(Redis::open(redis_url).unwrap(), settings),
-        ..shop.in_this_process("batched")
+        ..shop.in_process("batched")
     };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
 }
@@ -91,7 +92,7 @@ pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {
 }
 
 /// The same, once nobody is at that job any more: a turn ends a moment after its row does.
-async fn told(to: &Scheduler, due_at: OffsetDateTime) -> Came {
+async fn offer_when_free(to: &Scheduler, due_at: OffsetDateTime) -> Came {
     let mut came = offer(to, due_at).await;
     until("nobody is at it", async || {
         if matches!(came, Came::Busy(_)) {
@@ -118,7 +119,7 @@ async fn until_is(shop: &Shop, job: &Job, state: State, attempt: i32) -> Run {
 }
 
 /// Looks until that many runs have been, or are, begun.
-async fn look_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
+async fn poll_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
     until(what, async || {
         for replica in replicas {
             replica.look().await;
@@ -173,7 +174,7 @@ async fn missed_ticks_cause_one_run() {
     )
     .await;
     let (a, b) = (replica(&shop, "a", &COUNTS), replica(&shop, "b", &COUNTS));
-    look_until(&[&a, &b], "the missed tick is run", async || {
+    poll_until(&[&a, &b], "the missed tick is run", async || {
         run_of(&shop, &COUNTS, DUE).await.is_some_and(|run| run.state == State::Done)
     })
     .await;
@@ -189,7 +190,7 @@ async fn missed_ticks_cause_one_run() {
 async fn backward_clock_repeats_no_run() {
     let shop = bare().await;
     let a = replica(&shop, "a", &COUNTS);
-    look_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
+    poll_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
         .await;
     until_is(&shop, &COUNTS, State::Done, 1).await;
     // What was begun last says that it is 2031: so it was, for a moment, by Postgres's clock.
@@ -205,10 +206,10 @@ async fn backward_clock_repeats_no_run() {
         a.look().await;
         b.look().await;
     }
-    assert!(matches!(told(&b, DUE).await, Came::Already));
+    assert!(matches!(offer_when_free(&b, DUE).await, Came::Already));
     assert_eq!(shop.number("select count(*) from effects").await, 1);
     // A tick that has not been run is, although one of 2031 was.
-    assert!(matches!(told(&b, DUE + Duration::from_hours(1)).await, Came::Done(_)));
+    assert!(matches!(offer_when_free(&b, DUE + Duration::from_hours(1)).await, Came::Done(_)));
 }
 
 static IS_BROKEN: AtomicBool = AtomicBool::new(true);
@@ -226,7 +227,7 @@ async fn failing_job_is_retried_parked_and_resumed() {
     let mut pauses = Vec::new();
     for attempt in 1..=ATTEMPTS {
         let state = if attempt == ATTEMPTS { State::Parked } else { State::Failed };
-        look_until(&[&a], "it is tried", async || {
+        poll_until(&[&a], "it is tried", async || {
             let run = run_of(&shop, &FAILS, DUE).await;
             run.is_some_and(|run| run.state == state && run.attempt == attempt)
         })
@@ -252,7 +253,7 @@ async fn failing_job_is_retried_parked_and_resumed() {
     let pool = shop.pool.clone().into();
     assert!(holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap());
     assert!(!holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap(), "not parked now");
-    look_until(&[&a], "it is done", async || {
+    poll_until(&[&a], "it is done", async || {
         run_of(&shop, &FAILS, DUE).await.is_some_and(|run| run.state == State::Done)
     })
     .await;
@@ -302,11 +303,11 @@ async fn hanging_job_is_cancelled_and_rolled_back() {
     until("its transaction is over", async || shop.number(idle).await == 0).await;
 }
 
-static GATE: Semaphore = Semaphore::const_new(0);
+static FIRST_ATTEMPT: Semaphore = Semaphore::const_new(0);
 static WAITS: Job = job("waits", |turn| {
     Box::pin(async move {
         if turn.attempt == 1 {
-            GATE.acquire().await?.forget();
+            FIRST_ATTEMPT.acquire().await?.forget();
         }
         effect(turn).await
     })
@@ -393,10 +394,10 @@ async fn replica_without_redis_blocks_no_others() {
     assert!(matches!(offer(&a, DUE).await, Came::Done(_)));
 }
 
-static DOOR: Semaphore = Semaphore::const_new(0);
+static MAY_END: Semaphore = Semaphore::const_new(0);
 static SPEAKS: Job = job("speaks", |_| {
     Box::pin(async {
-        DOOR.acquire().await?.forget();
+        MAY_END.acquire().await?.forget();
         Ok(json!({ "words": 3 }))
     })
 });
@@ -404,19 +405,19 @@ static SPEAKS: Job = job("speaks", |_| {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_result_is_written_after_outage() {
     let shop = bare().await;
-    let postgres = crate::trouble::postgres().await;
+    let postgres = Proxy::to_postgres().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let a = replica_over(&shop, "a", &SPEAKS, &services().running.redis_url, &url);
     a.look().await;
     until_is(&shop, &SPEAKS, State::Running, 1).await;
     postgres.cut();
-    DOOR.add_permits(1);
+    MAY_END.add_permits(1);
     // Looking in vain takes as long as the first attempt to write.
     a.look().await;
     assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, State::Running);
-    postgres.mend();
+    postgres.restore();
     let done = until_is(&shop, &SPEAKS, State::Done, 1).await;
     assert_eq!(done.result, Some(json!({ "words": 3 })));
     // And the scheduler has survived it.
-    assert!(matches!(told(&a, DUE).await, Came::Already));
+    assert!(matches!(offer_when_free(&a, DUE).await, Came::Already));
 }

@@ -10,10 +10,10 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 
 use crate::common::{Shop, User, problem, until};
-use crate::figures::{figures, value};
+use crate::metrics::{metrics, value};
 
 const DUE: OffsetDateTime = datetime!(2026-03-04 05:06 UTC);
-const ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
+const JOBS_ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 /// A tick of the lab's job, not sent yet.
 fn tick(shop: &Shop, who: &User, replica: usize) -> RequestBuilder {
@@ -26,7 +26,11 @@ async fn run_of(shop: &Shop) -> Option<Run> {
 }
 
 /// The first replica runs the tick, and is held at that point. What it answers comes later.
-async fn held(shop: &Shop, admin: &User, at: &str) -> tokio::task::JoinHandle<Option<Value>> {
+async fn start_paused(
+    shop: &Shop,
+    admin: &User,
+    at: &str,
+) -> tokio::task::JoinHandle<Option<Value>> {
     let request = tick(shop, admin, 0).header("Holdfast-Pause", at).send();
     let asked = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
     until("it is held", async || {
@@ -38,7 +42,7 @@ async fn held(shop: &Shop, admin: &User, at: &str) -> tokio::task::JoinHandle<Op
 }
 
 /// Waits until somebody has done the run.
-async fn done(shop: &Shop) -> Run {
+async fn until_done(shop: &Shop) -> Run {
     until("somebody does it", async || {
         run_of(shop).await.is_some_and(|run| run.state == State::Done)
     })
@@ -51,14 +55,14 @@ const MARKS: &str = "select count(*) from lab_marks";
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_run_is_taken_over_once() {
     for at in ["held", "write"] {
-        let mut shop = Shop::start_with(2, &[ON]).await;
+        let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
         let admin = shop.sign_in("admin").await;
-        let asked = held(&shop, &admin, at).await;
+        let asked = start_paused(&shop, &admin, at).await;
         let begun = run_of(&shop).await.unwrap();
         assert_eq!((begun.state, begun.attempt), (State::Running, 1));
         shop.replicas[0].kill();
         assert_eq!(asked.await.unwrap(), None);
-        let done = done(&shop).await;
+        let done = until_done(&shop).await;
         assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()), "{at}");
         assert!(done.fence > begun.fence, "{at}: {} after {}", done.fence, begun.fence);
         assert_eq!(done.earlier.0[0].replica, shop.replicas[0].name());
@@ -68,11 +72,11 @@ async fn killed_run_is_taken_over_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_run_cannot_write_its_result() {
-    let shop = Shop::start_with(2, &[ON]).await;
+    let shop = Shop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
-    let asked = held(&shop, &admin, "held").await;
+    let asked = start_paused(&shop, &admin, "held").await;
     shop.replicas[0].pause();
-    let done = done(&shop).await;
+    let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     shop.replicas[0].resume();
     let late = asked.await.unwrap().unwrap();
@@ -87,22 +91,22 @@ async fn paused_run_cannot_write_its_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_replica_hands_over_its_run() {
-    let mut shop = Shop::start_with(2, &[ON]).await;
+    let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
-    let asked = held(&shop, &admin, "write").await;
-    shop.replicas[0].ask_to_stop();
-    let done = done(&shop).await;
+    let asked = start_paused(&shop, &admin, "write").await;
+    shop.replicas[0].terminate();
+    let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     assert_eq!(done.earlier.0[0].trouble, "its replica was stopped");
     assert_eq!(done.attempts_allowed, 6, "which does not count as a failure");
-    assert!(shop.replicas[0].gone().await, "and it ends as it should");
+    assert!(shop.replicas[0].wait_for_exit().await, "and it ends as it should");
     asked.abort();
     assert_eq!(shop.number(MARKS).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn simultaneous_replicas_run_each_job_once() {
-    let shop = Shop::start_with(3, &[ON]).await;
+    let shop = Shop::start_with(3, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     until("both jobs are done", async || {
         let jobs = shop.read(&admin, "/api/jobs").await;
@@ -125,10 +129,10 @@ async fn simultaneous_replicas_run_each_job_once() {
     // As many as there are rows: nobody ran one that is not written down.
     let mut counted = 0.0;
     for replica in 0..3 {
-        let figures = figures(&shop, replica).await;
+        let metrics = metrics(&shop, replica).await;
         for (job, _) in names {
             let line = format!("holdfast_job_runs_total{{job=\"{job}\",outcome=\"done\"}}");
-            counted += value(&figures, &line).unwrap_or(0.0);
+            counted += value(&metrics, &line).unwrap_or(0.0);
         }
     }
     // The sweep of the next minute may have begun meanwhile.
@@ -138,10 +142,10 @@ async fn simultaneous_replicas_run_each_job_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scheduled_audit_finds_forged_stock() {
-    let mut shop = Shop::bare().await;
+    let mut shop = Shop::without_replicas().await;
     let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
-    shop.add_replica(&[ON]);
+    shop.add_replica(&[JOBS_ON]);
     let admin = shop.sign_in("admin").await;
     let mut found = Value::Null;
     until("it is found", async || {

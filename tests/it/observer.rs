@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::{PATIENCE, Shop, User, body, until};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, body, until};
 
 /// Somebody who writes down what happens.
 pub struct Observer<'a> {
@@ -35,20 +35,20 @@ impl<'a> Observer<'a> {
     }
 
     /// Sends a request and waits for its answer, for as long as it is willing to.
-    pub async fn ask(
+    pub async fn send(
         &self,
         user: usize,
         key: &str,
         asked: Asked,
         request: RequestBuilder,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Outcome {
         let user = self.users[user].1;
         let id = Uuid::new_v4();
         let mut request =
             request.header("Idempotency-Key", key).header("X-Request-Id", id.to_string());
-        if let Some(patience) = patience {
-            request = request.timeout(patience);
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
         }
         let invoked_us = clock::monotonic_us();
         let answer = async {
@@ -77,8 +77,8 @@ impl<'a> Observer<'a> {
         n: usize,
         key: &str,
         lines: &[(&str, i64)],
-        dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
-        patience: Option<Duration>,
+        customize: impl FnOnce(RequestBuilder) -> RequestBuilder,
+        timeout: Option<Duration>,
     ) -> Outcome {
         let wanted: Vec<_> =
             lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
@@ -90,7 +90,7 @@ impl<'a> Observer<'a> {
             .json(&json!({ "lines": wanted }));
         let asked =
             Asked::Place(lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect());
-        self.ask(n % 3, key, asked, dress(request), patience).await
+        self.send(n % 3, key, asked, customize(request), timeout).await
     }
 
     pub async fn pay(&self, n: usize, order: OrderId) -> Outcome {
@@ -98,11 +98,11 @@ impl<'a> Observer<'a> {
         let replica = (n + 1) % self.shop.replicas.len();
         let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
         let key = Uuid::new_v4().to_string();
-        self.ask(n % 3, &key, Asked::Pay(order), request, None).await
+        self.send(n % 3, &key, Asked::Pay(order), request, None).await
     }
 
     /// Something that is done and not written down.
-    pub async fn unobserved(&self, n: usize, order: OrderId, what: &str) {
+    pub async fn act_unobserved(&self, n: usize, order: OrderId, what: &str) {
         let path = format!("/api/orders/{order}/{what}");
         let replica = n % self.shop.replicas.len();
         let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
@@ -127,12 +127,12 @@ impl<'a> Observer<'a> {
         n: usize,
         key: &str,
         lines: &[(&str, i64)],
-        patience: Duration,
+        timeout: Duration,
     ) -> Outcome {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CONDITION_TIMEOUT;
         for attempt in 0_u32.. {
             let at = n + 3 * attempt as usize;
-            let outcome = self.place(at, key, lines, |it| it, Some(patience)).await;
+            let outcome = self.place(at, key, lines, |it| it, Some(timeout)).await;
             if matches!(outcome, Outcome::Done { .. } | Outcome::Short { .. }) {
                 return outcome;
             }
@@ -150,9 +150,9 @@ impl<'a> Observer<'a> {
     /// Fails unless all is as it must be when everybody has an answer: nothing is locked, every
     /// token made one order or none and its client knows which, the audit is sound, and the exact
     /// checker finds nothing. `replica` is one that lives.
-    pub async fn assert_settled(self, replica: usize, skus: &[&String]) {
+    pub async fn assert_consistent(self, replica: usize, skus: &[&String]) {
         let shop = self.shop;
-        shop.until_nothing_is_locked(replica).await;
+        shop.until_no_locks_are_held(replica).await;
         let mut told = BTreeMap::new();
         for seen in self.seen.lock().unwrap().iter() {
             if let (Asked::Place(_), Outcome::Done { order, .. }) = (&seen.asked, &seen.outcome) {
@@ -177,7 +177,7 @@ impl<'a> Observer<'a> {
 
 impl Shop {
     /// Waits until no lock and no token is held, by what that replica says.
-    pub async fn until_nothing_is_locked(&self, replica: usize) {
+    pub async fn until_no_locks_are_held(&self, replica: usize) {
         let admin = self.sign_in_at(replica, "admin").await;
         until("nothing is locked", async || {
             let locks = self.request(&admin, Method::GET, replica, "/api/locks").send().await;

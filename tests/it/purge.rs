@@ -64,7 +64,7 @@ async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_deletes_only_old_rows() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
     }
@@ -102,7 +102,7 @@ async fn purge_deletes_only_old_rows() {
 /// A run without any time does one statement of each kind, and so can be counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_stops_in_time_and_resumes() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
     }
@@ -130,7 +130,7 @@ async fn purge_stops_in_time_and_resumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_table_is_purged_in_parts() {
     const RUNS: i64 = 6;
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let pool = shop.pool.clone().into();
     old_orders(&pool, 20_000, true).await;
     let pace = Pace { stretch: 8, at_least: 8, runs_per_walk: RUNS, ..Pace::default() };
@@ -178,7 +178,7 @@ async fn each_purge_reads_only_its_part() {
     const READ: &str = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables
                          where relname = 'idempotency'";
     const PART: u64 = 64;
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     // It would read, too.
     run(&shop, "alter table idempotency set (autovacuum_enabled = off)").await;
     apart(&shop, async |pool| {
@@ -206,7 +206,7 @@ static PURGES: Job = job("purges", |turn| Box::pin(purge::run_once(turn)));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_kind_does_not_block_others() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
     }
@@ -248,7 +248,7 @@ async fn failing_kind_does_not_block_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_without_postgres_reports_every_kind() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
     pool.close().await;
     let purged = purge::purge(&pool, &Pace::default()).await;
@@ -282,7 +282,7 @@ async fn keys_stay_used_after_purge() {
     // Also for a clock that was put back since: an answer that is gone is not made up.
     let young = "update idempotency set created_at = now()";
     sqlx::query(young).execute(&shop.pool).await.unwrap();
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     let again = [
         post("/api/orders", &keys[0], wanted).await.unwrap(),
         post(&pay, &keys[1], json!({})).await.unwrap(),

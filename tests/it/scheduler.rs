@@ -18,7 +18,7 @@ struct Play {
 impl Play {
     async fn begin(strategy: &str, short_lease: bool, orders: usize) -> Self {
         let shop = Shop::start(1).await;
-        let domain = shop.in_this_process("batched");
+        let domain = shop.in_process("batched");
         let id = sqlx::query_scalar("select id from users where name = 'admin'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let scheduler = Games::new(&domain, &Board::default());

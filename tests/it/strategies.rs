@@ -128,11 +128,11 @@ async fn watchdog_renews_lease_of_long_work() {
 #[tokio::test]
 async fn paused_watchdog_or_redlock_holder_writes_stale() {
     for strategy in ["watchdog", "redlock"] {
-        paused_it_comes_back_as_a_second_holder(strategy).await;
+        check_stale_write(strategy).await;
     }
 }
 
-async fn paused_it_comes_back_as_a_second_holder(strategy: &str) {
+async fn check_stale_write(strategy: &str) {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
@@ -162,7 +162,7 @@ async fn server_without_lock_reports_strategy() {
 }
 
 /// One order that holds the lock of `sku` (under `owner`) for as long as its request may take.
-async fn hold(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
+async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
     let holder = shop
         .order(who, 0, sku, 1)
         .header("Holdfast-Lock", "owner")
@@ -187,7 +187,7 @@ async fn try_reports_a_busy_lock() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
-    hold(&shop, &alice, &sku, "20000").await;
+    hold_lock(&shop, &alice, &sku, "20000").await;
     let busy = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try").send().await.unwrap();
     assert_eq!(busy.status(), 423);
     let busy: Value = busy.json().await.unwrap();
@@ -202,7 +202,7 @@ async fn dead_holder_blocks_for_one_lease() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
-    hold(&shop, &alice, &sku, "1500").await;
+    hold_lock(&shop, &alice, &sku, "1500").await;
     shop.replicas[0].kill();
     let killed = Instant::now();
     let next = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry");
@@ -278,7 +278,7 @@ async fn unsafe_payment_does_not_unbalance_shop() {
     let sku = shop.lab_item(100).await;
     let mut paths = Vec::new();
     for _ in 0..12 {
-        let order = shop.placed(&carol, &sku, 1).await;
+        let order = shop.place_order(&carol, &sku, 1).await;
         paths.push(format!("/api/orders/{}/pay", order["id"].as_str().unwrap()));
     }
     // The first one marks the account; from then on they overlap.

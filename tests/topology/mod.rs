@@ -6,6 +6,7 @@
 
 mod daemon;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -194,6 +195,16 @@ pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
         cmd.arg(word);
     });
     cmd.query(&mut connection)
+}
+
+/// The number of calls of each command since the server started, in scripts too.
+pub fn command_calls(url: &str) -> BTreeMap<String, u64> {
+    let stats: String = ask(url, "INFO commandstats").unwrap();
+    let calls = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    });
+    calls.collect()
 }
 
 /// Looks again until `condition` holds, before there is a runtime.

@@ -7,9 +7,9 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+use crate::common::requests::fresh_key;
 use crate::common::{Shop, User, body, problem, until};
-use crate::queue::fresh_key;
-use crate::unpaid::JOBS;
+use crate::order_expiry::JOBS_ON;
 
 /// Pays, and is held before the commit. Returns its response to come, and the name of the request.
 async fn held_payment(
@@ -23,29 +23,29 @@ async fn held_payment(
         .header("Idempotency-Key", fresh_key())
         .header("Holdfast-Pause", "commit");
     let pay = tokio::spawn(pay.send());
-    (pay, shop.worker_held(0, "commit").await)
+    (pay, shop.until_worker_paused(0, "commit").await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_in_its_transaction_wins_over_expiry() {
-    let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", "row-lock")]).await;
+    let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
+    let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
     let (pay, paying) = held_payment(&shop, &alice, &order).await;
     until("its time is over", async || {
         shop.number("select count(*) from orders where expires_at < now()").await == 1
     })
     .await;
     // Others go back past it: the worker does not stand and wait for a row.
-    shop.placed_for(&alice, 0, "deadbolt", 1).await;
-    until("another order has gone back", async || shop.given_back().await == 1).await;
-    shop.lets_go(0, &paying).await;
+    shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
+    until("another order has gone back", async || shop.expiry_entries().await == 1).await;
+    shop.resume_paused(0, &paying).await;
     body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
-    shop.tell_worker(0, json!({ "pause": "claimed" })).await;
-    shop.placed_for(&alice, 0, "deadbolt", 1).await;
-    let round = shop.worker_held(0, "claimed").await;
-    shop.lets_go(0, &round).await;
-    shop.until_none_is_unpaid().await;
+    shop.configure_worker(0, json!({ "pause": "claimed" })).await;
+    shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
+    let round = shop.until_worker_paused(0, "claimed").await;
+    shop.resume_paused(0, &round).await;
+    shop.until_no_order_is_pending().await;
     let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
     assert_eq!(status["status"], "paid");
     assert_eq!(shop.stock(&alice, "deadbolt").await, 39);
@@ -57,12 +57,12 @@ async fn payment_in_its_transaction_wins_over_expiry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_before_its_write_loses_to_expiry() {
     for strategy in ["batched", "fenced"] {
-        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
+        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.sign_in("alice").await;
-        let order = shop.placed_for(&alice, 0, "deadbolt", 1_500).await;
+        let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
         let (pay, paying) = held_payment(&shop, &alice, &order).await;
-        until("the order has expired", async || shop.given_back().await == 1).await;
-        shop.lets_go(0, &paying).await;
+        until("the order has expired", async || shop.expiry_entries().await == 1).await;
+        shop.resume_paused(0, &paying).await;
         assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
         assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
         assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
@@ -73,11 +73,11 @@ async fn payment_before_its_write_loses_to_expiry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_during_expiry_is_rejected() {
     for strategy in ["batched", "fenced", "row-lock"] {
-        let shop = Shop::start_with(1, &[JOBS, ("HOLDFAST_LOCK", strategy)]).await;
+        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.sign_in("alice").await;
-        shop.tell_worker(0, json!({ "pause": "commit" })).await;
-        let order = shop.placed_for(&alice, 0, "deadbolt", 1).await;
-        let worker = shop.worker_held(0, "commit").await;
+        shop.configure_worker(0, json!({ "pause": "commit" })).await;
+        let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
+        let worker = shop.until_worker_paused(0, "commit").await;
         let path = format!("/api/orders/{order}/pay");
         let pay =
             shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", fresh_key());
@@ -92,8 +92,8 @@ async fn payment_during_expiry_is_rejected() {
             shop.number(waiting).await == 1
         })
         .await;
-        shop.lets_go(0, &worker).await;
-        until("it has expired", async || shop.given_back().await == 1).await;
+        shop.resume_paused(0, &worker).await;
+        until("it has expired", async || shop.expiry_entries().await == 1).await;
         assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
         assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
         assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
@@ -103,13 +103,13 @@ async fn payment_during_expiry_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_and_expiry_exclude_each_other() {
-    let shop = Shop::start_with(2, &[JOBS]).await;
+    let shop = Shop::start_with(2, &[JOBS_ON]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000, 100).await;
     let buyers = (0..60).map(|n| {
         let (shop, alice, sku) = (&shop, &alice, &sku);
         async move {
-            let order = shop.placed_for(alice, n % 2, sku, 700).await;
+            let order = shop.place_expiring_order(alice, n % 2, sku, 700).await;
             // From well before its time to well after it.
             tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
             let path = format!("/api/orders/{order}/pay");
@@ -123,10 +123,10 @@ async fn payment_and_expiry_exclude_each_other() {
         }
     });
     let paid: i64 = join_all(buyers).await.into_iter().sum();
-    shop.until_none_is_unpaid().await;
+    shop.until_no_order_is_pending().await;
     println!("{paid} of 60 were paid in time");
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, paid);
-    assert_eq!(shop.given_back().await, 60 - paid);
+    assert_eq!(shop.expiry_entries().await, 60 - paid);
     assert_eq!(shop.stock(&alice, &sku).await, 1_000 - paid);
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 100 * paid);
     shop.assert_sound().await;

@@ -14,20 +14,20 @@ use crate::visitor::{Page, Visitor};
 async fn duplicate_forms_make_one_order() {
     let shop = Shop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 2).await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 2).await;
     let form = format!("csrf={csrf}&token={token}");
     let mut copies = JoinSet::new();
     for copy in 0..6 {
         // Cookies know no ports: the jar is good for both replicas.
         let base = shop.replicas[copy % 2].base_url.clone();
         let visitor = Visitor { http: alice.http.clone(), base };
-        let request = visitor.sends("/orders", &form);
+        let request = visitor.form_request("/orders", &form);
         copies.spawn(async move { Page::read(request.send().await.unwrap()).await });
     }
     let answers = copies.join_all().await;
     assert!(answers.iter().all(|page| page.status == 303), "{}", answers[0].text);
-    assert!(answers.iter().all(|page| page.place == answers[0].place));
-    assert_eq!(alice.get(&answers[0].place).await.status, 200);
+    assert!(answers.iter().all(|page| page.location == answers[0].location));
+    assert_eq!(alice.get(&answers[0].location).await.status, 200);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 2);
     shop.assert_sound().await;
@@ -37,16 +37,16 @@ async fn duplicate_forms_make_one_order() {
 async fn old_form_leads_to_its_order() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
-    let order = alice.orders(&token, &csrf).await.place;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
     assert!(alice.get("/basket").await.words().contains("Nothing is in it"));
-    assert_eq!(alice.orders(&token, &csrf).await.place, order);
+    assert_eq!(alice.order(&token, &csrf).await.location, order);
 
-    let (next, _) = alice.fills_basket("key-ring", 1).await;
+    let (next, _) = alice.fill_basket("key-ring", 1).await;
     assert_ne!(next, token);
-    assert_eq!(alice.orders(&token, &csrf).await.place, order);
+    assert_eq!(alice.order(&token, &csrf).await.location, order);
     // The basket that was filled since is still there, and is another order.
-    assert_ne!(alice.orders(&next, &csrf).await.place, order);
+    assert_ne!(alice.order(&next, &csrf).await.location, order);
     assert_eq!(shop.number("select count(*) from orders").await, 2);
 }
 
@@ -54,9 +54,9 @@ async fn old_form_leads_to_its_order() {
 async fn form_of_changed_basket_orders_nothing() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (old, csrf) = alice.fills_basket("deadbolt", 1).await;
-    alice.fills_basket("deadbolt", 1).await;
-    let refused = alice.orders(&old, &csrf).await;
+    let (old, csrf) = alice.fill_basket("deadbolt", 1).await;
+    alice.fill_basket("deadbolt", 1).await;
+    let refused = alice.order(&old, &csrf).await;
     assert_eq!(refused.status, 409);
     assert!(refused.words().contains("It is no longer what that page showed; nothing was ordered"));
     assert!(!refused.text.contains("idempotency-key-mismatch"));
@@ -64,7 +64,7 @@ async fn form_of_changed_basket_orders_nothing() {
     assert!(refused.text.contains("<a href=\"/orders\">"), "not marked");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     // The page that says so can be ordered from.
-    assert_eq!(alice.orders(&refused.field("token"), &csrf).await.status, 303);
+    assert_eq!(alice.order(&refused.field("token"), &csrf).await.status, 303);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 2);
 }
 
@@ -72,7 +72,7 @@ async fn form_of_changed_basket_orders_nothing() {
 async fn held_buyer_lock_times_out_with_page() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let locks = Locks::new(redis, Settings { prefix: shop.prefix.clone(), ..Settings::default() });
     let id = sqlx::query_scalar("select id from users where name = 'alice'");
@@ -85,13 +85,13 @@ async fn held_buyer_lock_times_out_with_page() {
         keys: &[user.ordering_lock_key()],
     };
     let Outcome::Acquired(held) = locks.acquire(ask).await.unwrap() else { panic!("it is free") };
-    let refused = alice.orders(&token, &csrf).await;
+    let refused = alice.order(&token, &csrf).await;
     assert_eq!(refused.status, 423);
     assert!(refused.words().contains("Somebody else is changing this"));
     // Another copy may be at work, so the token stays: what is sent next is the same order.
     assert_eq!(refused.field("token"), token);
     held.release().await;
-    assert_eq!(alice.orders(&token, &csrf).await.status, 303);
+    assert_eq!(alice.order(&token, &csrf).await.status, 303);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
 
@@ -99,10 +99,10 @@ async fn held_buyer_lock_times_out_with_page() {
 async fn rejected_order_gets_a_new_token() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("last-lantern", 1).await;
+    let (token, csrf) = alice.fill_basket("last-lantern", 1).await;
     let bob = shop.sign_in("bob").await;
-    shop.placed(&bob, "last-lantern", 1).await;
-    let refused = alice.orders(&token, &csrf).await;
+    shop.place_order(&bob, "last-lantern", 1).await;
+    let refused = alice.order(&token, &csrf).await;
     assert_eq!(refused.status, 409);
     assert!(refused.words().contains("Not enough on the shelf"));
     assert!(refused.words().contains("Sold out. Take it out of the basket."));
@@ -116,8 +116,8 @@ async fn rejected_order_gets_a_new_token() {
 async fn duplicate_payment_and_top_up_execute_once() {
     let shop = Shop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("strongbox", 6).await;
-    let order = alice.orders(&token, &csrf).await.place;
+    let (token, csrf) = alice.fill_basket("strongbox", 6).await;
+    let order = alice.order(&token, &csrf).await.location;
     let key = alice.get(&order).await.field("key");
     let pay = format!("csrf={csrf}&key={key}");
     let short = alice.post(&format!("{order}/pay"), &pay).await;
@@ -151,8 +151,8 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
 
     for done in ["cancel", "refund"] {
-        let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
-        let order = alice.orders(&token, &csrf).await.place;
+        let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+        let order = alice.order(&token, &csrf).await.location;
         if done == "refund" {
             let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
             assert_eq!(alice.post(&format!("{order}/pay"), &pay).await.status, 303);
@@ -169,8 +169,8 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
 async fn form_without_key_changes_nothing() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
-    let order = admin.orders(&token, &csrf).await.place;
+    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
+    let order = admin.order(&token, &csrf).await.location;
     for (path, form) in [
         (format!("{order}/pay"), ""),
         (format!("{order}/cancel"), ""),
@@ -191,6 +191,6 @@ async fn send_twice(shop: &Shop, who: &Visitor, path: &str, form: &str, place: &
     let other = Visitor { http: who.http.clone(), base: shop.replicas[1].base_url.clone() };
     let (first, second) = tokio::join!(who.post(path, form), other.post(path, form));
     for page in [first, second] {
-        assert_eq!((page.status.as_u16(), page.place.as_str()), (303, place), "{}", page.text);
+        assert_eq!((page.status.as_u16(), page.location.as_str()), (303, place), "{}", page.text);
     }
 }

@@ -4,79 +4,37 @@
 use std::time::Duration;
 
 use holdfast::lock::{Ask, Guards, Kind, LockKey, Locks, Outcome, Redis, Settings, Wait};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use reqwest::{Method, StatusCode};
+use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::common::{PATIENCE, Shop, User, body, services, until};
+use crate::common::{CONDITION_TIMEOUT, Shop, body, services, until};
 use crate::topology::{self, Running, Topology};
 
-/// An order under that key.
-pub fn keyed(
-    shop: &Shop,
-    who: &User,
-    at: usize,
-    key: &str,
-    sku: &str,
-    many: i64,
-) -> RequestBuilder {
-    shop.request(who, Method::POST, at, "/api/orders")
-        .header("Idempotency-Key", key)
-        .json(&json!({ "lines": [{ "sku": sku, "quantity": many }] }))
-}
-
-pub fn fresh_key() -> String {
-    Uuid::new_v4().to_string()
-}
-
-pub fn is_replayed(response: &Response) -> bool {
-    response.headers().get("idempotent-replayed").is_some_and(|value| value == "true")
-}
-
-/// A request on its way.
-pub type Sent = JoinHandle<reqwest::Result<Response>>;
-
-/// Sends it off.
-pub fn send(request: RequestBuilder) -> Sent {
-    tokio::spawn(request.send())
-}
-
-pub async fn answer(sent: Sent) -> Response {
-    sent.await.unwrap().unwrap()
-}
-
-/// The answer's status and the name of its problem, if it is one, with its body.
-pub async fn told(response: Response) -> (u16, String, Value) {
-    let status = response.status().as_u16();
-    let body: Value = response.json().await.unwrap();
-    let kind = body["type"].as_str().and_then(|kind| kind.strip_prefix("/problems/"));
-    (status, kind.unwrap_or_default().to_owned(), body)
-}
-
 /// The requests of a shop that are being worked on or wait to be, by their tokens in Redis.
-pub struct Line {
+pub struct InFlightRequests {
     redis: redis::aio::MultiplexedConnection,
     tokens: String,
 }
 
-impl Line {
+impl InFlightRequests {
     pub async fn of(shop: &Shop) -> Self {
         let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
         // On a busy machine, behind hundreds of requests, Redis may take its time.
-        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let patient =
+            redis::AsyncConnectionConfig::new().set_response_timeout(Some(CONDITION_TIMEOUT));
         let redis = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
         Self { redis, tokens: format!("{}token:*", shop.prefix) }
     }
 
-    pub async fn length(&mut self) -> usize {
+    pub async fn count(&mut self) -> usize {
         self.tokens().await.len()
     }
 
     /// Waits until there are so many.
     pub async fn until(&mut self, requests: usize, what: &str) {
-        until(what, async || self.length().await == requests).await;
+        until(what, async || self.count().await == requests).await;
     }
 
     async fn tokens(&mut self) -> Vec<String> {
@@ -98,7 +56,7 @@ impl Line {
 /// A barrier before one key.
 pub struct Barrier {
     guards: Guards,
-    pub line: Line,
+    pub in_flight: InFlightRequests,
 }
 
 impl Barrier {
@@ -109,7 +67,7 @@ impl Barrier {
 
     /// The same when the locks of keys whose commands are done have expired, so that the length of
     /// the queue is what is sent from then on.
-    pub async fn before_item_alone(shop: &Shop, sku: &str) -> Self {
+    pub async fn before_idle_item(shop: &Shop, sku: &str) -> Self {
         shop.until_keys_expired().await;
         Self::before_item(shop, sku).await
     }
@@ -129,12 +87,12 @@ impl Barrier {
         let Outcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
             panic!("{key} is taken");
         };
-        Self { guards, line: Line::of(shop).await }
+        Self { guards, in_flight: InFlightRequests::of(shop).await }
     }
 
     /// Waits until so many requests are in line.
     pub async fn until_queued(&mut self, requests: usize) {
-        self.line.until(requests, &format!("{requests} requests are in line")).await;
+        self.in_flight.until(requests, &format!("{requests} requests are in line")).await;
     }
 
     /// Releases the lock.
@@ -146,16 +104,16 @@ impl Barrier {
 impl Shop {
     /// Waits until no key is locked any more: those of finished commands expire by themselves.
     pub async fn until_keys_expired(&self) {
-        Line::of(self).await.until(0, "no key is locked any more").await;
+        InFlightRequests::of(self).await.until(0, "no key is locked any more").await;
     }
 
     /// Two replicas on a Redis that is all theirs.
-    pub async fn with_its_own_redis() -> (Self, Running) {
-        Self::with_its_own_redis_and(&[]).await
+    pub async fn with_own_redis() -> (Self, Running) {
+        Self::with_own_redis_and(&[]).await
     }
 
     /// The same, with more environment for the replicas.
-    pub async fn with_its_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
+    pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
         let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
         let redis = redis.await.unwrap().expect("redis-server is there");
         let env = [env, &[("REDIS_URL", redis.url.as_str())]].concat();

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::keys::Keep;
-use crate::keys_command::{command, filled, printed, refused, text};
+use crate::keys::TestRedis;
+use crate::keys_command::{command, error_of, filled, stdout_of, text};
 use crate::topology::Topology;
 
 /// The end of the question.
@@ -18,7 +18,7 @@ const QUESTION: &str = "Type `delete`, anything else leaves them: ";
 const END_OF_INPUT: &str = "\x04";
 
 /// The program at a terminal of its own, which has asked its question.
-struct Asked {
+struct Prompt {
     program: Child,
     /// Somebody's hands.
     keyboard: File,
@@ -27,7 +27,7 @@ struct Asked {
 }
 
 /// Starts it, and waits for the question.
-fn asked(mut command: Command) -> Asked {
+fn prompt(mut command: Command) -> Prompt {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
     // Or a replica of another test's, started meanwhile, had it too, and it were never closed.
     #[cfg(target_os = "linux")]
@@ -45,82 +45,82 @@ fn asked(mut command: Command) -> Asked {
         assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended: {}", text(&said));
         said.push(byte[0]);
     }
-    Asked { program, keyboard: keyboard.into(), said: text(&said) }
+    Prompt { program, keyboard: keyboard.into(), said: text(&said) }
 }
 
-impl Asked {
+impl Prompt {
     fn answer(mut self, typed: &str) -> Output {
         self.keyboard.write_all(typed.as_bytes()).unwrap();
         self.program.wait_with_output().unwrap()
     }
 
     /// The terminal is closed.
-    fn leave_alone(self) -> Output {
+    fn close_terminal(self) -> Output {
         drop(self.keyboard);
         self.program.wait_with_output().unwrap()
     }
 }
 
-async fn seven_big_ones() -> Keep {
-    let keep = filled(Topology::Redis).await.unwrap();
-    assert_eq!(keep.count().await, 12);
-    keep
+async fn seven_big_keys() -> TestRedis {
+    let redis_server = filled(Topology::Redis).await.unwrap();
+    assert_eq!(redis_server.count().await, 12);
+    redis_server
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn confirmation_deletes_the_listed_keys() {
-    let keep = seven_big_ones().await;
-    let asked = asked(command(keep.url(), &["--delete-big"]));
+    let redis_server = seven_big_keys().await;
+    let asked = prompt(command(redis_server.url(), &["--delete-big"]));
     let said = &asked.said;
     assert!(said.contains("Remove these 6 keys, for good?"), "{said}");
     for kind in ["hash", "set", "zset", "list", "stream"] {
         assert!(said.contains(&format!("big:{kind}")), "it is shown what goes: {said}");
     }
     assert!(!said.contains("holdfast:expiry"), "nor the shop's: {said}");
-    assert_eq!(keep.count().await, 12, "nothing goes while it asks");
-    let told = printed(&asked.answer("delete\n"));
-    assert_eq!(told.lines().filter(|line| line.starts_with("removed ")).count(), 6, "{told}");
-    assert_eq!(keep.count().await, 6, "the small ones and the shop's");
-    assert!(keep.has(b"holdfast:expiry:{1}").await);
+    assert_eq!(redis_server.count().await, 12, "nothing goes while it asks");
+    let output = stdout_of(&asked.answer("delete\n"));
+    assert_eq!(output.lines().filter(|line| line.starts_with("removed ")).count(), 6, "{output}");
+    assert_eq!(redis_server.count().await, 6, "the small ones and the shop's");
+    assert!(redis_server.has(b"holdfast:expiry:{1}").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_input_deletes_nothing() {
-    let keep = seven_big_ones().await;
+    let redis_server = seven_big_keys().await;
     for typed in ["\n", "y\n", "yes\n", "DELETE\n", "delete them\n", END_OF_INPUT] {
-        let output = asked(command(keep.url(), &["--delete-big"])).answer(typed);
+        let output = prompt(command(redis_server.url(), &["--delete-big"])).answer(typed);
         assert_eq!(output.status.code(), Some(1), "{typed:?}: {output:?}");
         let said = text(&output.stderr);
         assert_eq!(said.trim(), "Nothing was removed.", "{typed:?}");
         assert!(!text(&output.stdout).contains("removed "), "{typed:?}: {output:?}");
-        assert_eq!(keep.count().await, 12, "{typed:?}");
+        assert_eq!(redis_server.count().await, 12, "{typed:?}");
     }
-    let json = asked(command(keep.url(), &["--delete-big", "--json"])).answer("no\n");
-    let told: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(told["top"].as_array().map(Vec::len), Some(6), "{told:#}");
-    assert_eq!(told["deleted"], serde_json::json!([]), "{told:#}");
-    assert_eq!(keep.count().await, 12);
+    let json = prompt(command(redis_server.url(), &["--delete-big", "--json"])).answer("no\n");
+    let output: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(output["top"].as_array().map(Vec::len), Some(6), "{output:#}");
+    assert_eq!(output["deleted"], serde_json::json!([]), "{output:#}");
+    assert_eq!(redis_server.count().await, 12);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_terminal_is_no_confirmation() {
-    let keep = seven_big_ones().await;
-    let output = asked(command(keep.url(), &["--delete-big"])).leave_alone();
+    let redis_server = seven_big_keys().await;
+    let output = prompt(command(redis_server.url(), &["--delete-big"])).close_terminal();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = text(&output.stderr).to_lowercase();
     assert!(said.contains("nothing was removed"), "{said}");
-    assert_eq!(keep.count().await, 12);
+    assert_eq!(redis_server.count().await, 12);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn confirmation_requires_a_terminal() {
-    let keep = seven_big_ones().await;
-    let mut piped = command(keep.url(), &["--delete-big"]);
+    let redis_server = seven_big_keys().await;
+    let mut piped = command(redis_server.url(), &["--delete-big"]);
     piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut piped = piped.spawn().unwrap();
-    // Whether it still listens or not: it may have gone before it is told.
+    // Whether it still listens or not: it may have gone before it is output.
     let _ = piped.stdin.take().unwrap().write_all(b"delete\n");
-    let real = command(keep.url(), &["--delete-big"]);
+    let real = command(redis_server.url(), &["--delete-big"]);
     let mut closed = Command::new("sh");
     closed.args(["-c", "exec \"$@\" <&-", "sh"]).arg(real.get_program()).args(real.get_args());
     for (name, value) in real.get_envs() {
@@ -130,9 +130,9 @@ async fn confirmation_requires_a_terminal() {
         };
     }
     for output in [piped.wait_with_output().unwrap(), closed.output().unwrap()] {
-        let why = refused(&output);
+        let why = error_of(&output);
         assert!(why.contains("no terminal") && why.contains("nothing was done"), "{why}");
         assert!(why.contains("--yes"), "what to do: {why}");
-        assert_eq!(keep.count().await, 12);
+        assert_eq!(redis_server.count().await, 12);
     }
 }

@@ -10,13 +10,13 @@ use crate::visitor::Visitor;
 async fn lab_orders_are_listed_separately() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
-    let own = shop.placed(&user, "deadbolt", 1).await;
+    let own = shop.place_order(&user, "deadbolt", 1).await;
     let own = own["id"].as_str().unwrap();
     let alice = Visitor::signed_in(&shop, "alice").await;
     assert!(!alice.get("/orders").await.text.contains("lab items"));
     let sku = shop.lab_item(50).await;
     for _ in 0..30 {
-        shop.placed(&user, &sku, 1).await;
+        shop.place_order(&user, &sku, 1).await;
     }
     let page = alice.get("/orders").await;
     assert!(page.words().contains("30 orders of lab items are kept apart."), "{}", page.words());
@@ -55,7 +55,7 @@ async fn fork_links_to_entry_on_other_page() {
 async fn basket_shows_available_stock() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (_, csrf) = alice.fills_basket("deadbolt", 500).await;
+    let (_, csrf) = alice.fill_basket("deadbolt", 500).await;
     let words = alice.get("/basket").await.words();
     assert!(!words.contains("You can order now"), "{words}");
     assert!(words.contains("single cylinder: 500 in the basket, only 40 left."), "{words}");
@@ -95,5 +95,5 @@ async fn signed_in_user_is_redirected_from_sign_up() {
     let shop = Shop::start(1).await;
     assert_eq!(Visitor::new(&shop).get("/sign-up").await.status, 200);
     let alice = Visitor::signed_in(&shop, "alice").await.get("/sign-up").await;
-    assert_eq!((alice.status.as_u16(), alice.place.as_str()), (303, "/"));
+    assert_eq!((alice.status.as_u16(), alice.location.as_str()), (303, "/"));
 }

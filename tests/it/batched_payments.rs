@@ -9,15 +9,16 @@ use holdfast::shop::{OrderId, UserId};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::barrier::Barrier;
+use crate::common::requests::{fresh_key, problem_of, response_of, send};
 use crate::common::{Shop, body};
 use crate::observer::Observer;
-use crate::queue::{Barrier, answer, fresh_key, send, told};
 
 /// Cents on a demo user's account.
 const BALANCE: i64 = 100_000;
 
 /// Longer than any request takes where nothing is stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn pending(observer: &Observer<'_>, sku: &str, many: usize) -> Vec<OrderId> {
     let placed = (0..many).map(|n| {
@@ -58,7 +59,7 @@ async fn concurrent_payments_never_overdraw_account() {
         2,
         "a batch per replica",
     );
-    observer.assert_settled(0, &[&sku]).await;
+    observer.assert_consistent(0, &[&sku]).await;
 }
 
 #[tokio::test]
@@ -80,7 +81,7 @@ async fn order_is_paid_once_under_two_keys() {
         barrier.open().await;
         let mut answers = Vec::new();
         for sent in sent {
-            let (status, kind, body) = told(answer(sent).await).await;
+            let (status, kind, body) = problem_of(response_of(sent).await).await;
             answers.push((status, kind, body["order_status"].clone()));
         }
         answers.sort_by_key(|(status, _, _)| *status);
@@ -99,13 +100,13 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
         1 => &[(other, 2)],
         _ => &[(hot, 1)],
     };
-    let placed = observer.place(n, &fresh_key(), lines, |it| it, Some(PATIENCE)).await;
+    let placed = observer.place(n, &fresh_key(), lines, |it| it, Some(REQUEST_TIMEOUT)).await;
     let Outcome::Done { order, .. } = placed else { return };
     match n % 5 {
-        0 => observer.unobserved(n, order, "cancel").await,
+        0 => observer.act_unobserved(n, order, "cancel").await,
         1 => {
             observer.pay(n, order).await;
-            observer.unobserved(n + 3, order, "refund").await;
+            observer.act_unobserved(n + 3, order, "refund").await;
         }
         2 | 3 => drop(observer.pay(n, order).await),
         _ => {}
@@ -135,7 +136,7 @@ async fn batches_coexist_with_all_other_commands() {
     assert_eq!(observer.count(troubled), 0);
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
     assert_eq!(shop.number(deadlocks).await, 0);
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;
     let (books, seen) = observer.history(&[&hot, &other]).await;
     let found = history::check(&books, &seen);

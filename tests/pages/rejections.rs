@@ -1,10 +1,9 @@
 //! Who may not, what is wrong, and what is shown then: pages to people, problems to programs.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::common::proxy::Proxy;
-use crate::common::{Shop, options, services, until};
+use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
 /// Every form of the shop that changes something.
@@ -27,8 +26,8 @@ const FORMS: [(&str, &str); 12] = [
 async fn form_without_csrf_token_changes_nothing() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
-    let order = admin.orders(&token, &csrf).await.place;
+    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
+    let order = admin.order(&token, &csrf).await.location;
     let books = "select count(*) + coalesce(sum(after), 0)::bigint from stock_ledger";
     let before = shop.number(books).await;
     for (path, form) in FORMS {
@@ -62,11 +61,11 @@ async fn cross_site_form_is_rejected() {
             ("Origin", "http://evil.example"),
             ("Origin", "null"),
         ] {
-            let request = stranger.sends(path, form).header(name, value);
+            let request = stranger.form_request(path, form).header(name, value);
             let refused = Page::read(request.send().await.unwrap()).await;
             assert_eq!(refused.status, 403, "{path} {name}: {value}");
         }
-        let request = stranger.sends(path, form).header("Sec-Fetch-Site", "same-origin");
+        let request = stranger.form_request(path, form).header("Sec-Fetch-Site", "same-origin");
         let request = request.header("Origin", &stranger.base);
         let taken = Page::read(request.send().await.unwrap()).await;
         assert_eq!(taken.status, 303, "{path}: {}", taken.text);
@@ -101,7 +100,7 @@ async fn browsers_get_pages_and_programs_get_problems() {
     for path in ["/api/nothing", "/api/items/nothing"] {
         assert_eq!(visitor.get(path).await.kind, "application/problem+json", "{path}");
     }
-    let headers = visitor.asks("/nothing-here").send().await.unwrap().headers().clone();
+    let headers = visitor.page_request("/nothing-here").send().await.unwrap().headers().clone();
     for name in ["content-security-policy", "holdfast-replica", "x-request-id"] {
         assert_eq!(headers.get_all(name).iter().count(), 1, "{name}");
     }
@@ -113,16 +112,16 @@ async fn sign_in_returns_to_requested_page() {
     let visitor = Visitor::new(&shop);
     for (path, back) in [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")] {
         let page = visitor.get(path).await;
-        let forged = visitor.asks(path).header("Cookie", "holdfast_session=forged");
+        let forged = visitor.page_request(path).header("Cookie", "holdfast_session=forged");
         let forged = Page::read(forged.send().await.unwrap()).await;
         for page in [page, forged] {
             assert_eq!(page.status, 303);
-            assert_eq!(page.place, format!("/sign-in?next={back}"));
+            assert_eq!(page.location, format!("/sign-in?next={back}"));
         }
     }
     for (path, back) in [("/orders", "/basket"), ("/account/top-ups", "/account")] {
         let page = visitor.post(path, "token=0123456789abcdef&key=0123456789abcdef&amount=1").await;
-        assert_eq!(page.place, format!("/sign-in?next={back}"));
+        assert_eq!(page.location, format!("/sign-in?next={back}"));
     }
     for (next, place) in [
         ("/account", "/account"),
@@ -131,7 +130,7 @@ async fn sign_in_returns_to_requested_page() {
         ("/%5Cevil.example", "/"),
     ] {
         let form = format!("user=alice&password=alice&next={next}");
-        assert_eq!(visitor.post("/sign-in", &form).await.place, place, "{next}");
+        assert_eq!(visitor.post("/sign-in", &form).await.location, place, "{next}");
     }
     let wrong = visitor.post("/sign-in", "user=alice&password=bob&next=/account").await;
     assert_eq!(wrong.status, 401);
@@ -165,7 +164,7 @@ async fn form_errors_are_shown_beside_field() {
     assert_eq!(taken.status, 409);
     assert!(taken.text.contains("user-wrong"));
     let joined = admin.post("/sign-up", "user=dora&password=12345&next=/account").await;
-    assert_eq!((joined.status.as_u16(), joined.place.as_str()), (303, "/account"));
+    assert_eq!((joined.status.as_u16(), joined.location.as_str()), (303, "/account"));
     shop.assert_sound().await;
 }
 
@@ -174,8 +173,8 @@ async fn foreign_orders_are_not_shown() {
     let shop = Shop::start(1).await;
     let (alice, bob) =
         (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
-    let order = alice.orders(&token, &csrf).await.place;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
     assert_eq!(bob.get(&order).await.status, 404);
     let csrf = bob.get("/").await.csrf();
     let key = bob.get("/account").await.field("key");
@@ -249,29 +248,27 @@ async fn broken_ledger_chain_is_marked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_orders_without_redis_under_row_lock() {
-    let url = &services().running.redis_url;
-    let redis = Proxy::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await;
+    let redis = Proxy::to_redis().await;
     let redis_url = format!("redis://127.0.0.1:{}", redis.port);
-    let mut shop = Shop::bare().await;
+    let mut shop = Shop::without_replicas().await;
     for lock in ["owner", "row-lock"] {
         shop.add_replica(&[("REDIS_URL", &redis_url), ("HOLDFAST_LOCK", lock)]);
     }
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     redis.cut();
-    let refused = alice.orders(&token, &csrf).await;
+    let refused = alice.order(&token, &csrf).await;
     assert_eq!(refused.status, 503);
     assert!(refused.words().contains("Postgres or Redis is away"));
     let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
-    assert_eq!(other.orders(&token, &csrf).await.status, 303);
+    assert_eq!(other.order(&token, &csrf).await.status, 303);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_report_postgres_outage_within_two_seconds() {
-    let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
-    let postgres = Proxy::to(socket).await;
-    let mut shop = Shop::bare().await;
+    let postgres = Proxy::to_postgres().await;
+    let mut shop = Shop::without_replicas().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[("DATABASE_URL", &url)]);
     let alice = Visitor::signed_in(&shop, "alice").await;
@@ -293,7 +290,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
     let page = Visitor::new(&shop).get("/problems/unavailable").await;
     assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
     assert_eq!(page.status, 200, "what needs no Postgres is there");
-    postgres.mend();
+    postgres.restore();
     until("the shop is back", async || alice.get("/account").await.status == 200).await;
 }
 
@@ -302,8 +299,8 @@ async fn overdue_order_can_only_be_cancelled() {
     // Nobody gives it back meanwhile: the jobs are off.
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
-    let order = alice.orders(&token, &csrf).await.place;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
     let page = alice.get(&order).await;
     assert!(page.words().contains("Held for you for another 1"), "{}", page.words());
     let over = "update orders set expires_at = created_at";
@@ -320,7 +317,7 @@ async fn overdue_order_can_only_be_cancelled() {
     let cancel = format!("csrf={csrf}&key={}", page.field("key"));
     for _ in 0..2 {
         let cancelled = alice.post(&format!("{order}/cancel"), &cancel).await;
-        assert_eq!((cancelled.status.as_u16(), &cancelled.place), (303, &order));
+        assert_eq!((cancelled.status.as_u16(), &cancelled.location), (303, &order));
     }
     assert!(alice.get(&order).await.words().contains("deadbolt cancel 39 +1 → 40"));
     shop.assert_sound().await;
@@ -330,8 +327,8 @@ async fn overdue_order_can_only_be_cancelled() {
 async fn expired_order_page_says_so() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
-    let order = alice.orders(&token, &csrf).await.place;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
     let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
     let over = "update orders set expires_at = created_at";
     sqlx::query(over).execute(&shop.pool).await.unwrap();
@@ -369,7 +366,7 @@ async fn form_address_redirects_to_its_page() {
         ("/sign-out".to_owned(), "/"),
     ] {
         let led = stranger.get(&path).await;
-        assert_eq!((led.status.as_u16(), led.place.as_str()), (303, page), "{path}");
+        assert_eq!((led.status.as_u16(), led.location.as_str()), (303, page), "{path}");
     }
 }
 
@@ -401,9 +398,9 @@ async fn ledger_pages_show_no_false_break() {
 async fn pages_are_small_without_inline_code() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (token, csrf) = admin.fills_basket("deadbolt", 1).await;
-    let order = admin.orders(&token, &csrf).await.place;
-    admin.fills_basket("key-ring", 1).await;
+    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
+    let order = admin.order(&token, &csrf).await.location;
+    admin.fill_basket("key-ring", 1).await;
     let mut pages = vec![order.as_str(), "/items/deadbolt", "/problems/sold-out"];
     pages.extend([
         "/",
@@ -424,12 +421,12 @@ async fn pages_are_small_without_inline_code() {
     let shown = admin.get("/").await;
     let mut assets = 0;
     for name in ["holdfast.css", "holdfast.js", "holdfast.svg"] {
-        let response = admin.asks(&asset(&shown, name)).send().await.unwrap();
+        let response = admin.page_request(&asset(&shown, name)).send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert!(response.headers()["cache-control"].to_str().unwrap().contains("immutable"));
         let tag = response.headers()["etag"].clone();
         assets += response.bytes().await.unwrap().len();
-        let again = admin.asks(&format!("/static/{name}")).header("If-None-Match", tag);
+        let again = admin.page_request(&format!("/static/{name}")).header("If-None-Match", tag);
         assert_eq!(again.send().await.unwrap().status(), 304);
     }
     for path in pages {

@@ -1,4 +1,4 @@
-//! The figures at `/metrics`: they carry their units, say what they mean, and move.
+//! The metrics at `/metrics`: they carry their units, say what they mean, and move.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use reqwest::StatusCode;
 
 use crate::common::{Shop, body, until};
 
-/// All figures of that replica.
-pub async fn figures(shop: &Shop, replica: usize) -> String {
+/// All metrics of that replica.
+pub async fn metrics(shop: &Shop, replica: usize) -> String {
     shop.http.get(shop.url(replica, "/metrics")).send().await.unwrap().text().await.unwrap()
 }
 
 /// The value of the line that begins like that.
-pub fn value(figures: &str, line: &str) -> Option<f64> {
-    let found = figures.lines().find(|l| l.strip_prefix(line).is_some_and(|l| l.starts_with(' ')));
+pub fn value(metrics: &str, line: &str) -> Option<f64> {
+    let found = metrics.lines().find(|l| l.strip_prefix(line).is_some_and(|l| l.starts_with(' ')));
     found?.rsplit_once(' ')?.1.parse().ok()
 }
 
@@ -22,14 +22,14 @@ pub fn value(figures: &str, line: &str) -> Option<f64> {
 async fn metrics_have_units_and_help() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    shop.placed(&alice, "deadbolt", 1).await;
+    shop.place_order(&alice, "deadbolt", 1).await;
     shop.read(&alice, "/api/items/deadbolt").await;
-    let figures = figures(&shop, 0).await;
-    assert!(figures.contains("holdfast_http_request_seconds_bucket"), "{figures}");
-    assert!(figures.contains(r#"route="/api/orders",status="201""#), "{figures}");
-    assert!(figures.contains(r#"route="/api/items/{sku}",status="200""#), "{figures}");
-    assert!(figures.contains("holdfast_lock_wait_seconds_bucket"), "{figures}");
-    assert!(figures.contains("# HELP holdfast_lock_wait_seconds"), "{figures}");
+    let metrics = metrics(&shop, 0).await;
+    assert!(metrics.contains("holdfast_http_request_seconds_bucket"), "{metrics}");
+    assert!(metrics.contains(r#"route="/api/orders",status="201""#), "{metrics}");
+    assert!(metrics.contains(r#"route="/api/items/{sku}",status="200""#), "{metrics}");
+    assert!(metrics.contains("holdfast_lock_wait_seconds_bucket"), "{metrics}");
+    assert!(metrics.contains("# HELP holdfast_lock_wait_seconds"), "{metrics}");
 }
 
 #[tokio::test]
@@ -49,16 +49,16 @@ async fn lock_metrics_measure_wait_and_hold() {
         };
         // A batch is answered before its lock is given back.
         until("the hold is over", async || {
-            value(&figures(&shop, 0).await, &line("hold", "count")).is_some()
+            value(&metrics(&shop, 0).await, &line("hold", "count")).is_some()
         })
         .await;
-        let figures = figures(&shop, 0).await;
+        let metrics = metrics(&shop, 0).await;
         let one = |name: &str, part: &str| {
             let line = line(name, part);
-            value(&figures, &line).unwrap_or_else(|| panic!("{line} in {figures}"))
+            value(&metrics, &line).unwrap_or_else(|| panic!("{line} in {metrics}"))
         };
         assert_eq!((one("wait", "count") as u32, one("hold", "count") as u32), (1, 1));
-        assert!(one("hold", "sum") >= f64::from(held_ms) / 1_000.0, "{figures}");
+        assert!(one("hold", "sum") >= f64::from(held_ms) / 1_000.0, "{metrics}");
     }
 }
 
@@ -78,7 +78,7 @@ async fn waiting_queue_counts_no_hold_time() {
     join_all((0..16).map(|n| client(n % 2))).await;
     let held = async |replica, part| {
         let line = format!("holdfast_lock_hold_seconds_{part}{{strategy=\"batched\"}}");
-        value(&figures(&shop, replica).await, &line).unwrap_or_default()
+        value(&metrics(&shop, replica).await, &line).unwrap_or_default()
     };
     until("the last turns are over", async || {
         held(0, "count").await >= 1.0 && held(1, "count").await >= 1.0
@@ -103,7 +103,7 @@ async fn waiting_requests_are_counted_per_replica() {
     shop.until_read().await;
     orders.extend([slow(0, "0"), slow(0, "0"), slow(1, "0")]);
     until("two wait here, and one there", async || {
-        let (here, there) = (figures(&shop, 0).await, figures(&shop, 1).await);
+        let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);
         value(&here, waiting) == Some(2.0)
             && value(&there, waiting) == Some(1.0)
             && value(&here, "holdfast_lock_contended_keys") == Some(1.0)
@@ -113,12 +113,12 @@ async fn waiting_requests_are_counted_per_replica() {
         body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
     }
     until("nobody waits any more", async || {
-        let (here, there) = (figures(&shop, 0).await, figures(&shop, 1).await);
+        let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);
         value(&here, "holdfast_lock_contended_keys") == Some(0.0)
-            && [&here, &there].iter().all(|figures| value(figures, waiting) == Some(0.0))
+            && [&here, &there].iter().all(|metrics| value(metrics, waiting) == Some(0.0))
     })
     .await;
-    let here = figures(&shop, 0).await;
+    let here = metrics(&shop, 0).await;
     assert_eq!(value(&here, "holdfast_lock_line_requests_count"), Some(3.0), "{here}");
     // The second of the two who waited found the first in line.
     assert_eq!(value(&here, "holdfast_lock_line_requests_sum"), Some(1.0), "{here}");

@@ -59,7 +59,7 @@ async fn order_and_payment_are_in_the_ledgers() {
 async fn refund_returns_units_and_money_once() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.placed(&alice, "deadbolt", 2).await;
+    let order = shop.place_order(&alice, "deadbolt", 2).await;
     let id = order["id"].as_str().unwrap();
     let post = |action: &'static str| {
         shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/{action}"))
@@ -83,7 +83,7 @@ async fn refund_returns_units_and_money_once() {
 async fn cancelled_order_returns_stock_once() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.placed(&alice, "strongbox", 5).await;
+    let order = shop.place_order(&alice, "strongbox", 5).await;
     let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
     let cancel = || shop.request(&alice, Method::POST, 0, &path).send();
     let (first, second, third) = futures_util::join!(cancel(), cancel(), cancel());
@@ -120,7 +120,7 @@ async fn order_of_several_items_is_atomic() {
 async fn payment_needs_sufficient_balance() {
     let shop = Shop::start(1).await;
     let bob = shop.sign_in("bob").await;
-    let order = shop.placed(&bob, "strongbox", 6).await;
+    let order = shop.place_order(&bob, "strongbox", 6).await;
     let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
     let pay = || {
         shop.request(&bob, Method::POST, 0, &path)
@@ -144,7 +144,7 @@ async fn payment_needs_sufficient_balance() {
 async fn expired_order_cannot_be_paid() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let order = shop.placed(&alice, "deadbolt", 1).await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
     sqlx::query("update orders set expires_at = clock_timestamp()")
         .execute(&shop.pool)
         .await
@@ -191,7 +191,7 @@ async fn lists_are_paginated_by_cursor() {
     let alice = shop.sign_in("alice").await;
     let mut placed = Vec::new();
     for _ in 0..3 {
-        let order = shop.placed(&alice, "key-ring", 1).await;
+        let order = shop.place_order(&alice, "key-ring", 1).await;
         placed.insert(0, order["id"].as_str().unwrap().to_owned());
     }
     let ids = |list: &Value| -> Vec<String> {
@@ -211,7 +211,7 @@ async fn lists_are_paginated_by_cursor() {
 
 #[tokio::test]
 async fn tables_have_the_documented_columns() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let expected = [
         ("items", "sku name price_cents stock version fence kind"),
         ("stock_ledger", "seq sku before delta after version reason order_id fence request_id at"),

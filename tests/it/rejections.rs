@@ -177,7 +177,7 @@ async fn wrong_method_lists_allowed_methods() {
 async fn foreign_orders_are_invisible_and_immutable() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
-    let order = shop.placed(&alice, "deadbolt", 1).await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
     let id = order["id"].as_str().unwrap();
     let read = shop.request(&bob, Method::GET, 0, &format!("/api/orders/{id}")).send().await;
     assert_eq!(problem(read.unwrap(), 404).await, "not-found");

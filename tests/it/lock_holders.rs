@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::common::{Shop, User, body, until};
 
 /// Holds the lock of `sku` at the first replica, for some seconds.
-async fn hold(shop: &Shop, who: &User, sku: &str, strategy: &str) {
+async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
     let order = shop.order(who, 0, sku, 1);
     tokio::spawn(order.header("Holdfast-Lock", strategy).header("Holdfast-Work-Ms", "4000").send());
     shop.until_read().await;
 }
 
-async fn refused(order: RequestBuilder, strategy: &str, status: StatusCode) -> Value {
+async fn rejected(order: RequestBuilder, strategy: &str, status: StatusCode) -> Value {
     let order = order.header("Holdfast-Lock", strategy);
     body(order.send().await.unwrap(), status).await
 }
@@ -24,9 +24,9 @@ async fn lock_timeout_names_the_holder() {
         let alice = shop.sign_in("alice").await;
         let admin = shop.sign_in("admin").await;
         let sku = shop.lab_item(10).await;
-        hold(&shop, &alice, &sku, strategy).await;
+        hold_lock(&shop, &alice, &sku, strategy).await;
         let order = shop.order(&alice, 1, &sku, 1);
-        let timeout = refused(order, strategy, StatusCode::SERVICE_UNAVAILABLE).await;
+        let timeout = rejected(order, strategy, StatusCode::SERVICE_UNAVAILABLE).await;
         assert_eq!(timeout["type"], "/problems/lock-timeout");
         assert_eq!(timeout["holder_process"], shop.replicas[0].name(), "{strategy}: {timeout}");
         assert!(timeout["holder_since"].as_str().unwrap().starts_with("20"), "{timeout}");
@@ -36,7 +36,7 @@ async fn lock_timeout_names_the_holder() {
             "{timeout}"
         );
         let order = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try");
-        let busy = refused(order, strategy, StatusCode::LOCKED).await;
+        let busy = rejected(order, strategy, StatusCode::LOCKED).await;
         assert_eq!(busy["type"], "/problems/lock-busy");
         assert_eq!(busy["holder_process"], timeout["holder_process"]);
         assert_eq!(busy["holder_fence"], timeout["holder_fence"]);
@@ -59,9 +59,9 @@ async fn local_lock_names_its_process() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
-    hold(&shop, &alice, &sku, "local").await;
+    hold_lock(&shop, &alice, &sku, "local").await;
     let order = shop.order(&alice, 0, &sku, 1);
-    let timeout = refused(order, "local", StatusCode::SERVICE_UNAVAILABLE).await;
+    let timeout = rejected(order, "local", StatusCode::SERVICE_UNAVAILABLE).await;
     assert_eq!(timeout["holder_process"], shop.replicas[0].name());
     assert_eq!((&timeout["holder_since"], &timeout["holder_fence"]), (&json!(null), &json!(null)));
 }
@@ -73,7 +73,7 @@ async fn locks_list_shows_configured_replica_name() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
-    hold(&shop, &alice, &sku, "fenced").await;
+    hold_lock(&shop, &alice, &sku, "fenced").await;
     until("the lock's holder is shown", async || {
         let locks = shop.read(&admin, "/api/locks").await;
         locks.as_array().unwrap().iter().any(|lock| lock["process"] == "till-7")

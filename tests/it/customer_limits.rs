@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::common::{PATIENCE, Shop, User, body, problem, until};
-use crate::holds::held;
-use crate::queue::{Barrier, Sent, answer, fresh_key, is_replayed, keyed, send, told};
+use crate::barrier::Barrier;
+use crate::common::requests::{Sent, fresh_key, is_replayed, keyed, problem_of, response_of, send};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, body, problem, until};
+use crate::pause_points::with_pause;
 
 /// The name of the refusal.
 pub const LIMIT: &str = "limit-reached";
 
 impl Shop {
     /// An item, of the lab or of the shop, of which one customer may have so many.
-    pub async fn limited(&self, lab: bool, stock: i64, limit: i64) -> String {
+    pub async fn limited_item(&self, lab: bool, stock: i64, limit: i64) -> String {
         let admin = self.sign_in("admin").await;
         let (path, item) = if lab {
             ("/api/lab/items", json!({ "stock": stock, "limit_per_user": limit }))
@@ -68,32 +69,42 @@ impl Shop {
     }
 
     /// Sends an order and waits until it stands where it has read.
-    pub async fn has_read(&self, admin: &User, at: usize, order: RequestBuilder) -> (Uuid, Sent) {
-        self.stands_at(admin, at, order, "read").await
+    pub async fn pause_after_read(
+        &self,
+        admin: &User,
+        at: usize,
+        order: RequestBuilder,
+    ) -> (Uuid, Sent) {
+        self.pause_at(admin, at, order, "read").await
     }
 
     /// The same at that point.
-    async fn stands_at(
+    async fn pause_at(
         &self,
         admin: &User,
         at: usize,
         order: RequestBuilder,
         point: &str,
     ) -> (Uuid, Sent) {
-        let (id, order) = held(order, point);
+        let (id, order) = with_pause(order, point);
         let sent = send(order);
-        self.until_held(admin, at, id, point).await;
+        self.until_paused(admin, at, id, point).await;
         (id, sent)
     }
 
     /// Lets it go on, and again when it begins again.
-    pub async fn goes_on(&self, admin: &User, at: usize, (id, sent): (Uuid, Sent)) -> (u16, Value) {
+    pub async fn resume_until_response(
+        &self,
+        admin: &User,
+        at: usize,
+        (id, sent): (Uuid, Sent),
+    ) -> (u16, Value) {
         until("the order is answered", async || {
-            self.let_go(admin, at, &id.to_string()).await;
+            self.resume_request(admin, at, &id.to_string()).await;
             sent.is_finished()
         })
         .await;
-        let (status, _, body) = told(answer(sent).await).await;
+        let (status, _, body) = problem_of(response_of(sent).await).await;
         (status, body)
     }
 
@@ -113,9 +124,9 @@ fn several(shop: &Shop, who: &User, at: usize, key: &str, lines: &[(&str, i64)])
 /// Asks with one key until there is an answer to it: whoever loses too often in a crowd, or waits
 /// too long for a lock, is told to come again. Whether it was ordered.
 async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + CONDITION_TIMEOUT;
     loop {
-        let (status, kind, body) = told(order().send().await.unwrap()).await;
+        let (status, kind, body) = problem_of(order().send().await.unwrap()).await;
         match (status, kind.as_str()) {
             (201, _) => return true,
             (409, "limit-reached") => {
@@ -149,7 +160,7 @@ async fn customer_limit_is_exact_under_every_strategy() {
     for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
         let each = if strategy == "expire-only" { 4 } else { 8 };
         for limit in [1, 3] {
-            let sku = shop.limited(true, 1_000, limit).await;
+            let sku = shop.limited_item(true, 1_000, limit).await;
             let what = format!("{strategy}, limit {limit}");
             let orders = (0..each * 3).map(|n| {
                 let (key, who) = (fresh_key(), &customers[n % 3]);
@@ -175,7 +186,8 @@ async fn orders_of_several_items_keep_every_limit() {
     let shop = Shop::start(2).await;
     let customers = shop.customers().await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
-        let (one, other) = (shop.limited(false, 500, 1).await, shop.limited(false, 500, 2).await);
+        let (one, other) =
+            (shop.limited_item(false, 500, 1).await, shop.limited_item(false, 500, 2).await);
         let free = shop.shop_item(500, 100).await;
         let baskets: [&[(&str, i64)]; 4] = [
             &[(&one, 1), (&free, 1), (&other, 1)],
@@ -206,21 +218,21 @@ async fn customer_limit_holds_without_a_lock() {
     let shop = Shop::start(2).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
-    let sku = shop.limited(true, 10, 1).await;
+    let sku = shop.limited_item(true, 10, 1).await;
     let order = |who, at| under("none")(shop.order(who, at, &sku, 1));
     // All three have read the same stock before anything was committed.
-    let third = shop.has_read(&admin, 1, order(&bob, 1)).await;
-    let first = shop.stands_at(&admin, 0, order(&alice, 0), "write").await;
+    let third = shop.pause_after_read(&admin, 1, order(&bob, 1)).await;
+    let first = shop.pause_at(&admin, 0, order(&alice, 0), "write").await;
     let second = send(order(&alice, 1));
     // It waits to write the row that the first has written, and has not counted yet.
     let waiting = "select count(*) from pg_stat_activity
                     where datname = current_database() and wait_event_type = 'Lock'";
     until("the second waits for the row", async || shop.number(waiting).await == 1).await;
-    assert_eq!(shop.goes_on(&admin, 0, first).await.0, 201);
-    let (status, kind, refused) = told(answer(second).await).await;
+    assert_eq!(shop.resume_until_response(&admin, 0, first).await.0, 201);
+    let (status, kind, refused) = problem_of(response_of(second).await).await;
     assert_eq!((status, kind.as_str()), (409, LIMIT), "{refused}");
     assert_eq!(refused["already"], 1);
-    assert_eq!(shop.goes_on(&admin, 1, third).await.0, 201);
+    assert_eq!(shop.resume_until_response(&admin, 1, third).await.0, 201);
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["stock"]), (&json!(2), &json!(9)), "an update was lost");
 }
@@ -229,8 +241,8 @@ async fn customer_limit_holds_without_a_lock() {
 async fn batch_counts_its_own_orders_toward_limit() {
     let shop = Shop::start(1).await;
     let [alice, bob, carol] = shop.customers().await;
-    let sku = shop.limited(false, 8, 3).await;
-    let before = shop.placed(&carol, &sku, 1).await;
+    let sku = shop.limited_item(false, 8, 3).await;
+    let before = shop.place_order(&carol, &sku, 1).await;
     assert_eq!(before["lines"][0]["stock"]["after"], 7);
     let mut barrier = Barrier::before_item(&shop, &sku).await;
     // Who, how many, what they have by then if it is too many, and the shelf if it is too little.
@@ -254,7 +266,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
     }
     barrier.open().await;
     for ((who, many, there, sold), sent) in wanted.into_iter().zip(sent) {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         let what = format!("{} {many}: {body}", who.name);
         match there {
             _ if sold => assert_eq!(status, 201, "{what}"),
@@ -280,12 +292,12 @@ async fn cancelled_and_refunded_units_are_free_again() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
-        let sku = shop.limited(false, 50, 2).await;
+        let sku = shop.limited_item(false, 50, 2).await;
         let place = |key: &str, many| under(strategy)(keyed(&shop, &alice, 0, key, &sku, many));
         let (first, second, third) = (fresh_key(), fresh_key(), fresh_key());
         let order = body(place(&first, 2).send().await.unwrap(), StatusCode::CREATED).await;
         let refused = || async {
-            let (status, kind, body) = told(place(&second, 1).send().await.unwrap()).await;
+            let (status, kind, body) = problem_of(place(&second, 1).send().await.unwrap()).await;
             assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
             assert_eq!(body["already"], 2);
         };
@@ -313,18 +325,20 @@ async fn order_beyond_limit_changes_nothing() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
-        let (limited, free) = (shop.limited(false, 10, 2).await, shop.shop_item(10, 100).await);
+        let (limited, free) =
+            (shop.limited_item(false, 10, 2).await, shop.shop_item(10, 100).await);
         let entries = shop.number("select count(*) from stock_ledger").await;
         let keys = shop.number("select count(*) from idempotency").await;
         for lines in [&[(&*free, 4), (&*limited, 3)][..], &[(&*limited, 2), (&*limited, 1)]] {
             let order = several(&shop, &alice, 0, &fresh_key(), lines);
-            let (status, kind, body) = told(under(strategy)(order).send().await.unwrap()).await;
+            let (status, kind, body) =
+                problem_of(under(strategy)(order).send().await.unwrap()).await;
             assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
             assert_eq!((&body["sku"], &body["requested"]), (&json!(limited), &json!(3)));
         }
         // Sold out comes first, in every line.
         let short = several(&shop, &alice, 0, &fresh_key(), &[(&limited, 3), (&free, 11)]);
-        let (status, kind, body) = told(under(strategy)(short).send().await.unwrap()).await;
+        let (status, kind, body) = problem_of(under(strategy)(short).send().await.unwrap()).await;
         assert_eq!((status, kind.as_str()), (409, "sold-out"), "{strategy}: {body}");
         assert_eq!(shop.number("select count(*) from stock_ledger").await, entries, "{strategy}");
         assert_eq!(shop.number("select count(*) from idempotency").await, keys, "{strategy}");
@@ -338,8 +352,8 @@ async fn order_beyond_limit_changes_nothing() {
 async fn sold_out_comes_before_customer_limit() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
-    let sku = shop.limited(false, 1, 1).await;
-    shop.placed(&alice, &sku, 1).await;
+    let sku = shop.limited_item(false, 1, 1).await;
+    shop.place_order(&alice, &sku, 1).await;
     // In line, then at the gate, which asks nobody what they have.
     for who in [&alice, &bob, &alice, &alice] {
         let refused = shop.order(who, 0, &sku, 1).send().await.unwrap();
@@ -347,6 +361,6 @@ async fn sold_out_comes_before_customer_limit() {
     }
     shop.restock(&sku, 5).await;
     assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
-    shop.placed(&bob, &sku, 1).await;
+    shop.place_order(&bob, &sku, 1).await;
     shop.assert_sound().await;
 }

@@ -13,15 +13,15 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::common::proxy::Proxy;
+use crate::common::requests::{fresh_key, keyed};
 use crate::common::{Shop, User, body, problem, services, until};
-use crate::figures::{figures, value};
-use crate::queue::{fresh_key, keyed};
-use crate::topology::ask;
+use crate::metrics::{metrics, value};
+use crate::topology::{ask, command_calls};
 
 const SCRIPT: &str = include_str!("../../src/limits/bucket.lua");
 
 /// Limits that are not the one that is looked at.
-pub const NO_OTHER: [(&str, &str); 4] = [
+pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [
     ("HOLDFAST_LIMIT_CLIENT", "off"),
     ("HOLDFAST_LIMIT_ADDRESS", "off"),
     ("HOLDFAST_LIMIT_SIGN_IN", "off"),
@@ -29,8 +29,8 @@ pub const NO_OTHER: [(&str, &str); 4] = [
 ];
 
 /// Replicas with these settings, and no other limits.
-pub async fn limited(replicas: usize, settings: &[(&str, &str)]) -> Shop {
-    let mut env = NO_OTHER.to_vec();
+pub async fn shop_with_limits(replicas: usize, settings: &[(&str, &str)]) -> Shop {
+    let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend(settings);
     Shop::start_with(replicas, &env).await
 }
@@ -46,7 +46,7 @@ fn header(response: &Response, name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_is_shared_by_replicas() {
-    let shop = limited(2, &[("HOLDFAST_LIMIT_CLIENT", "40/s:20")]).await;
+    let shop = shop_with_limits(2, &[("HOLDFAST_LIMIT_CLIENT", "40/s:20")]).await;
     let alice = shop.sign_in("alice").await;
     // A second session is no second limit.
     let again = shop.sign_in_at(1, "alice").await;
@@ -76,7 +76,7 @@ async fn rate_limit_is_shared_by_replicas() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limited_order_keeps_key_unused() {
-    let shop = limited(1, &[("HOLDFAST_LIMIT_CLIENT", "20/m:2")]).await;
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_CLIENT", "20/m:2")]).await;
     let alice = shop.sign_in("alice").await;
     until("the limit is used up", async || me(&shop, &alice, 0).await.status() == 429).await;
     // The next permit comes three seconds after that.
@@ -101,7 +101,7 @@ async fn rate_limited_order_keeps_key_unused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_have_rate_limit_headers() {
     let limits = [("HOLDFAST_LIMIT_CLIENT", "2/h:2"), ("HOLDFAST_LIMIT_ADDRESS", "100/s:5000")];
-    let shop = limited(1, &limits).await;
+    let shop = shop_with_limits(1, &limits).await;
     let alice = shop.sign_in("alice").await;
     let first = me(&shop, &alice, 0).await;
     let policies = "\"address\";q=5000;w=50, \"client\";q=2;w=3600";
@@ -134,7 +134,7 @@ async fn responses_have_rate_limit_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forwarded_address_of_untrusted_peer_is_ignored() {
-    let shop = limited(1, &[("HOLDFAST_LIMIT_ADDRESS", "5/h:5")]).await;
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "5/h:5")]).await;
     let from = async |replica: usize, address: &str, path: &str| {
         let request = shop.http.get(shop.url(replica, path)).header("X-Forwarded-For", address);
         request.send().await.unwrap().status().as_u16()
@@ -147,7 +147,7 @@ async fn forwarded_address_of_untrusted_peer_is_ignored() {
     for path in ["/healthz", "/readyz", "/metrics", "/api/docs/"] {
         assert_eq!(from(0, "1.2.3.6", path).await, 200, "{path}");
     }
-    let told = figures(&shop, 0).await;
+    let told = metrics(&shop, 0).await;
     assert_eq!(value(&told, "holdfast_limit_refusals_total{limit=\"address\"}"), Some(1.0));
 }
 
@@ -155,7 +155,7 @@ async fn forwarded_address_of_untrusted_peer_is_ignored() {
 async fn trusted_proxy_names_the_client() {
     let limits =
         [("HOLDFAST_LIMIT_ADDRESS", "5/h:5"), ("HOLDFAST_TRUSTED_PROXIES", "10.0.0.0/8,127.0.0.1")];
-    let shop = limited(2, &limits).await;
+    let shop = shop_with_limits(2, &limits).await;
     let from = async |n: usize, address: &str| {
         let request = shop.http.get(shop.url(n % 2, "/api/items"));
         request.header("X-Forwarded-For", address).send().await.unwrap().status().as_u16()
@@ -189,10 +189,10 @@ async fn lab_mode_turns_limits_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_enforces_limit_without_redis() {
-    let url = &services().running.redis_url;
-    let redis = Proxy::to(url.strip_prefix("redis+unix://").unwrap().into()).await;
+    let redis = Proxy::to_redis().await;
     let at = format!("redis://127.0.0.1:{}", redis.port);
-    let shop = limited(1, &[("HOLDFAST_LIMIT_ADDRESS", "20/h:20"), ("REDIS_URL", &at)]).await;
+    let shop =
+        shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "20/h:20"), ("REDIS_URL", &at)]).await;
     let items = async || {
         let answer = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
         answer.status().as_u16()
@@ -209,39 +209,29 @@ async fn replica_enforces_limit_without_redis() {
     })
     .await;
     assert_eq!(passed, 20);
-    let alone = async || value(&figures(&shop, 0).await, "holdfast_limits_alone");
+    let alone = async || value(&metrics(&shop, 0).await, "holdfast_limits_alone");
     assert_eq!(alone().await, Some(1.0));
-    redis.mend();
+    redis.restore();
     until("limits are shared again", async || alone().await == Some(0.0)).await;
-}
-
-/// How often each command was called there.
-pub fn calls(redis: &str) -> BTreeMap<String, u64> {
-    let told: String = ask(redis, "INFO commandstats").unwrap();
-    let calls = told.lines().filter_map(|line| {
-        let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), figures.split(',').next()?.parse().ok()?))
-    });
-    calls.collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejection_costs_no_redis_call() {
-    let (mut shop, redis) = Shop::with_its_own_redis().await;
+    let (mut shop, redis) = Shop::with_own_redis().await;
     let at = ("REDIS_URL", redis.url.as_str());
-    let mut env = NO_OTHER.to_vec();
+    let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend([at, ("HOLDFAST_LIMIT_CLIENT", "3/h:3")]);
     shop.add_replica(&env);
-    let mut env = NO_OTHER.to_vec();
+    let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend([at, ("HOLDFAST_LIMIT_ADDRESS", "100000/s")]);
     shop.add_replica(&env);
     let alice = shop.sign_in("alice").await;
     until("the limit is used up", async || me(&shop, &alice, 2).await.status() == 429).await;
-    let before = calls(&redis.url);
+    let before = command_calls(&redis.url);
     for _ in 0..100 {
         assert_eq!(me(&shop, &alice, 2).await.status(), 429);
     }
-    let after = calls(&redis.url);
+    let after = command_calls(&redis.url);
     assert_eq!(before.get("evalsha"), after.get("evalsha"), "{after:?}");
 
     let requests = 2_000;
@@ -253,14 +243,14 @@ async fn rejection_costs_no_redis_call() {
     let scripts = |calls: &BTreeMap<String, u64>| {
         ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum::<u64>()
     };
-    let asked = scripts(&calls(&redis.url)) - scripts(&after);
+    let asked = scripts(&command_calls(&redis.url)) - scripts(&after);
     assert!(asked * 10 <= requests, "{asked} calls for {requests} requests");
 }
 
 /// A key is there only as long as its bucket is not full.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_bucket_leaves_no_redis_key() {
-    let shop = limited(1, &[("HOLDFAST_LIMIT_ADDRESS", "2/s:20")]).await;
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "2/s:20")]).await;
     let redis = &services().running.redis_url;
     assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
     let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
@@ -272,7 +262,7 @@ async fn full_bucket_leaves_no_redis_key() {
 }
 
 /// The script, told the time instead of reading the server's, so that both can be told the same.
-fn script_that_is_told_the_time() -> Script {
+fn script_with_given_time() -> Script {
     let clock = "redis.call('time')";
     assert_eq!(SCRIPT.matches(clock).count(), 1, "the only clock is the server's");
     let expiry = "(full_at - now) / 1000";
@@ -285,7 +275,7 @@ fn script_that_is_told_the_time() -> Script {
 async fn bucket_script_matches_its_model() {
     let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
     let mut redis = client.get_multiplexed_async_connection().await.unwrap();
-    let script = script_that_is_told_the_time();
+    let script = script_with_given_time();
     let mut dice = StdRng::seed_from_u64(7);
     let rates =
         ["50/s:200", "1000000/s", "7/s:3", "10/m:5", "1/h:1000000", "999983/h:77", "333/s:1"];

@@ -9,7 +9,7 @@ async fn set_limit(shop: &Shop, sku: &str, limit: &str) {
     let csrf = admin.get(&format!("/items/{sku}")).await.csrf();
     let form = format!("csrf={csrf}&limit_per_user={limit}");
     let set = admin.post(&format!("/items/{sku}/limit"), &form).await;
-    assert_eq!((set.status.as_u16(), set.place), (303, format!("/items/{sku}")), "{}", set.text);
+    assert_eq!((set.status.as_u16(), set.location), (303, format!("/items/{sku}")), "{}", set.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     set_limit(&shop, "deadbolt", "").await;
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
     let stranger = visitor.post("/items/deadbolt/limit", "limit_per_user=1").await;
-    assert_eq!(stranger.place, "/sign-in?next=/items/deadbolt");
+    assert_eq!(stranger.location, "/sign-in?next=/items/deadbolt");
     assert_eq!(
         shop.number(
             "select count(*) from items where limit_per_user is not null and sku <> 'lock-picks'"
@@ -64,22 +64,22 @@ async fn basket_warns_about_customer_limit() {
     set_limit(&shop, "deadbolt", "2").await;
     // Who has not signed in hears of the limit, and of nothing else.
     let stranger = Visitor::new(&shop);
-    stranger.fills_basket("deadbolt", 3).await;
+    stranger.fill_basket("deadbolt", 3).await;
     let basket = stranger.get("/basket").await;
     let words = basket.words();
     assert!(words.contains("At most 2 per customer. Lower the quantity to 2."), "{words}");
     assert!(words.contains("49.00 each · 40 on the shelf ▲ At most"), "{words}");
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let words = alice.get("/basket").await.words();
     assert!(words.contains("40 on the shelf · at most 2 per customer"), "{words}");
-    assert_eq!(alice.orders(&token, &csrf).await.status, 303);
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    assert_eq!(alice.order(&token, &csrf).await.status, 303);
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let words = alice.get("/basket").await.words();
     assert!(words.contains("at most 2 per customer, you have 1"), "{words}");
-    assert_eq!(alice.orders(&token, &csrf).await.status, 303);
+    assert_eq!(alice.order(&token, &csrf).await.status, 303);
     // She has both. The basket says so, and the button can't be pressed.
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let basket = alice.get("/basket").await;
     let words = basket.words();
     let said = "At most 2 per customer, and you have 2 in your orders. Take it out of the basket.";
@@ -87,7 +87,7 @@ async fn basket_warns_about_customer_limit() {
     assert!(words.contains("Deadbolt, single cylinder: 1 in the basket, no more for you."));
     assert!(basket.text.contains("id=\"place\" disabled"));
     // Whoever sends the form all the same is told what to do next.
-    let refused = alice.orders(&token, &csrf).await;
+    let refused = alice.order(&token, &csrf).await;
     assert_eq!(refused.status, 409);
     let words = refused.words();
     for said in [

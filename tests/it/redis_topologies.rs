@@ -12,7 +12,7 @@ async fn shop_on(topology: Topology) -> (Shop, Running) {
 }
 
 /// What the answers to so many orders at once were: sold, sold out, unavailable.
-async fn rush(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
+async fn order_concurrently(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
     let alice = shop.sign_in("alice").await;
     let asked = (0..orders).map(|number| shop.order(&alice, number % 2, sku, 1).send());
     let mut counts = [0; 3];
@@ -33,7 +33,7 @@ async fn redis_cluster_sells_exact_stock() {
     let (shop, _redis) = shop_on(Topology::Cluster).await;
     for _ in 0..3 {
         let sku = shop.lab_item(10).await;
-        assert_eq!(rush(&shop, &sku, 24).await, [10, 14, 0]);
+        assert_eq!(order_concurrently(&shop, &sku, 24).await, [10, 14, 0]);
     }
     shop.assert_sound().await;
 }
@@ -42,18 +42,18 @@ async fn redis_cluster_sells_exact_stock() {
 async fn redis_failover_loses_no_unit() {
     let (shop, mut redis) = shop_on(Topology::Sentinel).await;
     let sku = shop.lab_item(40).await;
-    assert_eq!(rush(&shop, &sku, 10).await, [10, 0, 0]);
+    assert_eq!(order_concurrently(&shop, &sku, 10).await, [10, 0, 0]);
     redis.data[0].0.kill();
     let mut sold = 10;
     let mut refused = 0;
     until("it sells again", async || {
-        let [now, _, unavailable] = rush(&shop, &sku, 4).await;
+        let [now, _, unavailable] = order_concurrently(&shop, &sku, 4).await;
         (sold, refused) = (sold + now, refused + unavailable);
         now == 4
     })
     .await;
     assert!(refused > 0, "nobody was told");
-    let [now, _, unavailable] = rush(&shop, &sku, 50).await;
+    let [now, _, unavailable] = order_concurrently(&shop, &sku, 50).await;
     assert_eq!((sold + now, unavailable), (40, 0));
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["stock"], &audit["sold"]), (&0.into(), &40.into()), "{audit}");

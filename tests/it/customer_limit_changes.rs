@@ -4,9 +4,9 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::common::requests::{problem_of, response_of, send};
 use crate::common::{Shop, body, problem};
-use crate::per_customer::{LIMIT, under};
-use crate::queue::{answer, send, told};
+use crate::customer_limits::{LIMIT, under};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_limit_counts_earlier_purchases() {
@@ -15,25 +15,25 @@ async fn changed_limit_counts_earlier_purchases() {
     let sku = shop.shop_item(50, 100).await;
     let shown = shop.read(&alice, &format!("/api/items/{sku}")).await;
     assert_eq!(shown.as_object().unwrap().len(), 4, "no limit is not shown: {shown}");
-    shop.placed(&alice, &sku, 4).await;
+    shop.place_order(&alice, &sku, 4).await;
     let set = shop.set_limit(&sku, 3).await;
     assert_eq!(set["limit_per_user"], 3);
     assert_eq!(shop.read(&alice, &format!("/api/items/{sku}")).await, set);
     let all = shop.read(&alice, "/api/items").await;
     assert!(all.as_array().unwrap().contains(&set), "{all}");
     let refused = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
-    let (status, kind, body) = told(refused).await;
+    let (status, kind, body) = problem_of(refused).await;
     assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
-    shop.placed(&bob, &sku, 3).await;
+    shop.place_order(&bob, &sku, 3).await;
     // Nothing is taken from anybody, and the books know by which limit each line was sold.
     shop.set_limit(&sku, 1).await;
     shop.assert_sound().await;
     shop.set_limit(&sku, 5).await;
-    shop.placed(&alice, &sku, 1).await;
+    shop.place_order(&alice, &sku, 1).await;
     assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
     let lifted = shop.set_limit(&sku, Value::Null).await;
     assert_eq!(lifted.as_object().unwrap().len(), 4, "{lifted}");
-    shop.placed(&alice, &sku, 9).await;
+    shop.place_order(&alice, &sku, 9).await;
     shop.assert_sound().await;
 }
 
@@ -45,11 +45,11 @@ async fn order_uses_the_limit_at_commit() {
         for old in [Value::Null, json!(9)] {
             let sku = shop.shop_item(50, 100).await;
             shop.set_limit(&sku, old).await;
-            shop.placed(&alice, &sku, 2).await;
+            shop.place_order(&alice, &sku, 2).await;
             let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
-            let held = shop.has_read(&admin, 1, order).await;
+            let held = shop.pause_after_read(&admin, 1, order).await;
             shop.set_limit(&sku, 2).await;
-            let (status, refused) = shop.goes_on(&admin, 1, held).await;
+            let (status, refused) = shop.resume_until_response(&admin, 1, held).await;
             assert_eq!(status, 409, "{strategy}: {refused}");
             assert_eq!(refused["type"], "/problems/limit-reached", "{strategy}: {refused}");
         }
@@ -58,10 +58,10 @@ async fn order_uses_the_limit_at_commit() {
     for strategy in ["batched", "fenced", "row-lock", "atomic"] {
         let sku = shop.shop_item(50, 100).await;
         let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
-        let held = shop.has_read(&admin, 1, order).await;
+        let held = shop.pause_after_read(&admin, 1, order).await;
         let set = send(shop.limit(&admin, 0, &sku, &json!(1)));
-        assert_eq!(shop.goes_on(&admin, 1, held).await.0, 201, "{strategy}");
-        body(answer(set).await, StatusCode::OK).await;
+        assert_eq!(shop.resume_until_response(&admin, 1, held).await.0, 201, "{strategy}");
+        body(response_of(set).await, StatusCode::OK).await;
         assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
     }
     shop.assert_sound().await;

@@ -1,6 +1,5 @@
 //! Postgres or Redis away: told within two seconds, nothing half done, and back by itself.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -9,13 +8,13 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::proxy::Proxy;
-use crate::common::{Shop, body, options, problem, services, until};
+use crate::common::{Shop, body, problem, until};
 
 /// What "within two seconds" may take on a busy machine.
-const TOLD_WITHIN: Duration = Duration::from_millis(2_500);
+const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);
 
 pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
-    let mut shop = Shop::bare().await;
+    let mut shop = Shop::without_replicas().await;
     let mut env = Vec::new();
     if let Some(proxy) = postgres {
         let url = format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database);
@@ -29,49 +28,39 @@ pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Sho
     shop
 }
 
-pub async fn postgres() -> Proxy {
-    let socket = options().get_socket().unwrap().join(format!(".s.PGSQL.{}", options().get_port()));
-    Proxy::to(socket).await
-}
-
-pub async fn redis() -> Proxy {
-    let url = &services().running.redis_url;
-    Proxy::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await
-}
-
-pub async fn told_in_time(request: reqwest::RequestBuilder) -> Response {
+pub async fn send_in_time(request: reqwest::RequestBuilder) -> Response {
     let started = Instant::now();
     let response = request.send().await.unwrap();
-    assert!(started.elapsed() < TOLD_WITHIN, "{:?}", started.elapsed());
+    assert!(started.elapsed() < MAX_RESPONSE_TIME, "{:?}", started.elapsed());
     response
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_outage_rejects_writes_and_serves_reads() {
-    let redis = redis().await;
+    let redis = Proxy::to_redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
-    let order = shop.placed(&alice, "deadbolt", 1).await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
     let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
     redis.cut();
-    let refused = told_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
+    let refused = send_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(problem(refused, 503).await, "unavailable");
     let pay = shop
         .request(&alice, Method::POST, 0, &pay)
         .header("Idempotency-Key", Uuid::new_v4().to_string());
-    assert_eq!(problem(told_in_time(pay).await, 503).await, "unavailable");
+    assert_eq!(problem(send_in_time(pay).await, 503).await, "unavailable");
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
-    let ready = told_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
+    let ready = send_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
     assert_eq!(ready.status(), 503);
     let ready: Value = ready.json().await.unwrap();
     assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("ok"), &json!("away")));
     // A strategy that needs no Redis does not miss it.
     let by_row = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
     body(by_row.send().await.unwrap(), StatusCode::CREATED).await;
-    redis.mend();
+    redis.restore();
     until("service is back", async || {
         shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
     })
@@ -81,24 +70,24 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_outage_rejects_all_requests() {
-    let postgres = postgres().await;
+    let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
-    shop.placed(&alice, "deadbolt", 1).await;
+    shop.place_order(&alice, "deadbolt", 1).await;
     postgres.cut();
     // Those in the queue behind the first one, too.
-    let orders = (0..8).map(|_| told_in_time(shop.order(&alice, 0, "deadbolt", 1)));
+    let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
     for refused in join_all(orders).await {
         assert_eq!(problem(refused, 503).await, "unavailable");
     }
-    let items = told_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
+    let items = send_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
     assert_eq!(problem(items, 503).await, "unavailable");
-    let ready = told_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
+    let ready = send_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
     assert_eq!(ready.status(), 503);
     let ready: Value = ready.json().await.unwrap();
     assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("away"), &json!("ok")));
     assert_eq!(shop.http.get(shop.url(0, "/healthz")).send().await.unwrap().status(), 200);
-    postgres.mend();
+    postgres.restore();
     until("service is back", async || {
         shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
     })
@@ -108,7 +97,7 @@ async fn postgres_outage_rejects_all_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_outcome_is_resolved() {
-    let postgres = postgres().await;
+    let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
@@ -119,7 +108,7 @@ async fn unknown_outcome_is_resolved() {
     };
     let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
     shop.until_read().await;
-    postgres.swallow_next_answer();
+    postgres.drop_next_response();
     let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
     let again = order().send().await.unwrap();
     assert_eq!(again.headers()["idempotent-replayed"], "true");
@@ -130,7 +119,7 @@ async fn unknown_outcome_is_resolved() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_lost_before_commit_writes_nothing() {
-    let postgres = postgres().await;
+    let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let order = |key: &str| {
@@ -144,7 +133,7 @@ async fn connection_lost_before_commit_writes_nothing() {
         let sent = tokio::spawn(order(&key).header("Holdfast-Pause", "commit:1500").send());
         shop.until_read().await;
         postgres.cut();
-        postgres.mend();
+        postgres.restore();
         let response = sent.await.unwrap().unwrap();
         if response.status() != 201 {
             assert_eq!(problem(response, 503).await, "unavailable");

@@ -5,8 +5,8 @@ use futures_util::future::join_all;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sqlx::Executor as _;
 
+use crate::common::requests::{fresh_key, response_of, send};
 use crate::common::{Shop, body, until};
-use crate::queue::{answer, fresh_key, send};
 
 /// Sends requests that all change orders. All have read before one of them writes: first nobody can
 /// read a key's record, then nobody can write an order. Does `meanwhile` in the transaction that
@@ -28,7 +28,7 @@ async fn send_together(
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
     writes.execute(sqlx::AssertSqlSafe(meanwhile.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
-    join_all(sent.into_iter().map(answer)).await
+    join_all(sent.into_iter().map(response_of)).await
 }
 
 /// The number of statements that wait for that table.
@@ -76,7 +76,7 @@ async fn payments_of_several_users_share_a_commit() {
     let mut payments = Vec::new();
     for name in ["alice", "bob", "carol", "admin"] {
         let user = shop.sign_in(name).await;
-        let order = shop.placed(&user, &sku, 1).await;
+        let order = shop.place_order(&user, &sku, 1).await;
         let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
         let payment = shop.request(&user, Method::POST, 0, &path);
         payments.push(payment.header("Idempotency-Key", fresh_key()));

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
+use crate::common::proxy::Proxy;
 use crate::common::{Shop, until};
-use crate::limits::calls;
-use crate::trouble::{redis, shop_behind, told_in_time};
+use crate::outages::{send_in_time, shop_behind};
+use crate::topology::command_calls;
 
 /// For so long an answer is everybody's: `KEPT` in `src/web/api/health.rs`.
 const KEPT: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_probes_share_one_check() {
-    let (shop, own) = Shop::with_its_own_redis().await;
-    let pings = || calls(&own.url).get("ping").copied().unwrap_or(0);
+    let (shop, own) = Shop::with_own_redis().await;
+    let pings = || command_calls(&own.url).get("ping").copied().unwrap_or(0);
     let (before, began) = (pings(), Instant::now());
     let probes = 1_000;
     stream::iter(0..probes)
@@ -33,14 +34,14 @@ async fn readiness_probes_share_one_check() {
 /// Whoever hangs up leaves nobody behind, and what was kept is not told for long.
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_follows_redis_under_flood() {
-    let redis = redis().await;
+    let redis = Proxy::to_redis().await;
     let shop = shop_behind(None, Some(&redis)).await;
     let ready = || shop.http.get(shop.url(0, "/readyz"));
     let over = AtomicBool::new(false);
     let crowd = (0..32).map(async |n| {
         while !over.load(Ordering::Relaxed) {
             if n % 2 == 0 {
-                told_in_time(ready()).await;
+                send_in_time(ready()).await;
             } else {
                 let _ = ready().timeout(Duration::from_millis(n)).send().await;
             }
@@ -49,10 +50,10 @@ async fn readiness_follows_redis_under_flood() {
     let told = async {
         for _ in 0..2 {
             redis.cut();
-            until("it is told", async || told_in_time(ready()).await.status() == 503).await;
-            assert_eq!(told_in_time(ready()).await.status(), 503);
-            redis.mend();
-            until("it is back", async || told_in_time(ready()).await.status() == 200).await;
+            until("it is told", async || send_in_time(ready()).await.status() == 503).await;
+            assert_eq!(send_in_time(ready()).await.status(), 503);
+            redis.restore();
+            until("it is back", async || send_in_time(ready()).await.status() == 200).await;
         }
         over.store(true, Ordering::Relaxed);
     };
