@@ -1,8 +1,8 @@
-//! What `batched` costs: how often Redis is asked and Postgres writes per order, and what it costs
-//! to say that something is sold out.
+//! The cost of `batched`: reads of Redis and transactions of Postgres per order, and the cost of a
+//! rejection as sold out.
 //!
-//! A program of its own, because it counts: beside other tests fewer buyers come back in time for
-//! the next batch, and an order costs more.
+//! A binary of its own, because other tests at the same time make batches smaller and orders more
+//! expensive.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -36,13 +36,13 @@ use crate::topology::{ask, command_calls};
 /// Connections of the load.
 const CONNECTIONS: usize = 64;
 const ORDERS: usize = 50 * CONNECTIONS;
-/// How many times per order Redis may be read from, and a transaction of Postgres may write.
+/// Upper bounds per order: reads of Redis, and writing transactions of Postgres.
 const MAX_COST: (f64, f64) = (0.14, 0.08);
 
 /// Held by the test that runs: they count what the servers count for all.
 static SERIAL: Mutex<()> = Mutex::const_new(());
 
-/// What a shop has used up so far.
+/// The resources that a shop has used since its start.
 #[derive(Debug, Clone)]
 struct Usage {
     at: Instant,
@@ -95,7 +95,7 @@ impl Usage {
     }
 }
 
-/// What one order has cost, of so many at once.
+/// The cost of one order, as an average of [`ORDERS`].
 #[derive(Debug)]
 struct OrderCost {
     reads: f64,
@@ -123,8 +123,7 @@ impl OrderCost {
     }
 }
 
-/// With all that a shop does beside it: the jobs, and limits that nobody reaches and that are kept
-/// all the same.
+/// With everything else that a shop does: the jobs, and rate limits that are never reached.
 const ALL_FEATURES: [(&str, &str); 3] = [
     ("HOLDFAST_JOBS", "on"),
     ("HOLDFAST_LIMIT_CLIENT", "100000/s"),
@@ -190,7 +189,7 @@ async fn sold_out_costs_no_lock_or_write() {
         });
         join_all(orders).await
     };
-    // Sold, and both replicas have found out; and the queue of unpaid orders was told.
+    // Sold out, both replicas know it, and the delay queue has the unpaid orders.
     asked(30).await;
     let unpaid = Unpaid::of(&shop.in_process_with_redis("batched", &redis.url));
     until("the queue is told", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
@@ -210,14 +209,14 @@ async fn sold_out_costs_no_lock_or_write() {
             || name.starts_with("client|");
         assert!(own || Some(calls) == before.calls.get(name), "{name} was called");
     }
-    // These questions of ours, and nobody's.
+    // Only the reads of this test.
     let reads = after.reads - before.reads;
     assert!(reads < 20.0, "{reads} reads of Redis for 200 refusals");
 
     shop.restock(&sku, 40).await;
     let placed = asked(40).await;
     assert!(placed.iter().all(|it| matches!(it, Outcome::Done { .. })), "{placed:?}");
-    // And a shelf that fills up and empties: whoever was told that it is empty came when it was.
+    // The stock is refilled and sold repeatedly: each rejection happened while it was empty.
     let restocks = async {
         for _ in 0..20 {
             shop.restock(&sku, 2).await;

@@ -1,4 +1,4 @@
-//! `holdfast up` as a person meets it: a process that is started, watched, killed and stopped.
+//! `holdfast up` as a process that is started, watched, killed and stopped.
 //!
 //! What it promises: ready means ready, one per folder, crashes mended, nothing left behind. It
 //! does not look at the shop: a replica is a thing that answers `/readyz`.
@@ -82,7 +82,7 @@ async fn data_survives_a_restart() {
     up.stop().await;
 }
 
-/// Without `setpriv` nothing tells the children that `up` is gone, as on macOS.
+/// Without `setpriv` the children do not notice the death of `up`, as on macOS.
 #[tokio::test]
 async fn next_up_cleans_up_after_a_kill() {
     let place = TestFolder::new();
@@ -231,7 +231,7 @@ async fn root_can_use_a_private_folder() {
     fs::remove_dir_all(elsewhere).expect("it is ours");
 }
 
-/// A folder and two ports that nobody else has.
+/// A folder and two ports for one test.
 struct TestFolder {
     path: PathBuf,
     port: u16,
@@ -240,7 +240,7 @@ struct TestFolder {
 impl TestFolder {
     fn new() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        // Two runs of this file at once begin far apart; within one, nobody is given a port twice.
+        // Two runs of this file at once begin far apart; within one, each port is used once.
         let base = 20_000 + (std::process::id() % 400) as u16 * 30;
         let port = loop {
             let port = base + NEXT.fetch_add(2, Ordering::Relaxed) % 8_000;
@@ -337,7 +337,7 @@ async fn run(command: &mut Command) -> Output {
     timeout(TIMEOUT, output).await.expect("it ends").expect("it starts")
 }
 
-/// What a refused command said.
+/// The stderr of a command that failed.
 fn stderr_of_failure(output: &Output) -> String {
     assert!(!output.status.success());
     assert!(output.stdout.is_empty(), "stdout is for results");
@@ -348,7 +348,7 @@ fn send(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it is ours");
 }
 
-/// Whether a process runs; one that has ended and waits to be reaped does not.
+/// Returns whether a process runs; a zombie does not.
 async fn is_alive(pid: i32) -> bool {
     let output = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().await;
     let output = output.expect("ps");

@@ -1,4 +1,4 @@
-//! The checker held against a permutation search that has never heard of a ledger.
+//! The checker compared with a permutation search that does not know the ledger.
 //!
 //! The search (after Wing and Gong) is given a register that is opened with some units, and what
 //! was answered when: *took q, there were b before*, *sold out, there were a*, *unknown*. It looks
@@ -6,7 +6,7 @@
 //! what is there now. Agreement means:
 //!
 //! 1. the checker accepts what a correct shop does, and so does the search;
-//! 2. whatever the checker accepts, the search can explain (so what can't be explained is
+//! 2. the search can explain every history that the checker accepts (so one without explanation is
 //!    rejected), however the answers or the ledger were forged;
 //! 3. answers can be explained exactly if there is a ledger with which the checker accepts them:
 //!    tried with every order of every set of writes that may have happened.
@@ -40,7 +40,7 @@ enum Said {
     },
     Perhaps,
     Refused,
-    /// Put on the shelf (`units` of them) by somebody whom nobody observed.
+    /// A restock of `units` by an unobserved client.
     Restocked,
 }
 
@@ -60,7 +60,7 @@ impl Op {
     }
 }
 
-/// Whether these operations, of which `done` are over, can go on from `stock` and end with `now`.
+/// Returns whether the operations that are not in `done` can lead from `stock` to `now`.
 fn explained(ops: &[Op], done: u32, stock: i64, now: i64) -> bool {
     let open = |at: &usize| done & (1 << at) == 0;
     let must = |at: &usize| !matches!(ops[*at].said, Said::Perhaps | Said::Refused);
@@ -133,8 +133,8 @@ fn written(ops: &[Op], writes: &[usize], opening: i64, now: i64) -> Story {
     story
 }
 
-/// What a correct shop does: up to `most` operations, each at one moment of its time. Also who
-/// wrote, in order, and what is left.
+/// A history of a correct shop: up to `most` operations, each with one effect within its time.
+/// Also returns which operations wrote, in order, and the remaining stock.
 fn correct(rng: &mut StdRng, most: usize, opening: i64) -> (Vec<Op>, Vec<usize>, i64) {
     let mut stock = opening;
     let mut writes = Vec::new();
@@ -280,7 +280,7 @@ fn accepted_histories_are_linearizable() {
     assert!(by_both > 500, "{by_both} rejected by both");
 }
 
-/// Whether some order of some of these writes makes the checker accept.
+/// Returns whether some order of some of these writes makes the checker accept.
 fn some_ledger_fits(ops: &[Op], written_so_far: &mut Vec<usize>, opening: i64, now: i64) -> bool {
     let left = |at: &usize| ops[*at].may_write() && !written_so_far.contains(at);
     let left: Vec<usize> = (0..ops.len()).filter(left).collect();

@@ -1,5 +1,5 @@
-//! The checker of histories, tried on those of a shop in memory that keeps books as the real one
-//! does.
+//! The history checker, on histories of a shop in memory that keeps the same ledgers as the real
+//! one.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -13,7 +13,7 @@ use holdfast::shop::audit::history::*;
 use holdfast::shop::{OrderId, UserId};
 use uuid::Uuid;
 
-/// A shop that does one thing after the other, whatever time its clients see.
+/// A shop that executes one request after the other, independent of the times its clients observe.
 #[derive(Debug, Clone, Default)]
 struct Story {
     pub books: Books,
@@ -41,7 +41,7 @@ impl Story {
         self.change(&key, cents, "top-up", None, Uuid::nil());
     }
 
-    /// An entry with its change, by nobody who is observed.
+    /// An entry with its change, by an unobserved client.
     pub fn change(
         &mut self,
         key: &str,

@@ -32,7 +32,7 @@ fn day() -> Day {
     let both = story.place("fourth", &[("lantern", 2), (SKU, 1)], (450, 500));
     let early_sold_out = story.place("fifth", &[("lantern", 1)], (450, 520));
     let refused = story.refused("sixth", SKU, (530, 540));
-    // Asked for before somebody gave something back, and answered after.
+    // Sent before an order was cancelled, and answered after.
     let sold_out = story.place("seventh", &[(SKU, 5)], (550, 700));
     story.take_back(second);
     story.change(SKU, 4, "restock", None, Uuid::nil());
@@ -71,7 +71,7 @@ impl Day {
     }
 }
 
-/// Forges a day, and tells which rules see it.
+/// Forges a day, and checks which rules report it.
 #[track_caller]
 fn caught(what: &str, rules: &[Rule], forge: impl Fn(&mut Day)) {
     let mut day = day();
@@ -203,7 +203,7 @@ fn ledger_against_real_time_is_caught() {
     story.place("slow", &[(SKU, 1)], (0, 1_000));
     story.place("early", &[(SKU, 1)], (100, 200));
     assert_eq!(story.check().iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::RealTime]);
-    // Whoever did it after its client had gone has no end.
+    // An attempt whose client disconnected has no end.
     story.seen[2].outcome = Outcome::Unknown;
     story.assert_sound();
 }

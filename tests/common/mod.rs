@@ -34,10 +34,10 @@ use uuid::Uuid;
 
 pub use replica::Replica;
 
-/// How long a condition may take to come true before a test fails.
+/// Time after which a test fails if a condition is still false.
 pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The services of this test binary.
+/// The services of this test binary (one `holdfast up`).
 pub struct Services {
     pub running: RunningUp,
     _up: Child,
@@ -49,7 +49,7 @@ pub fn services() -> &'static Services {
     SERVICES.get_or_init(|| {
         let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap().keep();
         let port = ports::free_ports(1);
-        // Statics are not dropped, so nobody would end `up` when the tests are over. The shell in
+        // Statics are not dropped, so nothing would end `up` when the tests are over. The shell in
         // between sees its standard input close when this process ends, however it ends.
         // It removes the folder too, which is as large as the tests made it.
         let script = "data=$1; shift; \"$@\" --data \"$data\" </dev/null & pid=$!; read -r _; \
@@ -72,7 +72,7 @@ pub fn services() -> &'static Services {
     })
 }
 
-/// A shop of a test's own.
+/// The shop of one test.
 pub struct Shop {
     pub database: String,
     pub pool: PgPool,
@@ -82,7 +82,7 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// With that many replicas, under the shop's own strategy, the lab on.
+    /// With `replicas` replicas, the default strategy, and lab mode on.
     pub async fn start(replicas: usize) -> Self {
         Self::start_with(replicas, &[]).await
     }
@@ -96,7 +96,7 @@ impl Shop {
         shop
     }
 
-    /// A database and a prefix, and nobody who serves.
+    /// A database and a prefix, without replicas.
     pub async fn without_replicas() -> Self {
         Self::from_template(template().await).await
     }
@@ -140,7 +140,7 @@ impl Shop {
         }
     }
 
-    /// A shop with the same books as they are now, and nobody who serves.
+    /// A shop with a copy of the database, without replicas.
     pub async fn copy(&self) -> Self {
         Self::from_template(&self.database).await
     }
@@ -166,7 +166,7 @@ impl Shop {
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
             ("HOLDFAST_LOCK", "batched"),
-            // A test that looks at every row, lock or statement is not to meet the hourly audit.
+            // The hourly audit would disturb tests that look at every row, lock or statement.
             ("HOLDFAST_JOBS", "off"),
         ];
         all.extend(env);
@@ -184,7 +184,7 @@ impl Shop {
         format!("{}{path}", self.replicas[replica].base_url)
     }
 
-    /// A request as somebody who has signed in (at the first replica).
+    /// A request of a signed-in user.
     pub fn request(
         &self,
         who: &User,
@@ -244,7 +244,7 @@ impl Shop {
         body(self.order(who, 0, sku, quantity).send().await.unwrap(), StatusCode::CREATED).await
     }
 
-    /// What a GET answers, expected to be 200.
+    /// The body of a GET, which must have status 200.
     pub async fn read(&self, who: &User, path: &str) -> Value {
         body(self.request(who, Method::GET, 0, path).send().await.unwrap(), StatusCode::OK).await
     }
@@ -277,7 +277,7 @@ impl Shop {
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
     }
 
-    /// Waits until a session rests after the read of a command, with a transaction or without.
+    /// Waits until a session is idle after the read of a command, with a transaction or without.
     pub async fn until_read(&self) {
         until("a command has read", async || {
             let resting = "select count(*) from pg_stat_activity
@@ -289,7 +289,7 @@ impl Shop {
         .await;
     }
 
-    /// Waits until a transaction rests after the write of a command.
+    /// Waits until a transaction is idle after the write of a command.
     pub async fn until_written(&self) {
         until("a command has written", async || {
             let resting = "select count(*) from pg_stat_activity
@@ -306,7 +306,7 @@ impl Shop {
     }
 }
 
-/// Somebody who has signed in.
+/// A signed-in user.
 #[derive(Debug, Clone)]
 pub struct User {
     pub name: String,
@@ -368,7 +368,7 @@ async fn template() -> &'static str {
             holdfast::db::migrate(&url).await.unwrap();
             let pool = holdfast::db::pool(&url, 2).unwrap();
             assert!(holdfast::shop::seed::seed(&pool).await.unwrap());
-            // A template that somebody is connected to can't be copied.
+            // A template with open connections can't be copied.
             pool.close().await;
             "template_shop"
         })

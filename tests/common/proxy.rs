@@ -1,5 +1,4 @@
-//! A proxy on loopback before a unix socket, which can be cut: what Postgres or Redis being away
-//! looks like to a replica.
+//! A proxy on loopback to a unix socket, which simulates an outage of Postgres or Redis.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +22,13 @@ pub struct Proxy {
 #[derive(Default)]
 struct Switches {
     closed: AtomicBool,
-    /// The answer to what is asked next shall be swallowed.
+    /// The response to the next statement is to be dropped.
     armed: AtomicBool,
-    /// It has been asked; the next answer is it.
+    /// The statement was sent; the next response is the one to drop.
     swallow: AtomicBool,
-    /// The statement that is executed next shall be held.
+    /// The next statement is to be delayed.
     hold: AtomicBool,
-    /// What was held is delivered now.
+    /// The delayed statement is to be delivered now.
     deliver: Notify,
     delivered: Notify,
 }
@@ -76,20 +75,19 @@ impl Proxy {
         self.switches.closed.store(false, Ordering::SeqCst);
     }
 
-    /// The answer to the statement that is executed next is not delivered: its connection ends
-    /// instead. It has been executed by then. (Answers to what was asked before may still be on
-    /// their way.)
+    /// Drops the response to the next executed statement and closes its connection instead. The
+    /// statement has been executed by then. (Earlier responses may still be in flight.)
     pub fn drop_next_response(&self) {
         self.switches.armed.store(true, Ordering::SeqCst);
     }
 
-    /// The statement that is executed next is not delivered before [`Self::deliver`].
+    /// Delays the next executed statement until [`Self::deliver`].
     pub fn delay_next_statement(&self) {
         self.switches.hold.store(true, Ordering::SeqCst);
     }
 
-    /// Delivers the statement that was held, and waits until the server has answered it. Its client
-    /// may have gone.
+    /// Delivers the delayed statement, and waits for the response of the server. The client may have
+    /// disconnected.
     pub async fn deliver(&self) {
         self.switches.deliver.notify_one();
         let delivered = self.switches.delivered.notified();

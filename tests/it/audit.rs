@@ -1,4 +1,4 @@
-//! The audit: sound after load, and every forgery caught by the check that is there for it.
+//! The audit: sound after load, and every forgery is found by its check.
 
 use holdfast::shop::audit::{self, history};
 use holdfast::shop::{Sku, UserId};
@@ -291,7 +291,7 @@ const FORGERIES: [Forgery; 38] = [
 #[tokio::test]
 async fn every_forgery_is_caught() {
     let mut books = busy_books().await;
-    // A database that somebody is connected to can't be copied.
+    // A database with open connections can't be copied.
     books.replicas.clear();
     books.pool.close().await;
     for forgery in FORGERIES {
@@ -440,7 +440,7 @@ async fn audit_command_survives_closed_stdout() {
     sqlx::query("update items set stock = stock + 1").execute(&shop.pool).await.unwrap();
     let forged = audit_to(closed());
     assert_eq!((forged.status.code(), forged.stderr), (Some(1), vec![]));
-    // A disk that is full is another matter: nobody has heard the verdict.
+    // On a full disk the result is lost, so this is an error.
     if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
         let unheard = audit_to(full.into());
         assert_eq!(unheard.status.code(), Some(2), "{unheard:?}");

@@ -1,5 +1,5 @@
-//! A lock that the test itself holds, so that requests queue up behind it until it lets them go:
-//! what comes in one batch is the test's to say.
+//! A lock that the test holds: requests queue up behind it until the test releases it, so the test
+//! decides which commands form a batch.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::common::{CONDITION_TIMEOUT, Shop, body, services, until};
 use crate::topology::{self, Running, Topology};
 
-/// The requests of a shop that are being worked on or wait to be, by their tokens in Redis.
+/// The requests of a shop that are queued or executed, counted by their key locks in Redis.
 pub struct InFlightRequests {
     redis: redis::aio::MultiplexedConnection,
     tokens: String,
@@ -32,7 +32,7 @@ impl InFlightRequests {
         self.tokens().await.len()
     }
 
-    /// Waits until there are so many.
+    /// Waits until there are `requests`.
     pub async fn until(&mut self, requests: usize, what: &str) {
         until(what, async || self.count().await == requests).await;
     }
@@ -42,7 +42,7 @@ impl InFlightRequests {
         keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap()
     }
 
-    /// How many milliseconds each token has left.
+    /// Remaining milliseconds of each key lock.
     pub async fn times_left(&mut self) -> Vec<i64> {
         let mut times = Vec::new();
         for token in self.tokens().await {
@@ -90,7 +90,7 @@ impl Barrier {
         Self { guards, in_flight: InFlightRequests::of(shop).await }
     }
 
-    /// Waits until so many requests are in line.
+    /// Waits until `requests` requests are queued.
     pub async fn until_queued(&mut self, requests: usize) {
         self.in_flight.until(requests, &format!("{requests} requests are in line")).await;
     }
@@ -131,7 +131,7 @@ impl Shop {
         sku
     }
 
-    /// Puts so many more on the shelf.
+    /// Adds `delta` units.
     pub async fn restock(&self, sku: &str, delta: i64) {
         let admin = self.sign_in("admin").await;
         let path = format!("/api/items/{sku}/stock");
@@ -140,7 +140,7 @@ impl Shop {
         body(more.send().await.unwrap(), StatusCode::OK).await;
     }
 
-    /// In how many transactions orders were written.
+    /// The number of transactions that wrote orders.
     pub async fn order_transactions(&self) -> i64 {
         self.number("select count(distinct xmin::text) from stock_ledger where reason = 'order'")
             .await

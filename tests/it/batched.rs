@@ -17,7 +17,7 @@ async fn hundred_duplicates_execute_once() {
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let first = send(keyed(&shop, &alice, 0, &key, &sku, 2));
     barrier.until_queued(1).await;
-    // While the first one is in line, its duplicates need not be.
+    // While the first one is queued, its duplicates are rejected without queueing.
     let others = (1..100).map(|n| keyed(&shop, &alice, n % 2, &key, &sku, 2).send());
     for other in join_all(others).await {
         let other = other.unwrap();
@@ -77,7 +77,7 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
         (1, &fresh_key(), 1),
     ] {
         sent.push(send(keyed(&shop, &alice, at, key, &sku, many)));
-        // Whose key is finished need not wait until the lock is had.
+        // A finished key is answered without waiting for the lock.
         if *key == done || *key == other {
             until("it is answered", async || sent.last().unwrap().is_finished()).await;
         } else {
@@ -114,7 +114,7 @@ async fn key_locks_of_queued_commands_are_renewed() {
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let sent: Vec<_> = (0..20).map(|_| send(shop.order(&alice, 0, &sku, 1))).collect();
     barrier.until_queued(20).await;
-    // Their time goes by, and then all of them have theirs again.
+    // The leases run down, and are then renewed.
     for renewed in [false, true] {
         until(&format!("renewed: {renewed}"), async || {
             let left = barrier.in_flight.times_left().await;
@@ -164,7 +164,7 @@ async fn batch_sells_in_order_of_arrival() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    // Each with what is there when its turn comes.
+    // Each with the stock that is left when it is executed.
     let wanted = [(4, 10), (7, 6), (3, 6), (5, 3), (2, 3), (1, 1), (1, 0)];
     let mut sent = Vec::new();
     for (many, _) in wanted {

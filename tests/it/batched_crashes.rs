@@ -1,4 +1,4 @@
-//! `batched` while a replica is told to stop, is stopped, or dies.
+//! `batched` while a replica is terminated, paused or killed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::observer::Observer;
 /// More than are sold here.
 const LARGE_STOCK: i64 = 1_000_000;
 
-/// Waits until that replica lets nobody in.
+/// Waits until that replica accepts no connections.
 async fn until_closed(shop: &Shop, replica: usize) {
     let address = shop.replicas[replica].base_url.trim_start_matches("http://").to_owned();
     until("nobody is let in", async || tokio::net::TcpStream::connect(&address).await.is_err())
@@ -89,7 +89,7 @@ async fn pause_batch_at<'a>(
     let mut barrier = Barrier::before_idle_item(shop, sku).await;
     let buyers = (0..25).map(move |n| async move {
         let key = format!("batch-{}", fresh_key());
-        // At replica 0, whoever buys.
+        // An even number: sent to replica 0.
         let n = 2 * n;
         let paused = |it: reqwest::RequestBuilder| match n {
             0 => it.header("Holdfast-Pause", point),

@@ -1,5 +1,5 @@
-//! `batched` while Postgres or Redis breaks: everybody finds out what became of their order, with
-//! the key they sent it with.
+//! `batched` while Postgres or Redis fails: every client learns the outcome of its order with the
+//! idempotency key that it sent.
 
 use std::cell::Cell;
 use std::future::{Future, ready};
@@ -25,7 +25,7 @@ const LARGE_STOCK: i64 = 1_000_000;
 /// Longer than any request takes.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// People buy for as long as the fault lasts; each asks until they know.
+/// Clients buy for as long as the fault lasts; each retries until it knows the outcome.
 pub async fn buy_during(observer: &Observer<'_>, sku: &str, fault: impl Future<Output = ()>) {
     let over = Cell::new(false);
     let buyers = stream::iter(0..).take_while(|_| ready(!over.get())).for_each_concurrent(
@@ -43,7 +43,7 @@ pub async fn buy_during(observer: &Observer<'_>, sku: &str, fault: impl Future<O
     futures_util::join!(buyers, fault);
 }
 
-/// Waits until so many more are sold.
+/// Waits until `more` units are sold.
 pub async fn until_sold_more(shop: &Shop, more: i64) {
     let before = shop.number("select count(*) from orders").await;
     until("more is sold", async || {
@@ -177,7 +177,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
     assert!(outcomes[0] == "unknown" || outcomes[0].is_null(), "{outcomes:?}");
     postgres.restore();
     assert_eq!(shop.number("select count(*) from orders").await, 0);
-    // The lock is left to its lease, for who knows what is on its way; then it all goes on.
+    // The lock is left to expire, as the write may be in flight; then the key succeeds.
     for key in &keys {
         until("the same key succeeds", async || {
             let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();

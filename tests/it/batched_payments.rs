@@ -1,4 +1,4 @@
-//! `batched`: payments of one account, and everything else that wants the same items at once.
+//! `batched`: payments of one account, and concurrent commands of all kinds on the same items.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn batches_coexist_with_all_other_commands() {
     let customers =
         stream::iter(0..400).for_each_concurrent(48, |n| journey(&observer, n, &hot, &other));
     futures_util::join!(restocks, customers);
-    // Nobody waited in vain, for a lock, a row or an answer.
+    // No request timed out.
     let troubled = |outcome: &Outcome| matches!(outcome, Outcome::Unknown | Outcome::Refused);
     assert_eq!(observer.count(troubled), 0);
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";

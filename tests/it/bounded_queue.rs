@@ -1,8 +1,8 @@
-//! The strategy `queue`: a bounded test, four ways to offer to it when it is full, who goes first,
-//! and the rendezvous.
+//! The strategy `queue`: a bounded queue, four behaviours when it is full, priorities, and the
+//! rendezvous.
 //!
-//! Requests are held at the lab's points until they are let go, and a test goes on when the replica
-//! says who stands in line.
+//! Requests are paused at probe points until the test resumes them, and a test continues when the
+//! replica reports the expected lengths of the queue.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ struct QueueTest {
     sku: String,
 }
 
-/// Whoever has their turn, and is held in it.
+/// An order that is paused while it holds its turn.
 struct RunningOrder {
     id: Uuid,
     sent: Sent,
@@ -54,7 +54,7 @@ impl QueueTest {
         self.shop.request(&self.admin, Method::POST, 0, &path).json(&more)
     }
 
-    /// Sends it, and waits until it is held in its turn.
+    /// Sends it, and waits until it is paused in its turn.
     async fn start(&self, request: RequestBuilder) -> RunningOrder {
         let (id, request) = with_pause(request, "held");
         let sent = send(request);
@@ -67,7 +67,7 @@ impl QueueTest {
         body(get.send().await.unwrap(), StatusCode::OK).await
     }
 
-    /// How many stand inside and outside.
+    /// The lengths of the queue and of the line outside of it.
     async fn lengths(&self) -> (u64, u64) {
         let key = format!("{{sku:{}}}", self.sku);
         let queues = self.get("/api/lab/queues").await;
@@ -82,7 +82,7 @@ impl QueueTest {
         until(&what, async || self.lengths().await == (inside, outside)).await;
     }
 
-    /// Sends so many, one behind the other.
+    /// Enqueues `many` requests, one behind the other.
     async fn enqueue(&self, many: u64, request: impl Fn() -> RequestBuilder) -> Vec<Sent> {
         let mut line = Vec::new();
         for place in 1..=many {
@@ -106,7 +106,7 @@ async fn created(sent: Sent) -> Value {
 async fn full_queue_follows_the_offer_mode() {
     let test = QueueTest::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "700")]).await;
     let running = test.start(test.bounded_order()).await;
-    // As long as the test likes: `put` does not care how long anybody waits for a lock.
+    // Longer than the lock timeout: `put` ignores it.
     let line = test.enqueue(2, || test.offer("put")).await;
 
     for fails in [test.bounded_order(), test.offer("add")] {
@@ -217,7 +217,7 @@ async fn disconnected_client_frees_its_place() {
     let mut line = test.enqueue(2, || test.offer("put")).await;
     let outside = send(test.offer("put"));
     test.until_lengths(2, 1).await;
-    // The one in the middle goes, and whoever stood outside has the place.
+    // The second waiter disconnects, and the request outside takes its place.
     line.remove(1).abort();
     test.until_lengths(2, 0).await;
     outside.abort();

@@ -1,5 +1,5 @@
-//! A caller that goes away, at whatever moment: an order is placed once or not at all, the books
-//! are sound, and the same token is told the truth.
+//! A caller that disconnects at any moment: an order is placed once or not at all, the audit is
+//! sound, and a retry with the same key gets the true result.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -52,7 +52,7 @@ impl World {
         engine::place_order(domain, options, self.user, key.clone(), lines).await
     }
 
-    /// What was begun without its caller comes to its end.
+    /// Waits until commands without a caller have ended.
     async fn settle(&self) {
         self.domain.running.close();
         self.domain.running.wait().await;
@@ -68,7 +68,7 @@ impl World {
         count.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap()
     }
 
-    /// The same token, asked again: the order as it is in the books, made now or then.
+    /// Retries with the same key: the response is the order in the database, new or replayed.
     async fn assert_retry_is_consistent(&self, key: &IdempotencyKey) {
         self.settle().await;
         let there = self.orders(key).await;
@@ -113,7 +113,7 @@ async fn dropped_future_places_order_at_most_once() {
     }
 }
 
-/// The order's own await points are in a task of its own: the caller leaves while it is there.
+/// The order runs in its own task: the caller disconnects while it is at that point.
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_lost_at_any_probe_point_is_safe() {
     let points = [
@@ -153,7 +153,7 @@ async fn caller_lost_at_any_probe_point_is_safe() {
                 () = until("it is there", is_there) => {}
             }
             world.settle().await;
-            // A batch that has begun is carried out, whoever goes.
+            // A batch that has begun is executed even if its callers disconnect.
             let goes_on = goes_on || point == Point::Held && world.domain.strategy.batches;
             assert_eq!(world.orders(&key).await, i64::from(goes_on), "{strategy} {point:?}");
             world.assert_retry_is_consistent(&key).await;
@@ -163,7 +163,7 @@ async fn caller_lost_at_any_probe_point_is_safe() {
     }
 }
 
-/// And at moments that nobody chose, from its beginning to its end, with another order in its way.
+/// At moments from the beginning to the end of the order, with a concurrent order of the item.
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_lost_at_any_moment_is_safe() {
     for strategy in STRATEGIES {

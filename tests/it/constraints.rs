@@ -1,10 +1,10 @@
-//! What the database itself refuses, whoever asks and whatever locks there are above it.
+//! Writes that the database rejects by itself, independent of locks.
 
 use sqlx::error::DatabaseError;
 
 use crate::audit::busy_books;
 
-/// What must not be written, and the name of what refuses it.
+/// Invalid writes, each with the constraint that rejects it.
 const REFUSED: [(&str, &str); 28] = [
     ("update items set sku = 'No Sku' where sku = 'lonely'", "items_sku_shape"),
     ("update items set name = ''", "items_name_length"),

@@ -1,5 +1,5 @@
-//! The limit per customer is the admin's to set, to lift and to mistype; what was sold before
-//! counts, and who has read an older one does not order by it.
+//! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an order
+//! that read an older limit is not placed by it.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

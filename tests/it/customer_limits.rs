@@ -1,5 +1,5 @@
-//! One per customer, or three: exact under every strategy, told before anybody pays, and free again
-//! when an order is undone.
+//! The limit per customer: exact under every strategy, checked when the order is placed, and free
+//! again when an order is cancelled or refunded.
 
 use futures_util::future::join_all;
 use holdfast::shop::strategy::STRATEGIES;
@@ -13,11 +13,11 @@ use crate::common::requests::{Sent, fresh_key, is_replayed, keyed, problem_of, r
 use crate::common::{CONDITION_TIMEOUT, Shop, User, body, problem, until};
 use crate::pause_points::with_pause;
 
-/// The name of the refusal.
+/// The problem type of the rejection.
 pub const LIMIT: &str = "limit-reached";
 
 impl Shop {
-    /// An item, of the lab or of the shop, of which one customer may have so many.
+    /// An item of the lab or of the shop with a limit per customer.
     pub async fn limited_item(&self, lab: bool, stock: i64, limit: i64) -> String {
         let admin = self.sign_in("admin").await;
         let (path, item) = if lab {
@@ -47,7 +47,7 @@ impl Shop {
         body(set, StatusCode::OK).await
     }
 
-    /// What a customer has of an item, by the orders.
+    /// Units of an item in a customer's pending and paid orders.
     async fn has(&self, who: &User, sku: &str) -> i64 {
         sqlx::query_scalar(
             "select coalesce(sum(l.quantity), 0)::bigint from order_lines l
@@ -68,7 +68,7 @@ impl Shop {
         body(act, StatusCode::OK).await;
     }
 
-    /// Sends an order and waits until it stands where it has read.
+    /// Sends an order and waits until it is paused after its read.
     pub async fn pause_after_read(
         &self,
         admin: &User,
@@ -92,7 +92,7 @@ impl Shop {
         (id, sent)
     }
 
-    /// Lets it go on, and again when it begins again.
+    /// Resumes it, again after each retry, until there is a response.
     pub async fn resume_until_response(
         &self,
         admin: &User,
@@ -121,8 +121,8 @@ fn several(shop: &Shop, who: &User, at: usize, key: &str, lines: &[(&str, i64)])
         .json(&json!({ "lines": lines }))
 }
 
-/// Asks with one key until there is an answer to it: whoever loses too often in a crowd, or waits
-/// too long for a lock, is told to come again. Whether it was ordered.
+/// Retries with one key until the outcome is final (a lost conflict or a lock timeout is not).
+/// Returns whether it was ordered.
 async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
     let until = Instant::now() + CONDITION_TIMEOUT;
     loop {
@@ -205,7 +205,7 @@ async fn orders_of_several_items_keep_every_limit() {
         });
         join_all(orders).await;
         for who in &customers {
-            // Whichever came first: two of `other` at once, or one and one.
+            // Depends on the order of execution: two of `other` at once, or one and one.
             let (of_one, of_other) = (shop.has(who, &one).await, shop.has(who, &other).await);
             assert!(matches!((of_one, of_other), (1, 1) | (0, 2)), "{strategy} {}", who.name);
         }
@@ -245,7 +245,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
     let before = shop.place_order(&carol, &sku, 1).await;
     assert_eq!(before["lines"][0]["stock"]["after"], 7);
     let mut barrier = Barrier::before_item(&shop, &sku).await;
-    // Who, how many, what they have by then if it is too many, and the shelf if it is too little.
+    // User, quantity, units so far if it exceeds the limit, and stock if it is not enough.
     let wanted: [(&User, i64, Result<i64, i64>, bool); 10] = [
         (&alice, 2, Ok(0), true),
         (&bob, 1, Ok(0), true),
@@ -255,7 +255,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
         (&alice, 1, Ok(3), false),
         (&bob, 3, Ok(1), false),
         (&carol, 2, Ok(1), true),
-        // One is left. It is sold out for whoever wants two, whatever they have.
+        // One is left: sold out for a quantity of two, independent of earlier purchases.
         (&alice, 2, Err(1), false),
         (&bob, 1, Ok(1), true),
     ];
@@ -354,7 +354,7 @@ async fn sold_out_comes_before_customer_limit() {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.limited_item(false, 1, 1).await;
     shop.place_order(&alice, &sku, 1).await;
-    // In line, then at the gate, which asks nobody what they have.
+    // From the queue, then from the sold-out cache, which does not check the limit.
     for who in [&alice, &bob, &alice, &alice] {
         let refused = shop.order(who, 0, &sku, 1).send().await.unwrap();
         assert_eq!(problem(refused, 409).await, "sold-out");

@@ -1,8 +1,8 @@
-//! A client that hangs up while it waits has left its line and its token at once, not when its
-//! turn has come.
+//! A client that disconnects while it waits leaves the queue and releases its key at once, not when
+//! its turn comes.
 //!
-//! The others in the line came before, and are served in the end: had the wait been over because
-//! its time was, theirs would have been over first.
+//! The other waiters came earlier and are served: had the wait ended by its timeout, theirs would
+//! have ended first.
 
 use holdfast::jobs::unpaid::queue_of;
 use holdfast::lock::Redis;

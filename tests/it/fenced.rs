@@ -1,5 +1,4 @@
-//! The shop under `fenced`: a holder that comes too late, a Redis that forgets, two Redis by
-//! mistake.
+//! The shop under `fenced`: a stale holder, a flushed Redis, and two separate Redis by mistake.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ async fn fenced(replicas: usize) -> Shop {
     Shop::start_with(replicas, &[("HOLDFAST_LOCK", "fenced")]).await
 }
 
-/// Makes Redis forget everything of this test.
+/// Deletes all keys of this test from Redis.
 async fn flush(shop: &Shop) {
     let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();

@@ -8,13 +8,13 @@ use sqlx::Executor as _;
 use crate::common::requests::{fresh_key, response_of, send};
 use crate::common::{Shop, body, until};
 
-/// Sends requests that all change orders. All have read before one of them writes: first nobody can
-/// read a key's record, then nobody can write an order. Does `meanwhile` in the transaction that
-/// keeps them from it once several statements wait, and ends it.
+/// Sends requests that all change orders. Table locks make all of them read before one writes: first
+/// no key record can be read, then no order can be written. Executes `statement` in the transaction
+/// that blocks the writes, once several of them wait, and commits it.
 async fn send_together(
     shop: &Shop,
     requests: Vec<RequestBuilder>,
-    meanwhile: &str,
+    statement: &str,
 ) -> Vec<Response> {
     let wanted = requests.len() as i64;
     let mut reads = shop.pool.begin().await.unwrap();
@@ -26,7 +26,7 @@ async fn send_together(
     reads.commit().await.unwrap();
     // One by itself, and a group.
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
-    writes.execute(sqlx::AssertSqlSafe(meanwhile.to_owned())).await.unwrap();
+    writes.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
     join_all(sent.into_iter().map(response_of)).await
 }
@@ -39,13 +39,13 @@ async fn waiting_for(shop: &Shop, table: &str) -> i64 {
 }
 
 /// Orders one unit of each of ten items.
-async fn order_together(shop: &Shop, meanwhile: &str) {
+async fn order_together(shop: &Shop, statement: &str) {
     let alice = shop.sign_in("alice").await;
     let mut requests = Vec::new();
     for _ in 0..10 {
         requests.push(shop.order(&alice, 0, &shop.shop_item(10, 100).await, 1));
     }
-    for answer in send_together(shop, requests, meanwhile).await {
+    for answer in send_together(shop, requests, statement).await {
         body(answer, StatusCode::CREATED).await;
     }
     assert_eq!(shop.number("select count(*) from orders").await, 10);

@@ -1,5 +1,4 @@
-//! The exact checker on real runs: what clients were answered by real replicas, held against the
-//! ledger that they left.
+//! The history checker on real runs: the responses of real replicas compared with the ledger.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use crate::observer::Observer;
 const ORDERS: usize = 300;
 const CONCURRENT_CLIENTS: usize = 32;
 
-/// One customer: an order, perhaps a client without timeout who asks again, perhaps a payment,
-/// perhaps a change of mind.
+/// One customer: an order, in some cases with a short timeout and a retry, a payment, or a
+/// cancellation.
 async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     let key = Uuid::new_v4().to_string();
     let many = 1 + i64::try_from(n % 3).unwrap();
@@ -28,7 +27,7 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
         let timeout = Duration::from_millis(1 + n as u64 % 25);
         outcome = observer.place(n, &key, lines, |it| it, Some(timeout)).await;
     }
-    // Whoever has no answer asks the other replica, with the same key.
+    // A client without a response retries at the other replica, with the same key.
     if outcome == Outcome::Unknown {
         outcome = observer.place(n + 3, &key, lines, |it| it, None).await;
     }
@@ -85,7 +84,7 @@ fn every_answer_counts(books: &history::Books, seen: &[Observation]) {
             }
             Outcome::Refused | Outcome::Unknown => continue,
         }
-        // A refusal in place of an answer is seen where nobody else was told of the order.
+        // A forged rejection is found if no other client observed the order.
         let others = seen.iter().filter(|other| {
             other.key == observation.key && other.invoked_us != observation.invoked_us
         });

@@ -1,4 +1,4 @@
-//! Every row of the contract's table: one key, one order, one answer.
+//! Idempotency keys: one key, one order, one response.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ async fn replay_returns_same_bytes() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    // The last one there is: a replay must not be told that it is sold out.
+    // The last unit: a replay must not be rejected as sold out.
     let first = keyed(&shop, &alice, 0, &key, "last-lantern", 1).send().await.unwrap();
     assert_eq!(first.status(), 201);
     assert!(!is_replayed(&first));
@@ -220,7 +220,7 @@ async fn duplicate_after_flush_gets_same_response() {
     let replayed = is_replayed(&duplicate);
     let duplicate = body(duplicate, StatusCode::CREATED).await;
     let first = slow.await.unwrap().unwrap();
-    // Whichever claimed the key first did the work; the other one got its answer.
+    // The request that inserted the key record first was executed; the other was replayed.
     assert_ne!(replayed, is_replayed(&first));
     assert_eq!(duplicate, body(first, StatusCode::CREATED).await);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -243,7 +243,7 @@ async fn expired_key_stays_used_forever() {
     assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
 
-/// What the purge does to the key records of old orders.
+/// The effect of a purge on the key records of old orders.
 const PURGED: &str = "update idempotency set status = null, body = null";
 
 async fn purge_keys(shop: &Shop) {
@@ -272,7 +272,7 @@ async fn expired_key_is_checked_before_stock_and_limit() {
         assert_eq!(ask(&key, &sku, 1).await, used, "{refusal}: in a batch");
         let (status, kind, ..) = ask(&fresh_key(), &sku, 1).await;
         assert_eq!((status, kind.as_str()), (409, refusal), "whose key was not used");
-        // What is sold out is known by now, and told at the gate.
+        // By now the sold-out cache rejects the order before it is queued.
         for many in [1, 2] {
             assert_eq!(ask(&key, &sku, many).await, used, "{refusal}: at the gate, {many}");
         }

@@ -1,6 +1,5 @@
-//! Scheduled jobs, by schedulers in this process that share nothing but Postgres and Redis, as
-//! replicas do: one run per tick, whoever dies, fails, hangs or comes late, and whatever a clock
-//! does.
+//! Scheduled jobs, by schedulers in this process that share only Postgres and Redis, as replicas do:
+//! one run per tick, despite crashes, failures, timeouts, stale holders and clock jumps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -91,7 +90,7 @@ pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> Came {
     to.offer(job, due_at, Once::LockAndRow, Probe::Off).await.unwrap().unwrap()
 }
 
-/// The same, once nobody is at that job any more: a turn ends a moment after its row does.
+/// The same, once no run of that job is active: a run ends a moment after its row does.
 async fn offer_when_free(to: &Scheduler, due_at: OffsetDateTime) -> Came {
     let mut came = offer(to, due_at).await;
     until("nobody is at it", async || {
@@ -148,7 +147,7 @@ async fn concurrent_replicas_run_a_tick_once() {
             came.iter().all(|came| matches!(came, Came::Done(_) | Came::Busy(_) | Came::Already)),
             "round {round}: {came:?}"
         );
-        // And whoever's clock is late.
+        // A replica with a late clock.
         for replica in &replicas {
             let late = offer(replica, due_at).await;
             assert!(matches!(late, Came::Already), "round {round}: {late:?}");
@@ -374,7 +373,7 @@ async fn job_lock_is_kept_for_minimum_time() {
         async move { offer(&a, DUE).await }
     });
     until_is(&shop, &KEPT, State::Done, 1).await;
-    // It is done, and whoever comes late does not even get to look.
+    // It is done, and the lock still rejects other replicas.
     let late = offer(&b, DUE + Duration::from_mins(1)).await;
     assert!(matches!(late, Came::Busy(_)), "{late:?}");
     assert!(!first.is_finished());

@@ -1,5 +1,5 @@
-//! The shop's own jobs on real replicas: a holder that is killed, stopped, or told to end; what
-//! `reconcile` keeps.
+//! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result of
+//! `reconcile`.
 
 use holdfast::jobs::history::{self, Run};
 use holdfast::jobs::store::State;
@@ -25,7 +25,7 @@ async fn run_of(shop: &Shop) -> Option<Run> {
     history::of(&shop.pool.clone().into(), "lab-tick", DUE).await.unwrap()
 }
 
-/// The first replica runs the tick, and is held at that point. What it answers comes later.
+/// The first replica runs the tick, and is paused at that point. Returns its response to come.
 async fn start_paused(
     shop: &Shop,
     admin: &User,
@@ -41,7 +41,7 @@ async fn start_paused(
     asked
 }
 
-/// Waits until somebody has done the run.
+/// Waits until the run is done.
 async fn until_done(shop: &Shop) -> Run {
     until("somebody does it", async || {
         run_of(shop).await.is_some_and(|run| run.state == State::Done)
@@ -126,7 +126,7 @@ async fn simultaneous_replicas_run_each_job_once() {
     }
     let sound = &jobs["jobs"][0]["last_done"]["result"];
     assert_eq!((&sound["sound"], &sound["failing"]), (&true.into(), &json!([])), "{sound:#}");
-    // As many as there are rows: nobody ran one that is not written down.
+    // As many as there are rows: every run has its row.
     let mut counted = 0.0;
     for replica in 0..3 {
         let metrics = metrics(&shop, replica).await;
@@ -135,7 +135,7 @@ async fn simultaneous_replicas_run_each_job_once() {
             counted += value(&metrics, &line).unwrap_or(0.0);
         }
     }
-    // The sweep of the next minute may have begun meanwhile.
+    // The sweep of the next minute may have begun.
     let rows = shop.number("select count(*) from job_runs where job <> 'sweep'").await;
     assert_eq!(counted, rows as f64);
 }

@@ -1,5 +1,5 @@
-//! Big keys: exactly those are found, and what is removed is gone while its neighbours stay; on one
-//! Redis, one Valkey, a Cluster, and a primary with sentinels.
+//! Big keys: all of them are found, and a deletion keeps neighbouring keys; on one Redis, one Valkey,
+//! a Cluster, and a primary with sentinels.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const EVERYWHERE: [Topology; 4] =
     [Topology::Redis, Topology::Valkey, Topology::Cluster, Topology::Sentinel];
 const TYPES: [&str; 5] = ["hash", "set", "zset", "list", "stream"];
 
-/// What `holdfast keys` looks for when nothing is said.
+/// The search of `holdfast keys` without options.
 fn default_search() -> Search {
     let (pattern, big) = ("*".to_owned(), Big::default());
     Search { pattern, top: 20, by_memory: true, big, only_big: false, leave: None }
@@ -45,7 +45,7 @@ impl TestRedis {
         self.redis.query(command.clone()).await.unwrap()
     }
 
-    /// A key of that type with so many elements (or bytes).
+    /// Writes a key of that type with `length` elements (or bytes).
     pub async fn put(&self, kind: &str, key: &[u8], length: u64) {
         self.redis.query::<redis::Value>(add_elements(kind, key, 0, length)).await.unwrap();
     }
@@ -54,7 +54,7 @@ impl TestRedis {
         self.query(cmd("EXISTS").arg(key)).await
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub async fn count(&self) -> u64 {
         let mut count = 0;
         for server in self.redis.each().await.unwrap() {
@@ -88,7 +88,7 @@ impl TestRedis {
     }
 }
 
-/// The command that adds so many elements, numbered from `first` on.
+/// The command that adds `length` elements, numbered from `first` on.
 fn add_elements(kind: &str, key: &[u8], first: u64, length: u64) -> Cmd {
     let mut script = cmd("EVAL");
     let add = match kind {

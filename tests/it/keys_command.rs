@@ -1,5 +1,5 @@
-//! `holdfast keys` as somebody uses it: what it prints, what it refuses, and that it removes only
-//! what it was output to.
+//! The command `holdfast keys`: its output, its errors, and that it deletes only what its options
+//! name.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -23,7 +23,7 @@ pub fn command(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it; nobody is at its terminal, because it has none.
+/// Runs it, without a terminal.
 fn keys(url: &str, arguments: &[&str]) -> Output {
     command(url, arguments).stdin(Stdio::null()).output().unwrap()
 }
@@ -32,13 +32,13 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it printed, when it went well.
+/// Its stdout, if it succeeded.
 pub fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     text(&output.stdout)
 }
 
-/// Why it did not.
+/// Its stderr, if it failed.
 pub fn error_of(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
@@ -138,7 +138,7 @@ async fn only_named_keys_are_deleted() {
 async fn delete_big_keeps_the_shops_own_keys() {
     for (topology, with) in [(Topology::Redis, "batches"), (Topology::Cluster, "unlink")] {
         let Some(redis_server) = filled(topology).await else { continue };
-        // It lists, and removes, at most so many at a time.
+        // It lists and deletes at most `--top` keys at a time.
         let some = ["--delete-big", "--yes", "--with", with, "--top", "4"];
         let output = stdout_of(&keys(redis_server.url(), &some));
         assert_eq!(
@@ -174,7 +174,7 @@ async fn held_lock_is_deleted_only_with_force() {
     let why = error_of(&keys(redis_server.url(), &["--delete", name]));
     assert!(why.contains("--force") && why.contains("held twice"), "{why}");
     assert_eq!(locks.held().await.unwrap().len(), 1);
-    // Another shop's are nobody's business here.
+    // The prefix of another shop is protected in the same way.
     let other = keys(redis_server.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
     assert!(error_of(&other).contains("other:"));
     let forced = keys(redis_server.url(), &["--delete", name, "--force"]);

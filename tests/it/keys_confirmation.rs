@@ -1,5 +1,5 @@
-//! The word that `holdfast keys --delete-big` asks for, typed at a terminal: only that word removes
-//! anything, and without a terminal nobody is asked and nothing happens.
+//! The confirmation of `holdfast keys --delete-big` at a terminal: only the word `delete` deletes
+//! keys, and without a terminal the command fails.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -20,16 +20,16 @@ const END_OF_INPUT: &str = "\x04";
 /// The program at a terminal of its own, which has asked its question.
 struct Prompt {
     program: Child,
-    /// Somebody's hands.
+    /// Input of the terminal.
     keyboard: File,
-    /// All that it said until then, on stderr.
+    /// Its stderr up to the question.
     said: String,
 }
 
 /// Starts it, and waits for the question.
 fn prompt(mut command: Command) -> Prompt {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-    // Or a replica of another test's, started meanwhile, had it too, and it were never closed.
+    // Otherwise a replica of another test inherits it, and it is never closed.
     #[cfg(target_os = "linux")]
     let flags = flags | OpenptFlags::CLOEXEC;
     let keyboard = openpt(flags).unwrap();
@@ -118,7 +118,7 @@ async fn confirmation_requires_a_terminal() {
     let mut piped = command(redis_server.url(), &["--delete-big"]);
     piped.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut piped = piped.spawn().unwrap();
-    // Whether it still listens or not: it may have gone before it is output.
+    // It may have exited before it reads this.
     let _ = piped.stdin.take().unwrap().write_all(b"delete\n");
     let real = command(redis_server.url(), &["--delete-big"]);
     let mut closed = Command::new("sh");

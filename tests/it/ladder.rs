@@ -1,8 +1,8 @@
-//! The ladder between no lock and the right one: each rung is seen broken where it breaks, and
-//! exact where it holds.
+//! The strategies between no lock and the default: each broken one is shown broken, and the others
+//! are exact.
 //!
-//! Requests are held at the lab's points until they are let go, and a test goes on when the replica
-//! says that they are there.
+//! Requests are paused at probe points until the test resumes them, and a test continues when the
+//! replica reports them as paused.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use crate::topology;
 
 /// Units in the item.
 const STOCK: i64 = 20;
-/// So many orders come at once.
+/// Concurrent orders.
 const CONCURRENT_ORDERS: usize = 20;
 
-/// Two replicas, somebody who buys, and an item that takes any strategy.
+/// Replicas, users, and an item that admits any strategy.
 struct Lab {
     shop: Shop,
     alice: User,
@@ -31,7 +31,7 @@ struct Lab {
     sku: String,
 }
 
-/// An order that stands at a point.
+/// An order that is paused at a probe point.
 struct PausedOrder {
     id: Uuid,
     replica: usize,
@@ -50,7 +50,7 @@ impl Lab {
         self.shop.order(&self.alice, replica, &self.sku, 1).header("Holdfast-Lock", strategy)
     }
 
-    /// Sends a request and waits until it stands at that point.
+    /// Sends a request and waits until it is paused at that point.
     async fn pause_at(&self, replica: usize, request: RequestBuilder, point: &str) -> PausedOrder {
         let (id, request) = with_pause(request, point);
         let sent = tokio::spawn(request.send());
@@ -63,7 +63,7 @@ impl Lab {
         self.pause_at(replica, self.order(replica, strategy), "read").await
     }
 
-    /// Lets it go on, at its point and at the same one when it begins again; its answer.
+    /// Resumes it, again after each retry, and returns its response.
     async fn resume(&self, held: PausedOrder, status: StatusCode) -> Value {
         until("the request is answered", async || {
             self.shop.resume_request(&self.admin, held.replica, &held.id.to_string()).await;
@@ -80,7 +80,7 @@ impl Lab {
         forks
     }
 
-    /// What Redis says of the item's lock.
+    /// The reply of Redis to a command on the item's lock.
     fn redis(&self, command: &str) -> i64 {
         let key = format!("{}lock:{{sku:{}}}", self.shop.prefix, self.sku);
         topology::ask(&services().running.redis_url, &format!("{command} {key}")).unwrap()
@@ -131,8 +131,8 @@ async fn kill_before_expire_locks_item_forever() {
     lab.assert_locked_forever(1, "setnx-expire").await;
 }
 
-/// The first has committed in time and gives its lock back too late, when the second has it and has
-/// read. If a third `third_is_admitted` beside the second, that shows in the ledger.
+/// The first order commits in time and releases its lock late, when the second holds it and has read.
+/// If this admits a third order (`third_is_admitted`), the ledger forks.
 async fn forks_after_late_release(strategy: &str, late: &str, third_is_admitted: bool) -> usize {
     let lab = Lab::new(2).await;
     let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");
@@ -246,7 +246,8 @@ async fn wrong_key_spends_one_balance_twice() {
     lab.shop.assert_sound().await;
 }
 
-/// All at once, at all replicas; how many were placed. The others were told that it is too much.
+/// Sends concurrent orders to all replicas. Returns how many were placed; the others were rejected
+/// as `overloaded`.
 async fn order_concurrently(lab: &Lab, strategy: &str) -> usize {
     let replicas = lab.shop.replicas.len();
     let orders = (0..CONCURRENT_ORDERS).map(|n| lab.order(n % replicas, strategy).send());

@@ -1,4 +1,4 @@
-//! Whoever does not get a lock is told who has it, by the name that the locks' list shows too.
+//! A rejected request names the holder of the lock, as the list of locks does.
 
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The metrics at `/metrics`: they carry their units, say what they mean, and move.
+//! The metrics at `/metrics`: units, help texts and values.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ async fn lock_metrics_measure_wait_and_hold() {
         let line = |name: &str, part: &str| {
             format!("holdfast_lock_{name}_seconds_{part}{{strategy=\"{strategy}\"}}")
         };
-        // A batch is answered before its lock is given back.
+        // A batch responds before it releases its lock.
         until("the hold is over", async || {
             value(&metrics(&shop, 0).await, &line("hold", "count")).is_some()
         })

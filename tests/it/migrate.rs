@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::common::{Shop, until};
 
-/// What is left of the first version's schema for this test: its list of migrations and one table.
+/// The part of the first version's schema that this test needs: its migrations and one table.
 const FIRST_VERSION: &str = "
     drop schema public cascade;
     create schema public;

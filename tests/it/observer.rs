@@ -1,4 +1,4 @@
-//! Clients that write down what they asked and what they were told, for the exact checker.
+//! Clients that record their requests and responses, for the history checker.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::common::{CONDITION_TIMEOUT, Shop, User, body, until};
 
-/// Somebody who writes down what happens.
+/// Three clients, and the record of their requests.
 pub struct Observer<'a> {
     pub shop: &'a Shop,
     pub users: Vec<(User, UserId)>,
@@ -142,14 +142,14 @@ impl<'a> Observer<'a> {
         unreachable!()
     }
 
-    /// How many observed requests came out like that.
+    /// The number of observed requests with such an outcome.
     pub fn count(&self, fits: impl Fn(&Outcome) -> bool) -> usize {
         self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()
     }
 
-    /// Fails unless all is as it must be when everybody has an answer: nothing is locked, every
-    /// token made one order or none and its client knows which, the audit is sound, and the exact
-    /// checker finds nothing. `replica` is one that lives.
+    /// Fails unless all is consistent after the last response: no lock is held, every key made at
+    /// most one order and its client knows which, the audit is sound, and the history checker finds
+    /// no violation. `replica` is one that runs.
     pub async fn assert_consistent(self, replica: usize, skus: &[&String]) {
         let shop = self.shop;
         shop.until_no_locks_are_held(replica).await;

@@ -1,4 +1,4 @@
-//! Unpaid orders: each goes back on the shelf once, whoever is killed and whatever is forgotten.
+//! Unpaid orders: each expires exactly once, despite killed replicas and a flushed Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,14 +33,14 @@ impl Shop {
         order["id"].as_str().unwrap().to_owned()
     }
 
-    /// Tells a replica's worker something.
+    /// Changes the settings of a replica's worker.
     pub async fn configure_worker(&self, replica: usize, wish: Value) {
         let admin = self.sign_in("admin").await;
         let told = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
         assert_eq!(told.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     }
 
-    /// Who is held at that point of that replica, when somebody is.
+    /// Waits until a request is paused at that point of that replica, and returns its id.
     pub async fn until_worker_paused(&self, replica: usize, point: &str) -> String {
         let admin = self.sign_in("admin").await;
         let mut held = None;
@@ -65,7 +65,7 @@ impl Shop {
         .await;
     }
 
-    /// Entries that put units back on the shelf for want of payment.
+    /// The number of ledger entries of expired orders.
     pub async fn expiry_entries(&self) -> i64 {
         self.number("select count(*) from stock_ledger where reason = 'expiry'").await
     }
@@ -333,7 +333,7 @@ async fn locked_item_delays_no_other_item() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
     let alice = shop.sign_in("alice").await;
     let (stuck, free) = (shop.shop_item(500, 100).await, shop.shop_item(500, 100).await);
-    // Half of them are due while somebody has the item's row and does nothing.
+    // Half of them are due while an idle transaction has locked the item's row.
     stream::iter(0..200)
         .for_each_concurrent(16, |n| {
             let (shop, alice, stuck) = (&shop, &alice, &stuck);

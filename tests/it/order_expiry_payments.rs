@@ -1,4 +1,4 @@
-//! Money and time at the same instant: one of the two wins, and stock and money agree.
+//! A payment concurrent with expiry: one of the two wins, and stock and money agree.
 
 use std::time::Duration;
 

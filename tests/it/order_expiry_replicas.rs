@@ -1,4 +1,4 @@
-//! Unpaid orders where one replica can do nothing: what it has in hand is for the other one.
+//! Unpaid orders that a replica has claimed and cannot expire: the other replica takes over.
 
 use futures_util::{StreamExt as _, stream};
 use holdfast::jobs::unpaid::Unpaid;
@@ -23,7 +23,7 @@ async fn replica_without_postgres_releases_claimed_orders() {
             shop.place_expiring_order(&alice, 0, &sku, 1_500).await;
         })
         .await;
-    // Whoever gives back some of them stands before the item's row, and the others wait behind.
+    // The expiry of some of them waits for the item's row, and the others wait behind.
     let mut idle = shop.pool.begin().await.unwrap();
     let lock = "select from items where sku = $1 for update";
     sqlx::query(lock).bind(&sku).execute(&mut *idle).await.unwrap();

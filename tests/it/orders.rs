@@ -1,4 +1,4 @@
-//! Buying, paying, changing one's mind, and what the ledgers say about it.
+//! Orders, payments, cancellations and refunds, and their ledger entries.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Postgres or Redis away: told within two seconds, nothing half done, and back by itself.
+//! An outage of Postgres or Redis: reported within two seconds, no partial write, automatic recovery.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::common::proxy::Proxy;
 use crate::common::{Shop, body, problem, until};
 
-/// What "within two seconds" may take on a busy machine.
+/// "Within two seconds", with a margin for a busy machine.
 const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);
 
 pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
@@ -150,7 +150,7 @@ async fn connection_lost_before_commit_writes_nothing() {
     shop.assert_sound().await;
 }
 
-/// What asks first learns that its connection has died, and asks the next one.
+/// The first statement finds its connection dead, and is repeated on the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_idle_sessions_are_replaced() {
     let shop = Shop::start(1).await;

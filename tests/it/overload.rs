@@ -1,5 +1,5 @@
-//! More than the shop can carry: who can't be served in time is told so at once, and the others
-//! are served.
+//! Excess load: requests that cannot be executed in time are rejected at once, the others are
+//! executed.
 
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,18 @@ use crate::metrics::{metrics, value};
 
 /// Two batches, which always fit: `ALWAYS` in `src/shop/combine/pace.rs`.
 const ROOM: usize = 512;
-/// More than wait to be accepted where nobody has asked for more (128).
+/// More than the default backlog of a listener (128).
 const CROWD: usize = 600;
 /// Longer than any connection takes that is not refused.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A replica that does not run accepts nobody: so many the kernel lets in by itself, and whoever
-/// comes then knocks again after a second, and after three. When it runs again it has all of them
-/// at once, though it was started with fewer files than that.
+/// A paused replica accepts no connection: the kernel queues as many as the backlog holds, and
+/// further clients retry after one and three seconds. When it resumes it serves all of them, though
+/// it was started with a smaller limit of open files.
 #[tokio::test]
 async fn backlog_holds_connections_of_paused_replica() {
     let most = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
-    // An old kernel lets in 128 whatever it is asked for.
+    // An old kernel has a maximum of 128.
     let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(128).min(CROWD);
     let mut shop = Shop::without_replicas().await;
     shop.add_replica_with(|env| Replica::start_with_file_limit(CROWD / 2, env), &[]);
@@ -62,11 +62,11 @@ async fn slow_queue_rejects_at_once() {
     let order = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
     let done = fresh_key();
     body(order(&done).send().await.unwrap(), StatusCode::CREATED).await;
-    // One order takes so long that nobody behind it is served in time …
+    // One order takes so long that none behind it is executed in time …
     let slow = send(order(&fresh_key()).header("Holdfast-Work-Ms", "1500"));
     shop.until_read().await;
     let behind = send(order(&fresh_key()));
-    // … and then the lock is somebody else's.
+    // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
     body(response_of(slow).await, StatusCode::CREATED).await;
     let crowd: Vec<_> = (1..ROOM).map(|_| send(order(&fresh_key()))).collect();

@@ -1,4 +1,4 @@
-//! Who is held at a point of the lab's, and lets whom go on.
+//! Requests that are paused at a probe point, and how a test resumes them.
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::common::{Shop, User, body, until};
 
-/// A request that is held.
+/// A paused request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PausedRequest {
     pub request: String,
@@ -14,7 +14,7 @@ pub struct PausedRequest {
 }
 
 impl Shop {
-    /// Everybody who is held at that replica.
+    /// All requests that are paused at that replica.
     pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
         let holds = self.request(admin, Method::GET, replica, "/api/lab/holds");
         let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
@@ -28,7 +28,7 @@ impl Shop {
             .collect()
     }
 
-    /// Waits until so many requests are held at that point of replica 0.
+    /// Waits until `many` requests are paused at that point of replica 0.
     pub async fn until_paused_count(&self, admin: &User, many: usize, point: &str) {
         until(&format!("{many} requests are held at {point}"), async || {
             let holds = self.paused_requests(admin, 0).await;
@@ -37,13 +37,13 @@ impl Shop {
         .await;
     }
 
-    /// Lets it go on; `false` when it is not held.
+    /// Resumes the request; `false` if it is not paused.
     pub async fn resume_request(&self, admin: &User, replica: usize, request: &str) -> bool {
         let go = self.request(admin, Method::POST, replica, &format!("/api/lab/holds/{request}"));
         go.send().await.unwrap().status() == StatusCode::NO_CONTENT
     }
 
-    /// Waits until that request is held at that point.
+    /// Waits until that request is paused at that point.
     pub async fn until_paused(&self, admin: &User, replica: usize, request: Uuid, point: &str) {
         until(&format!("the request is held at {point}"), async || {
             let there = PausedRequest { request: request.to_string(), point: point.to_owned() };
@@ -53,7 +53,7 @@ impl Shop {
     }
 }
 
-/// A name for the request, and the point at which it is to be held.
+/// Gives the request an id, and pauses it at that point.
 pub fn with_pause(request: RequestBuilder, point: &str) -> (Uuid, RequestBuilder) {
     let id = Uuid::new_v4();
     (id, request.header("X-Request-Id", id.to_string()).header("Holdfast-Pause", point))

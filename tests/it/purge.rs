@@ -1,5 +1,5 @@
-//! What `purge` forgets and what it leaves; how much it does at a time, and where it goes on; and
-//! that one kind's trouble is its own.
+//! The rows that `purge` deletes and keeps; the amount per run, and where the next run continues;
+//! one failing kind does not block the others.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! At the door: a limit that all replicas share, what a refusal says, and what it costs.
+//! The rate limit that all replicas share: the rejection, and what it costs.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -261,7 +261,7 @@ async fn full_bucket_leaves_no_redis_key() {
         .await;
 }
 
-/// The script, told the time instead of reading the server's, so that both can be told the same.
+/// The script with the time as an argument instead of the server's, so that both use the same.
 fn script_with_given_time() -> Script {
     let clock = "redis.call('time')";
     assert_eq!(SCRIPT.matches(clock).count(), 1, "the only clock is the server's");

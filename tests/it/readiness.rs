@@ -1,4 +1,4 @@
-//! `/readyz` has no limit: a flood of it costs one look at a time, and is told the truth.
+//! `/readyz` has no rate limit: many probes share one check at a time, and see the true state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::common::{Shop, until};
 use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
-/// For so long an answer is everybody's: `KEPT` in `src/web/api/health.rs`.
+/// Lifetime of a cached result: `KEPT` in `src/web/api/health.rs`.
 const KEPT: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,7 +31,7 @@ async fn readiness_probes_share_one_check() {
     assert!((1..=most).contains(&looks), "{looks} looks for {probes} probes, {most} at most");
 }
 
-/// Whoever hangs up leaves nobody behind, and what was kept is not told for long.
+/// Probes that disconnect do not block others, and a cached result is used only briefly.
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_follows_redis_under_flood() {
     let redis = Proxy::to_redis().await;

@@ -1,4 +1,4 @@
-//! The shop on a Cluster, and on a primary with sentinels that dies while it sells.
+//! The shop on a Redis Cluster, and on Sentinel with a primary that dies during a sale.
 
 use crate::common::{Shop, until};
 use crate::topology::{self, Running, Topology};
@@ -11,7 +11,7 @@ async fn shop_on(topology: Topology) -> (Shop, Running) {
     (Shop::start_with(2, &env).await, redis)
 }
 
-/// What the answers to so many orders at once were: sold, sold out, unavailable.
+/// Sends concurrent orders. Returns the responses: sold, sold out, unavailable.
 async fn order_concurrently(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
     let alice = shop.sign_in("alice").await;
     let asked = (0..orders).map(|number| shop.order(&alice, number % 2, sku, 1).send());

@@ -1,4 +1,4 @@
-//! Bad input at every address: the refusal of the contract, and nothing changed.
+//! Invalid input at every route: the documented problem, and no change.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::common::{Shop, body, problem};
 
-/// What could have changed, in one number each.
+/// Counts and sums of everything that could have changed.
 async fn state(shop: &Shop) -> Vec<i64> {
     vec![
         shop.number("select coalesce(sum(stock), 0)::bigint from items").await,

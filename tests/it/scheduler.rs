@@ -1,4 +1,4 @@
-//! The visitor as the scheduler: what can be done without a lock, and can't with one.
+//! The visitor as the scheduler: interleavings that are possible without a lock, and not with one.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Play {
         self.scheduler.view(&self.game).await.unwrap()
     }
 
-    /// Lets them go on, one after the other.
+    /// Steps the requests in this order.
     async fn go(&self, script: &str) {
         for who in script.chars() {
             assert!(
@@ -45,7 +45,7 @@ impl Play {
         self.view().await.stands[who].held
     }
 
-    /// Lets whoever can go on, in turn, until all are answered.
+    /// Steps all requests in turn until each has a response.
     async fn to_the_end(&self) -> View {
         loop {
             let view = self.view().await;

@@ -1,5 +1,5 @@
-//! Signing in has limits of its own: a password can't be guessed from one address, nor from many,
-//! and its owner is not shut out by whoever tries.
+//! Rate limits of signing in: a password can't be guessed from one address or from many, and the
+//! attempts do not lock the owner out.
 
 use reqwest::{Method, Response};
 use serde_json::json;
@@ -38,7 +38,7 @@ async fn password_guessing_does_not_lock_out_owner() {
         );
     }
     assert_eq!(told, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
-    // The right password does not help whoever has never been here with it.
+    // Even the right password is rejected from an address that never signed in with it.
     let stranger = sign_in_from(&shop, 0, "198.51.100.77", "bob", "bob").await;
     let wait: u64 = stranger.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=900).contains(&wait), "{wait}");
@@ -76,7 +76,7 @@ async fn sign_in_limit_counts_all_names_together() {
     assert_eq!(problem(up("emil", "emil's").await.unwrap(), 429).await, "too-many-requests");
     assert_eq!(sign_in_from(&shop, 1, from, "carol", "carol").await.status(), 429);
     assert_eq!(shop.number("select count(*) from users where name = 'emil'").await, 0);
-    // The forms are the same door.
+    // The forms share the limit.
     for (page, form) in
         [("/sign-in", "user=carol&password=carol"), ("/sign-up", "user=emil&password=emil")]
     {

@@ -1,4 +1,4 @@
-//! What each strategy keeps apart, and what it does not: broken rungs are seen broken.
+//! What each strategy guarantees, and what not: broken strategies are shown broken.
 
 use std::time::{Duration, Instant};
 
@@ -161,7 +161,7 @@ async fn server_without_lock_reports_strategy() {
     body(order, StatusCode::CREATED).await;
 }
 
-/// One order that holds the lock of `sku` (under `owner`) for as long as its request may take.
+/// Starts an order that holds the lock of `sku` (under `owner`) until its request times out.
 async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
     let holder = shop
         .order(who, 0, sku, 1)
@@ -226,7 +226,7 @@ async fn disconnected_client_keeps_lock_until_commit() {
     let slow = tokio::spawn(slow.send());
     shop.until_read().await;
     slow.abort();
-    // It holds the lock until its commit: whoever comes next reads what it wrote.
+    // It holds the lock until its commit: the next order reads what it wrote.
     let next =
         body(shop.order(&alice, 1, &sku, 1).send().await.unwrap(), StatusCode::CREATED).await;
     assert_eq!(next["lines"][0]["stock"]["before"], STOCK - 1);

@@ -105,13 +105,13 @@ impl Browser {
         }
     }
 
-    /// Tells the browser something that WebDriver has no word for.
+    /// Sends a DevTools command that WebDriver does not have.
     pub async fn devtools(&self, command: &str, params: Value) {
         let command = json!({ "cmd": command, "params": params });
         self.ask_driver("goog/cdp/execute", &command).await;
     }
 
-    /// What the browser complained of since it was asked last.
+    /// Console errors since the last call.
     pub async fn console_errors(&self) -> Vec<Value> {
         let log = self.ask_driver("se/log", &json!({ "type": "browser" })).await;
         log["value"].as_array().unwrap().clone()
@@ -208,7 +208,7 @@ fn start_driver() -> (Child, u16) {
         line.contains("started successfully")
     });
     assert!(started, "chromedriver did not start: {said}");
-    // Whoever stops reading makes the writer stop; so the rest is read and forgotten.
+    // The driver would block on a full pipe, so the rest is read and discarded.
     std::thread::spawn(move || lines.for_each(drop));
     (server, port)
 }

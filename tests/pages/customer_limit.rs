@@ -1,5 +1,5 @@
-//! At most so many per customer: said on the card, on the item's page, in the basket before
-//! ordering, and when it is refused all the same.
+//! The limit per customer on the card, on the item's page, in the basket before ordering, and in the
+//! rejection.
 
 use crate::common::Shop;
 use crate::visitor::Visitor;
@@ -62,7 +62,7 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
 async fn basket_warns_about_customer_limit() {
     let shop = Shop::start(1).await;
     set_limit(&shop, "deadbolt", "2").await;
-    // Who has not signed in hears of the limit, and of nothing else.
+    // Without a session the basket shows the limit, and no purchases.
     let stranger = Visitor::new(&shop);
     stranger.fill_basket("deadbolt", 3).await;
     let basket = stranger.get("/basket").await;
@@ -86,7 +86,7 @@ async fn basket_warns_about_customer_limit() {
     assert!(words.contains(said), "{words}");
     assert!(words.contains("Deadbolt, single cylinder: 1 in the basket, no more for you."));
     assert!(basket.text.contains("id=\"place\" disabled"));
-    // Whoever sends the form all the same is told what to do next.
+    // The rejection of a form that is sent anyway says what to do next.
     let refused = alice.order(&token, &csrf).await;
     assert_eq!(refused.status, 409);
     let words = refused.words();

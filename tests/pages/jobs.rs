@@ -1,5 +1,5 @@
-//! The page of the jobs: who sees it, what it says of a run that failed too often, and the button
-//! that tries it again; with a browser that runs no scripts, on a phone.
+//! The page of the jobs: who may see it, a parked run, and the button that retries it, also without
+//! scripts on a phone.
 
 use holdfast::jobs::history;
 use holdfast::jobs::store::State;
@@ -10,7 +10,7 @@ use crate::browser::Browser;
 use crate::common::{Shop, until};
 use crate::visitor::Visitor;
 
-/// A run of `purge` that has failed five times. Nobody tries it by itself before next year.
+/// A run of `purge` that has failed five times, and is not retried automatically.
 async fn parked() -> Shop {
     let shop = Shop::without_replicas().await;
     let earlier = json!([{ "attempt": 4, "replica": "till-4", "fence": 257,

@@ -1,5 +1,5 @@
-//! The lab's pages: who sees them, what they show of a run, what is told beside a field, and a run
-//! that is taken home and opened again.
+//! The lab's pages: who may see them, the page of a run, errors beside fields, and the export and
+//! import of a run.
 
 use holdfast::lab::run::{Progress, Run, State};
 use holdfast::lab::store;
@@ -78,7 +78,7 @@ pub async fn with_run(run: &Run) -> Shop {
     shop
 }
 
-/// Says, as a runner does, that somebody carries runs out.
+/// Registers a runner, as `holdfast up` does.
 async fn register_runner(shop: &Shop) {
     let here = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
     sqlx::query(here).execute(&shop.pool).await.unwrap();

@@ -138,7 +138,7 @@ async fn stock_and_totals_update_live() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_hold_removes_pay_despite_browser_clock() {
-    // The first replica runs no jobs: nothing is given back before there is a second one.
+    // The first replica runs no jobs: orders expire only after the second one starts.
     let mut shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "6")]).await;
     let browser = open_basket(&shop, true, PageLoadStrategy::Normal).await;
     let an_hour_slow = "const now = Date.now; Date.now = () => now() - 3600e3;";
@@ -154,7 +154,7 @@ async fn expired_hold_removes_pay_despite_browser_clock() {
     assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "nothing to pay with");
     browser.find("#cancel").await;
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
-    // Somebody gives it back; the page says so by itself.
+    // The order expires; the page updates by itself.
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     browser.until_text("#standing", "Its units are back on the shelf").await;
     browser.until_text("#stock", "39 +1 → 40").await;

@@ -1,4 +1,4 @@
-//! Who may not, what is wrong, and what is shown then: pages to people, problems to programs.
+//! Forbidden and invalid requests: pages for browsers, problems for programs.
 
 use std::time::{Duration, Instant};
 
@@ -296,7 +296,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overdue_order_can_only_be_cancelled() {
-    // Nobody gives it back meanwhile: the jobs are off.
+    // The order does not expire: the jobs are off.
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;

@@ -1,4 +1,4 @@
-//! Somebody who asks for pages as a browser does, cookies and all, and sees the bare answers.
+//! A client that requests pages as a browser does, with cookies, and returns the raw responses.
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -20,13 +20,13 @@ pub struct Page {
 }
 
 impl Visitor {
-    /// A stranger.
+    /// A visitor without a session.
     pub fn new(shop: &Shop) -> Self {
         let http = Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
         Self { http, base: shop.replicas[0].base_url.clone() }
     }
 
-    /// Somebody who has signed in on the page; the password is the name.
+    /// A visitor who signed in on the page; the password is the name.
     pub async fn signed_in(shop: &Shop, name: &str) -> Self {
         let visitor = Self::new(shop);
         let answer = visitor.post("/sign-in", &format!("user={name}&password={name}")).await;

@@ -1,9 +1,10 @@
-//! The house rules that a compiler does not hold: who may use whom, how long a line and a file may
-//! be, and that every file says what it is for.
+//! The rules that a compiler does not check: dependencies of modules, length of lines and files, a
+//! header in every file, links in documents, and the language of comments and names.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod cycles;
+mod language;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -179,11 +180,13 @@ fn code(text: &str) -> String {
     words.join(" ")
 }
 
-fn contains_word(text: &str, word: &str) -> bool {
+/// The number of times that `word` occurs, and not as a part of another word.
+fn count_word(text: &str, word: &str) -> usize {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(word).any(|(at, _)| {
-        !text[..at].ends_with(inside) && !text[at + word.len()..].starts_with(inside)
-    })
+    let whole = text.match_indices(word).filter(|(at, _)| {
+        !text[..*at].ends_with(inside) && !text[at + word.len()..].starts_with(inside)
+    });
+    whole.count()
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn commands_are_synchronous() {
     for (_, path, text) in sources() {
         if relative(&path).starts_with("src/shop/command/") {
             found += 1;
-            assert!(!contains_word(&code(&text), "async"), "{} is async", path.display());
+            assert!(count_word(&code(&text), "async") == 0, "{} is async", path.display());
         }
     }
     assert!(found > 5, "the commands were not found");
@@ -208,7 +211,7 @@ fn only_the_store_writes_shop_tables() {
         }
         for statement in WRITES.iter().flat_map(|verb| TABLES.map(|table| format!("{verb}{table}")))
         {
-            if contains_word(&code, &statement) {
+            if count_word(&code, &statement) > 0 {
                 let known = WRITES_ELSEWHERE
                     .iter()
                     .position(|(exception, what, _)| *exception == file && *what == statement);

@@ -18,7 +18,7 @@ use daemon::{Daemon, free_ports, program};
 const MASTER: &str = "shop";
 const SLOTS: u32 = 16_384;
 
-/// What a test runs against.
+/// The kind of Redis that a test runs against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
     Redis,
@@ -184,7 +184,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// What `command` is answered there, on a connection of its own.
+/// Sends `command` on a new connection and returns the reply.
 pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
     let mut connection =
         redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(2))?;
