@@ -1,8 +1,8 @@
 //! Futures that are dropped at every await point there is: nothing stays locked, nothing is jammed.
 //!
-//! The lease is so long that a lock which is free again was given back, and did not run out. One
-//! thread only: nothing is answered while a future is polled, so that no run is over before its
-//! time by luck.
+//! The lease is so long that a lock which is free again was released, and did not expire. One
+//! thread only: no response arrives while a future is polled, so that no run completes early by
+//! luck.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::cut::Cut;
 use crate::server::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(60);
-/// What "soon" may take on a busy machine.
+/// "Soon", on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A Redis with the nodes of a majority beside it, and two processes' locks on them.
@@ -67,7 +67,7 @@ impl World {
         .await;
     }
 
-    /// Returns when somebody stands in line, or has tried for a while, or has stopped.
+    /// Returns when a waiter is queued, has tried for a while, or has stopped.
     async fn somebody_waits(&self, kind: Kind, polls: &AtomicUsize, over: &AtomicBool) {
         let enough = if kind.needs_redis() { 3 } else { 1 };
         until("somebody waits", async || {

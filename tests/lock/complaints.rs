@@ -1,4 +1,4 @@
-//! What users of other lock libraries complain of, as tests.
+//! Known issues of other lock libraries, as tests.
 
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ async fn released_lock_is_not_renewed(server: &Server) {
     assert_eq!(script_calls(server), before);
 }
 
-/// How many scripts the server of `{a}` has run.
+/// The number of scripts that the server of `{a}` has run.
 fn script_calls(server: &Server) -> u64 {
     let stats: String = server.ask("INFO commandstats");
     let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
@@ -76,7 +76,7 @@ async fn lost_notification_costs_one_poll(server: &Server) {
 async fn dead_waiter_is_skipped_within_a_second(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
-    // Somebody from a process that is no more stands first in line.
+    // A waiter of a dead process is first in the queue.
     let now: (u64, u64) = server.ask("TIME");
     let _: i64 = server.ask("ZADD holdfast:lock:{a}:queue 1 dead.0");
     let _: i64 =
@@ -123,7 +123,7 @@ async fn cancelled_release_is_completed(server: &Server) {
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
 }
 
-/// python-redis-lock #58: *somebody who has just come barges in before those who wait.*
+/// python-redis-lock #58: *a newcomer overtakes the waiters.*
 async fn newcomers_do_not_overtake_waiters(server: &Server) {
     let (here, there, later) = (server.process(), server.process(), server.process());
     let held = here.take("{a}").await;

@@ -39,7 +39,7 @@ const AGE: &str = "
     local left = redis.call('pttl', KEYS[1])
     if left > 0 then redis.call('pexpire', KEYS[1], left - ARGV[1]) end";
 
-/// What other clients of Redis can observe, in the model's terms.
+/// The state that other clients of Redis can observe, in the model's terms.
 #[derive(Debug, PartialEq, Eq)]
 struct Visible {
     /// Owner, fence, ticks left.

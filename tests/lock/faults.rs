@@ -1,4 +1,4 @@
-//! Redis forgets, stops, restarts: nobody is locked out for longer than a lease, and numbers grow.
+//! Redis is flushed, paused, restarted: the lock is blocked for one lease at most, and fences grow.
 
 use std::time::{Duration, Instant};
 

@@ -15,7 +15,7 @@ everywhere!(
     random_cancellations_never_block_the_queue,
 );
 
-/// How long a client holds the lock: enough for another one to enter, were it let in.
+/// Time for which a client holds the lock: enough for another one to enter, if it could.
 const HOLD: Duration = Duration::from_millis(1);
 
 /// Where holders meet that hold at the same time.
@@ -33,7 +33,7 @@ impl Rendezvous {
     }
 }
 
-/// One time somebody had the lock.
+/// One period in which a client held the lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Hold {
     pub from_us: u64,

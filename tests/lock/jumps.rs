@@ -58,7 +58,7 @@ impl Clock {
         self.folder.path().join("shift")
     }
 
-    /// So many seconds away from the true time, from now on.
+    /// Shifts the clock by `seconds` from the true time.
     fn jump_to(&self, seconds: i64) {
         let new = self.folder.path().join("new");
         std::fs::write(&new, seconds.to_string()).unwrap();
@@ -219,7 +219,7 @@ async fn client_in_own_process() {
     }
 }
 
-/// All leases end at once, whoever holds them: the holder is told, and its fence is outbid.
+/// All leases end at once: the holder learns it, and the next fence is larger.
 #[tokio::test(flavor = "multi_thread")]
 async fn forward_redis_clock_ends_lease_with_notice() {
     let Some(clock) = Clock::new() else { return };
@@ -261,7 +261,7 @@ async fn backward_redis_clock_keeps_live_leases() {
     server.is_empty_soon().await;
 }
 
-/// The limit: nobody renews a lease of the dead, so it lasts as much longer as the clock went back.
+/// The limit: a dead holder's lease is not renewed, so it is prolonged by the jump of the clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn backward_redis_clock_prolongs_dead_leases() {
     let Some(clock) = Clock::new() else { return };

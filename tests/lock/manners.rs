@@ -1,4 +1,4 @@
-//! How a lock is asked for, waited for and given back.
+//! How a lock is acquired, waited for and released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,7 +116,7 @@ async fn local_handoff_time_is_bounded(server: &Server) {
     assert_eq!(passes_before_others(server, &here).await, 0);
 }
 
-/// How many of `here` get a lock that is given back when another process has come after them.
+/// The number of handoffs within `here` while another process waits for the lock.
 async fn passes_before_others(server: &Server, here: &Process) -> usize {
     let there = server.process();
     let held = here.take("{a}").await;
@@ -136,7 +136,7 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
         ours.spawn(waiting);
     }
     let theirs = in_line(server, &there, "{a}").await;
-    // The word that somebody waits may be lost; the next renewal brings it for certain.
+    // The notification of a waiter may be lost; the next renewal reports it.
     let left = || server.ask::<i64>("PTTL holdfast:lock:{a}");
     let mut before = left();
     until("the lease is renewed", async || {
@@ -154,7 +154,7 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
     passes
 }
 
-/// Whoever got in line in a hand-off was seen then, and is not among the last seen yet.
+/// A waiter that was queued by a handoff has a ticket, and no recorded poll yet.
 async fn ticket_or_poll_keeps_waiter_alive(server: &Server) {
     let process = server.process_without_hurry();
     let (soon_us, soon_ms) = soon(server);
@@ -185,7 +185,7 @@ async fn ticket_or_poll_keeps_waiter_alive(server: &Server) {
 
 async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
     let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
-    // Handed on at once; behind somebody dead; when Redis has lost it.
+    // A direct handoff; behind a dead waiter; after Redis lost the lock.
     for before in ["PING", &ticket(1, "dead.0"), "DEL holdfast:lock:{a}"] {
         let held = here.take("{a}").await;
         let theirs = in_line(server, &there, "{a}").await;
@@ -222,7 +222,7 @@ fn seen(ms: u64, owner: &str) -> String {
     format!("ZADD holdfast:lock:{{a}}:seen {ms} {owner}")
 }
 
-/// Who has the lock, or nothing.
+/// The owner of the lock, or an empty string.
 fn owner(server: &Server) -> String {
     let value: Option<String> = server.ask("GET holdfast:lock:{a}");
     value.as_deref().and_then(|value| value.split(' ').next()).unwrap_or("").to_owned()

@@ -1,4 +1,4 @@
-//! The queue's promises: order, bound, no hole where somebody has gone, and nobody forgotten.
+//! The guarantees of the queue: order, bound, no lost place, and no starvation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -173,8 +173,8 @@ async fn timed_out_waiter_leaves_the_queue() {
     assert!(house.joins(WhenFull::Fail).await.unwrap().is_some());
 }
 
-/// A crowd that comes in every manner, and often gives up: one at a time has its turn, nobody
-/// is forgotten, and in the end nothing is left.
+/// Callers with random options, many of which are cancelled: one at a time has its turn, no patient
+/// caller starves, and the queue is empty in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_cancellations_starve_no_waiter() {
     for seed in 0..20 {

@@ -68,7 +68,7 @@ async fn quorum_survives_two_nodes_down_not_three() {
     five.0[4].kill();
     let refused = ask(&process, Wait::Try).await;
     assert!(matches!(refused, Err(holdfast::lock::Error::Unavailable(_))), "{refused:?}");
-    // What two nodes granted was given back.
+    // The grants of two nodes are released.
     until("no node keeps it", async || {
         [1, 2].iter().all(|node: &usize| five.0[*node].keys_left().is_empty())
     })
@@ -112,7 +112,7 @@ async fn majority_renews_the_lease() {
     assert_eq!(held.release().await, Released::Held);
 }
 
-/// node-redlock #369: *keys of its own minority are in its way, and nobody wins.*
+/// node-redlock #369: *keys of a minority block each other, and no client wins.*
 #[tokio::test(flavor = "multi_thread")]
 async fn split_votes_are_released() {
     let five = Five::start();

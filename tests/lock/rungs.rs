@@ -1,7 +1,6 @@
-//! The rungs that are nearly right, each at the moment at which it breaks.
+//! The teaching locks, each at the moment at which it breaks.
 //!
-//! A future that nobody polls stands still, like a process that is stopped; one that is forgotten
-//! is a process that was killed.
+//! A future that is not polled is like a paused process; one that is leaked is like a killed one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ async fn take(locks: &Locks, kind: Kind, ttl: Duration, probe: &Probe) -> Guards
     }
 }
 
-/// Whether one more is let in, who then goes on holding the lock.
+/// Returns whether one more holder is admitted, which keeps the lock.
 async fn one_more_is_let_in(server: &Server, kind: Kind) -> bool {
     match ask(&locks(server), kind, Wait::Try, LONG, &Probe::Off).await.unwrap() {
         Outcome::Acquired(guards) => {
@@ -60,7 +59,7 @@ async fn until_the_lease_has_ended(server: &Server) {
     until("the lease has ended", async || server.ask::<i64>(&format!("EXISTS {KEY}")) == 0).await;
 }
 
-/// Who stands still at that point, for a moment.
+/// A probe that pauses at that point for a moment.
 fn stands_at(point: Point) -> (Arc<Watch>, Probe) {
     let until = tokio::time::Instant::now() + LONG;
     let watch = Arc::new(Watch {
@@ -114,8 +113,8 @@ async fn death_before_expire_locks_forever() {
     until_the_lease_has_ended(&server).await;
 }
 
-/// What the first one's release says when its lease has ended and a second one has the lock, and
-/// whether a third one is let in then.
+/// Releases the first lock after its lease has ended and a second holder has acquired. Returns the
+/// result, and whether a third holder is admitted then.
 async fn late_release(kind: Kind) -> (Released, bool) {
     let server = Server::start();
     let first = take(&locks(&server), kind, SHORT, &Probe::Off).await;
@@ -170,7 +169,7 @@ async fn dropped_guard_releases_only_its_own_lock() {
         let (server, kind) = (Server::start(), Kind::Rung(rung));
         drop(take(&locks(&server), kind, LONG, &Probe::Off).await);
         until_the_lease_has_ended(&server).await;
-        // Somebody else's is left alone.
+        // The next holder's lock is kept.
         if rung != Rung::Setnx {
             let late = take(&locks(&server), kind, SHORT, &Probe::Off).await;
             let next = take(&locks(&server), kind, LONG, &Probe::Off).await;

@@ -1,4 +1,4 @@
-//! What only a Cluster or a primary with sentinels can do to a lock.
+//! Faults of a lock that only a Cluster or Sentinel has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -167,11 +167,11 @@ fn handoff_follows_a_moved_slot() {
             ["", "too"].map(|key| ["", ":queue", ":seen", ":fence"].map(|end| [key, end].concat()));
         let keys: Vec<&str> = keys.iter().flatten().map(String::as_str).collect();
         move_slot(server, &keys, async || {
-            // Whoever had it says to ask the other one.
+            // The old node redirects to the new one (ASK).
             assert_eq!(before.0.release().await, Released::Held);
         })
         .await;
-        // Now it says that it has moved.
+        // Now it replies MOVED.
         assert_eq!(after.0.release().await, Released::Held);
         for theirs in [before.1, after.1] {
             assert_eq!(theirs.await.unwrap().release().await, Released::Held);
@@ -198,7 +198,7 @@ async fn move_slot(server: &Server, ends: &[&str], before_they_all_know: impl As
     }
 }
 
-/// What came of it, within the time in which *unavailable* must be told.
+/// The outcome of an acquire, within the time in which *unavailable* must be reported.
 async fn asked(process: &Process, key: &str) -> Result<Outcome, Error> {
     let started = Instant::now();
     let asked = process.try_ask(&[key], Wait::Notify, Duration::from_secs(5)).await;
@@ -239,7 +239,7 @@ async fn survives(server: &Server, signal: Signal) {
     // One that was away believes in itself until the sentinels tell it: two locks, for a moment.
     until("there is one primary", async || server.primaries() == 1).await;
     until("the other process has found it too", async || asked(&there, "{a}").await.is_ok()).await;
-    // Both hear each other there: a lock that is handed on costs no poll but the first.
+    // Both receive messages there: a handoff costs no poll but the first.
     let held = here.take("{a}").await;
     let waiter = crate::server::in_line(server, &there, "{a}").await;
     held.release().await;
