@@ -70,8 +70,8 @@ async fn broken_lock_fails_the_load_script() {
 }
 
 /// A batch takes half a second: the lock is the bottleneck on any machine, and a replica's queue is
-/// full after two seconds. The share sold and the speed of rejections depend on the machine, so both
-/// verdicts are allowed, but they must match the numbers.
+/// full after two seconds. The share sold and the speed of rejections depend on the machine, so
+/// both verdicts are allowed, but they must match the numbers.
 #[tokio::test]
 async fn overload_report_is_complete_and_sound() {
     let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];

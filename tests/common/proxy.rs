@@ -86,8 +86,8 @@ impl Proxy {
         self.switches.hold.store(true, Ordering::SeqCst);
     }
 
-    /// Delivers the delayed statement, and waits for the response of the server. The client may have
-    /// disconnected.
+    /// Delivers the delayed statement, and waits for the response of the server. The client may
+    /// have disconnected.
     pub async fn deliver(&self) {
         self.switches.deliver.notify_one();
         let delivered = self.switches.delivered.notified();

@@ -1,5 +1,5 @@
-//! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an order
-//! that read an older limit is not placed by it.
+//! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an
+//! order that read an older limit is not placed by it.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -8,9 +8,9 @@ use sqlx::Executor as _;
 use crate::common::requests::{fresh_key, response_of, send};
 use crate::common::{Shop, body, until};
 
-/// Sends requests that all change orders. Table locks make all of them read before one writes: first
-/// no key record can be read, then no order can be written. Executes `statement` in the transaction
-/// that blocks the writes, once several of them wait, and commits it.
+/// Sends requests that all change orders. Table locks make all of them read before one writes:
+/// first no key record can be read, then no order can be written. Executes `statement` in the
+/// transaction that blocks the writes, once several of them wait, and commits it.
 async fn send_together(
     shop: &Shop,
     requests: Vec<RequestBuilder>,

@@ -1,5 +1,5 @@
-//! Scheduled jobs, by schedulers in this process that share only Postgres and Redis, as replicas do:
-//! one run per tick, despite crashes, failures, timeouts, stale holders and clock jumps.
+//! Scheduled jobs, by schedulers in this process that share only Postgres and Redis, as replicas
+//! do: one run per tick, despite crashes, failures, timeouts, stale holders and clock jumps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

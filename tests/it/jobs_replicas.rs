@@ -1,5 +1,5 @@
-//! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result of
-//! `reconcile`.
+//! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result
+//! of `reconcile`.
 
 use holdfast::jobs::history::{self, Run};
 use holdfast::jobs::store::State;

@@ -1,5 +1,5 @@
-//! Big keys: all of them are found, and a deletion keeps neighbouring keys; on one Redis, one Valkey,
-//! a Cluster, and a primary with sentinels.
+//! Big keys: all of them are found, and a deletion keeps neighbouring keys; on one Redis, one
+//! Valkey, a Cluster, and a primary with sentinels.
 
 use std::collections::BTreeSet;
 

@@ -131,8 +131,8 @@ async fn kill_before_expire_locks_item_forever() {
     lab.assert_locked_forever(1, "setnx-expire").await;
 }
 
-/// The first order commits in time and releases its lock late, when the second holds it and has read.
-/// If this admits a third order (`third_is_admitted`), the ledger forks.
+/// The first order commits in time and releases its lock late, when the second holds it and has
+/// read. If this admits a third order (`third_is_admitted`), the ledger forks.
 async fn forks_after_late_release(strategy: &str, late: &str, third_is_admitted: bool) -> usize {
     let lab = Lab::new(2).await;
     let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");

@@ -1,4 +1,5 @@
-//! An outage of Postgres or Redis: reported within two seconds, no partial write, automatic recovery.
+//! An outage of Postgres or Redis: reported within two seconds, no partial write, automatic
+//! recovery.
 
 use std::time::{Duration, Instant};
 

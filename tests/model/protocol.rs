@@ -1,4 +1,4 @@
-//! The protocol between processes: whoever believes that it holds the lock, holds it.
+//! The protocol between processes: a process that believes it holds the lock does hold it.
 //!
 //! Two or three processes (`actor`) against one Redis (`scripts`). At any moment: time passes, so
 //! that leases, grants and deadlines end under anybody; answers and commands take as long as they
@@ -16,10 +16,10 @@
 //!   as holder, at every moment: there is never a second;
 //! - every guard's fence is larger than that of every guard before it;
 //! - a grant goes to the first in line who is alive, never to one that was dropped from the line;
-//!   nobody barges; who has left is out of the line;
+//!   no newcomer overtakes; a waiter that left is not in the queue;
 //! - a script that is run twice in a row leaves Redis as one run does, and says the same. The last
 //!   test looks at a release that queues again, which the actor does not repeat: run twice, it
-//!   differs in when whoever is in line was last seen.
+//!   differs in when waiters were last seen.
 //!
 //! Not proven: more faults than the tests say, more given-up commands on the way than one (two in
 //! the long walk), more than three owners of one process about; clocks that drift further than a
@@ -33,7 +33,7 @@ use crate::{Machine, Steps, breaks, holds};
 type Fates = Vec<(&'static str, Result<State, String>)>;
 
 impl Protocol {
-    /// What a process does of its own accord.
+    /// The steps that a process takes by itself.
     fn acts(&self, state: &State, who: usize) -> Fates {
         let process = state.processes[who];
         let mut acts = Vec::new();
@@ -94,8 +94,9 @@ impl Protocol {
         acts
     }
 
-    /// What becomes of a call. An answer that gives nothing is heard at once, and silence noticed
-    /// at once: a process may sit idle afterwards as long as it might have waited before.
+    /// The possible outcomes of a call. A negative response is received at once, and silence
+    /// noticed at once: a process may be idle afterwards for as long as it might have waited
+    /// before.
     fn fates(&self, state: &State, who: usize, call: Call) -> Fates {
         let Phase::Answered(reply) = call.phase else {
             return self.fates_of_sent(state, who, call);
@@ -149,7 +150,7 @@ impl Protocol {
         silence
     }
 
-    /// What happens to everybody, or to a process that can't help it.
+    /// Events that a process does not cause: time, faults, and late calls.
     fn accidents(&self, state: &State) -> Steps<Step, State> {
         let mut accidents = vec![(Step("tick", 0), Ok(state.tick(self.rules, None)))];
         for (at, (verb, owner)) in state.letters.iter().enumerate() {

@@ -72,7 +72,7 @@ fn unraised_fences_lock_holders_out() {
     };
     assert!(shut_out(&engine) > 0);
     assert_eq!(shut_out(&Engine::fenced(&[ONE, OTHER])), 0);
-    // The walk with raising comes there at all: a holder hears of a larger number.
+    // The walk with raising reaches this: a holder gets a larger fence.
     let raising = explore(&Engine::fenced(&[ONE, OTHER])).unwrap();
     let raised = |at: At| at == At::Raised;
     assert!(raising.states.iter().any(|state| state.processes.iter().any(|p| raised(p.at))));

@@ -1,5 +1,5 @@
-//! The limit per customer on the card, on the item's page, in the basket before ordering, and in the
-//! rejection.
+//! The limit per customer on the card, on the item's page, in the basket before ordering, and in
+//! the rejection.
 
 use crate::common::Shop;
 use crate::visitor::Visitor;
