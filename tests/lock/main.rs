@@ -1,9 +1,8 @@
-//! The locks without the shop, against Redis servers of their own: who gets in, who is passed over,
-//! and what is left behind when everything goes wrong; on one Redis, one Valkey, a Cluster, and a
-//! primary with sentinels.
+//! The locks without the shop, against Redis servers of their own: who acquires, who is skipped,
+//! and what remains after faults; on one Redis, one Valkey, a Cluster, and Sentinel.
 //!
-//! The complaints that users of other lock libraries have, and that can happen here, are tests by
-//! name: [`complaints`], and [`cancelled`] for futures that are dropped.
+//! Known issues of other lock libraries that can happen here are tests by name: [`known_issues`],
+//! and [`cancelled`] for futures that are dropped.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -17,16 +16,16 @@ mod cut;
 #[expect(dead_code, reason = "the walks of tests/model use the rest")]
 mod scripts;
 
+mod acquire_release;
 mod cancelled;
-mod complaints;
+mod clock_jumps;
 mod differential;
 mod faults;
 mod history;
-mod jumps;
 mod key_locks;
-mod manners;
+mod known_issues;
 mod queue;
 mod quorum;
-mod rungs;
 mod server;
-mod shapes;
+mod teaching_locks;
+mod topologies;

@@ -163,7 +163,7 @@ async fn client_clock_jumps_have_no_effect() {
     let Some(clock) = Clock::new() else { return };
     let server = Server::start();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "jumps::client_in_own_process", "--ignored", "--nocapture"])
+        .args(["--exact", "clock_jumps::client_in_own_process", "--ignored", "--nocapture"])
         .env(CHILD, server.url())
         .envs(clock.env())
         .stdout(Stdio::piped())
