@@ -1,6 +1,7 @@
 //! The composition root: builds one replica and runs it until a signal stops it.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
 use crate::ladder::ShopLocks;
+use crate::lock::observer::MetricsObserver;
 use crate::lock::{Redis, Settings};
 use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::Board;
@@ -172,6 +174,7 @@ fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Resul
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry: Duration::from_millis(lock.lock_retry_ms),
         timeout: Duration::from_millis(lock.lock_timeout_ms),
+        observer: Arc::new(MetricsObserver),
         ..Settings::default()
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());

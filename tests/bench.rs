@@ -1,6 +1,5 @@
-//! `holdfast bench` as a person meets it: a table, its JSON, and nothing left behind. What the
-//! figures are is nobody's business here, only that they are there, and that an arm whose books are
-//! not sound has none.
+//! `holdfast bench` as a user runs it: a table, its JSON, and no process or folder left behind. The
+//! values are not checked, only that they exist, and that an arm with a failed audit has none.
 //!
 //! Needs Postgres and Redis installed (script/test sees to it).
 
@@ -18,7 +17,7 @@ fn bench(arguments: &[&str]) -> Command {
     command
 }
 
-/// The folder that it says its shop is in.
+/// The folder of its shop, from its output.
 fn folder(said: &str) -> &Path {
     let rest = said.split_once("a shop of its own in ").expect("it says where").1;
     Path::new(rest.split_once(" …").expect("it says where").0)

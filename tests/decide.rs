@@ -216,7 +216,7 @@ fn batch_equals_its_commands_one_by_one() {
 }
 
 #[test]
-fn order_is_paid_and_returned_once() {
+fn order_is_paid_and_returned_at_most_once() {
     use OrderStatus::{Cancelled, Paid, Pending, Refunded};
     let paths: [&[OrderStatus]; 4] =
         [&[Pending], &[Pending, Paid], &[Pending, Paid, Refunded], &[Pending, Cancelled]];
@@ -261,7 +261,7 @@ fn order_is_paid_before_it_expires() {
 }
 
 #[test]
-fn rejection_states_the_truth() {
+fn rejection_matches_the_state() {
     play(Amounts::Small, |decisions, _| {
         for Decision { command, before, result, .. } in decisions {
             let (id, user) = (command.order(), command.idempotency().user);
@@ -306,7 +306,7 @@ fn rejection_states_the_truth() {
 }
 
 #[test]
-fn random_shops_meet_every_result() {
+fn random_shops_produce_every_result() {
     let mut counts: HashMap<String, usize> = HashMap::new();
     play(Amounts::Small, |decisions, _| {
         for Decision { result, .. } in decisions {

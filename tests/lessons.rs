@@ -39,7 +39,7 @@ impl<'a> Lab<'a> {
         lab
     }
 
-    /// `None` when nobody answers, or not as asked: another replica may be restarting.
+    /// `None` without a successful response: a replica may be restarting.
     async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Option<Value> {
         let url = format!("{}{path}", self.up.running.replicas[0]);
         let mut request = self.http.request(method, url).bearer_auth(&self.token);
@@ -127,7 +127,7 @@ async fn assert_no_locks(url: &str) {
     }
 }
 
-/// The children of `up` beside its own: how many there are (Linux tells).
+/// The number of child processes of `up` (Linux only).
 fn count_children(up: &Up) -> usize {
     let path = format!("/proc/{0}/task/{0}/children", up.pid());
     std::fs::read_to_string(path).unwrap_or_default().split_whitespace().count()

@@ -1,6 +1,6 @@
-//! The load scripts run_script the truth: off oversells, on does not, a lock that does not hold is not
-//! praised, and what is too much is refused. Needs the tools of `load/setup`, which `script/test`
-//! fetches first.
+//! The load scripts report the truth: without a lock the shop oversells, with one it does not, a
+//! broken lock fails, and excess load is rejected. Needs the tools of `load/setup`, which
+//! `script/test` fetches first.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -69,9 +69,9 @@ async fn broken_lock_fails_the_load_script() {
     assert_eq!(report.result["claim_shown"], false);
 }
 
-/// Half a second for a batch: the lock is the limit on any machine, and one replica's line is full
-/// after two seconds. What share was sold and how fast was refused is the machine's, so it may be
-/// report either way, but not wrongly.
+/// A batch takes half a second: the lock is the bottleneck on any machine, and a replica's queue is
+/// full after two seconds. The share sold and the speed of rejections depend on the machine, so
+/// both verdicts are allowed, but they must match the numbers.
 #[tokio::test]
 async fn overload_report_is_complete_and_sound() {
     let arguments = &["--work-ms", "500", "--seconds", "4", "--vus", "1200", "--clients", "600"];

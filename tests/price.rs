@@ -1,19 +1,19 @@
-//! What `batched` costs: how often Redis is asked and Postgres writes per order, and what it costs
-//! to say that something is sold out.
+//! The cost of `batched`: reads of Redis and transactions of Postgres per order, and the cost of a
+//! rejection as sold out.
 //!
-//! A program of its own, because it counts: beside other tests fewer buyers come back in time for
-//! the next batch, and an order costs more.
+//! A binary of its own, because other tests at the same time make batches smaller and orders more
+//! expensive.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+#[expect(dead_code, reason = "the other tests use the rest")]
+#[path = "it/barrier.rs"]
+mod barrier;
 #[path = "common/mod.rs"]
 mod common;
 #[expect(dead_code, reason = "the other tests use the rest")]
 #[path = "it/observer.rs"]
 mod observer;
-#[expect(dead_code, reason = "the other tests use the rest")]
-#[path = "it/queue.rs"]
-mod queue;
 #[path = "../crates/holdfast-lock/tests/topology/mod.rs"]
 mod topology;
 
@@ -28,23 +28,23 @@ use holdfast::load::{self, LoadClient, LoadPlan};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
+use crate::common::requests::fresh_key;
 use crate::common::{Shop, options, until};
 use crate::observer::Observer;
-use crate::queue::fresh_key;
-use crate::topology::ask;
+use crate::topology::{ask, command_calls};
 
 /// Connections of the load.
 const CONNECTIONS: usize = 64;
 const ORDERS: usize = 50 * CONNECTIONS;
-/// How many times per order Redis may be read from, and a transaction of Postgres may write.
-const MOST: (f64, f64) = (0.14, 0.08);
+/// Upper bounds per order: reads of Redis, and writing transactions of Postgres.
+const MAX_COST: (f64, f64) = (0.14, 0.08);
 
 /// Held by the test that runs: they count what the servers count for all.
-static ALONE: Mutex<()> = Mutex::const_new(());
+static SERIAL: Mutex<()> = Mutex::const_new(());
 
-/// What a shop has used up so far.
+/// The resources that a shop has used since its start.
 #[derive(Debug, Clone)]
-struct Used {
+struct Usage {
     at: Instant,
     /// Times that Redis found something to read.
     reads: f64,
@@ -52,10 +52,10 @@ struct Used {
     /// Rows that were written, be it for nothing.
     rows: f64,
     /// Calls by command, in scripts too.
-    calls: BTreeMap<String, f64>,
+    calls: BTreeMap<String, u64>,
 }
 
-impl Used {
+impl Usage {
     /// By that shop until now, which has this Redis to itself. Its sessions in Postgres are ended:
     /// so they say what they have done, which could take them ten seconds otherwise.
     async fn by(shop: &Shop, redis: &str) -> Self {
@@ -90,33 +90,23 @@ impl Used {
             reads,
             writes: writes as f64,
             rows: rows as f64,
-            calls: calls(redis),
+            calls: command_calls(redis),
         }
     }
 }
 
-/// How often each command was called.
-fn calls(redis: &str) -> BTreeMap<String, f64> {
-    let told: String = ask(redis, "INFO commandstats").unwrap();
-    let calls = told.lines().filter_map(|line| {
-        let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), figures.split(',').next()?.parse().ok()?))
-    });
-    calls.collect()
-}
-
-/// What one order has cost, of so many at once.
+/// The cost of one order, as an average of [`ORDERS`].
 #[derive(Debug)]
-struct Price {
+struct OrderCost {
     reads: f64,
     writes: f64,
 }
 
-impl Price {
+impl OrderCost {
     /// Between two moments, without what is used up anyway while nothing is asked of the shop.
-    fn between(idle: [&Used; 2], before: &Used, after: &Used) -> Self {
+    fn between(idle: [&Usage; 2], before: &Usage, after: &Usage) -> Self {
         let share = (after.at - before.at).div_duration_f64(idle[1].at - idle[0].at);
-        let each = |what: fn(&Used) -> f64| {
+        let each = |what: fn(&Usage) -> f64| {
             let for_nothing = share * (what(idle[1]) - what(idle[0]));
             (what(after) - what(before) - for_nothing) / ORDERS as f64
         };
@@ -124,7 +114,7 @@ impl Price {
         let per_second = ORDERS as f64 / (after.at - before.at).as_secs_f64();
         println!("{price:.4?} per order, {per_second:.0} orders a second; calls per order:");
         for (name, calls) in &after.calls {
-            let calls = (calls - before.calls.get(name).unwrap_or(&0.0)) / ORDERS as f64;
+            let calls = (calls - before.calls.get(name).unwrap_or(&0)) as f64 / ORDERS as f64;
             if calls > 0.0 {
                 println!("  {calls:.4} {name}");
             }
@@ -133,9 +123,8 @@ impl Price {
     }
 }
 
-/// With all that a shop does beside it: the jobs, and limits that nobody reaches and that are kept
-/// all the same.
-const ALL_ELSE: [(&str, &str); 3] = [
+/// With everything else that a shop does: the jobs, and rate limits that are never reached.
+const ALL_FEATURES: [(&str, &str); 3] = [
     ("HOLDFAST_JOBS", "on"),
     ("HOLDFAST_LIMIT_CLIENT", "100000/s"),
     ("HOLDFAST_LIMIT_ADDRESS", "100000/s"),
@@ -145,9 +134,9 @@ const ALL_ELSE: [(&str, &str); 3] = [
 /// allows twice what `script/bench` demands (P12). How often Redis is asked per batch does not
 /// depend on that: three times is less than a tenth per order in a full batch of 32.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_costs_a_fraction_of_a_read_and_of_a_write() {
-    let _alone = ALONE.lock().await;
-    let (shop, redis) = Shop::with_its_own_redis_and(&ALL_ELSE).await;
+async fn batched_order_costs_fraction_of_a_write() {
+    let _alone = SERIAL.lock().await;
+    let (shop, redis) = Shop::with_own_redis_and(&ALL_FEATURES).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let lines = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
@@ -171,22 +160,25 @@ async fn an_order_costs_a_fraction_of_a_read_and_of_a_write() {
     };
     load(5 * CONNECTIONS).await;
     // Nothing is asked of the shop for about as long as a load takes.
-    let idle = Used::by(&shop, &redis.url).await;
+    let idle = Usage::by(&shop, &redis.url).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = Used::by(&shop, &redis.url).await;
+    let before = Usage::by(&shop, &redis.url).await;
     load(ORDERS).await;
-    let after = Used::by(&shop, &redis.url).await;
-    let price = Price::between([&idle, &before], &before, &after);
-    assert!(price.reads <= MOST.0 && price.writes <= MOST.1, "{price:?}: more than {MOST:?}");
+    let after = Usage::by(&shop, &redis.url).await;
+    let price = OrderCost::between([&idle, &before], &before, &after);
+    assert!(
+        price.reads <= MAX_COST.0 && price.writes <= MAX_COST.1,
+        "{price:?}: more than {MAX_COST:?}"
+    );
     assert!(price.reads < 3.0 * price.writes, "{price:?}: more than a few reads per batch");
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&(ORDERS + 5 * CONNECTIONS).into(), &true.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
-    let _alone = ALONE.lock().await;
-    let (shop, redis) = Shop::with_its_own_redis().await;
+async fn sold_out_costs_no_lock_or_write() {
+    let _alone = SERIAL.lock().await;
+    let (shop, redis) = Shop::with_own_redis().await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(5, 100).await;
     let asked = async |requests: usize| {
@@ -197,12 +189,12 @@ async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
         });
         join_all(orders).await
     };
-    // Sold, and both replicas have found out; and the queue of unpaid orders was told.
+    // Sold out, both replicas know it, and the delay queue has the unpaid orders.
     asked(30).await;
-    let unpaid = OrderExpiry::new(&shop.in_this_process_on("batched", &redis.url));
+    let unpaid = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
     until("the queue is told", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
     assert_eq!(observer.count(|it| matches!(it, ObservedOutcome::Done { .. })), 5);
-    let before = Used::by(&shop, &redis.url).await;
+    let before = Usage::by(&shop, &redis.url).await;
     let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);
     let fence_before: i64 = ask(&redis.url, &fence).unwrap();
     let told = asked(200).await;
@@ -210,26 +202,26 @@ async fn sold_out_costs_no_lock_and_no_write_and_ends_with_the_restock() {
     assert!(told.iter().all(|told| *told == sold_out), "{told:?}");
     let fence_after: i64 = ask(&redis.url, &fence).unwrap();
     assert_eq!(fence_before, fence_after, "the lock was had");
-    let after = Used::by(&shop, &redis.url).await;
+    let after = Usage::by(&shop, &redis.url).await;
     assert_eq!(after.rows - before.rows, 0.0, "rows were written");
     for (name, calls) in &after.calls {
         let own = ["info", "get", "hello", "ping"].contains(&name.as_str())
             || name.starts_with("client|");
         assert!(own || Some(calls) == before.calls.get(name), "{name} was called");
     }
-    // These questions of ours, and nobody's.
+    // Only the reads of this test.
     let reads = after.reads - before.reads;
     assert!(reads < 20.0, "{reads} reads of Redis for 200 refusals");
 
     shop.restock(&sku, 40).await;
     let placed = asked(40).await;
     assert!(placed.iter().all(|it| matches!(it, ObservedOutcome::Done { .. })), "{placed:?}");
-    // And a shelf that fills up and empties: whoever was told that it is empty came when it was.
+    // The stock is refilled and sold repeatedly: each rejection happened while it was empty.
     let restocks = async {
         for _ in 0..20 {
             shop.restock(&sku, 2).await;
         }
     };
     futures_util::join!(restocks, asked(150));
-    observer.assert_settled(0, &[&sku]).await;
+    observer.assert_consistent(0, &[&sku]).await;
 }

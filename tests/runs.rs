@@ -1,4 +1,4 @@
-//! Runs of the lab, against a whole `holdfast up`: asked for, followed, disturbed, and found again.
+//! Runs of the lab on a whole `holdfast up`: start, progress, faults, and results after a restart.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -344,7 +344,7 @@ async fn lesson_starts_own_shop_without_lab_mode() {
     let unknown = lesson("nothing", &lab.up).output().await.unwrap();
     assert_eq!(unknown.status.code(), Some(2));
 
-    // Nobody reads what it says: it is played to its end, and its shop cleared away.
+    // With a closed stdout it still runs to its end and removes its shop.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut unread = lesson("dead-holder", &lab.up).stdout(writer).spawn().unwrap();

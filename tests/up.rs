@@ -1,4 +1,4 @@
-//! `holdfast up` as a person meets it: a process that is started, watched, killed and stopped.
+//! `holdfast up` as a process that is started, watched, killed and stopped.
 //!
 //! What it promises: ready means ready, one per folder, crashes mended, nothing left behind. It
 //! does not look at the shop: a replica is a thing that answers `/readyz`.
@@ -23,11 +23,11 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 /// Longer than anything here takes on a busy machine; reached only by a failure.
-const LIMIT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn it_becomes_ready_answers_and_leaves_nothing_running() {
-    let place = Place::new();
+async fn up_serves_and_stops_cleanly() {
+    let place = TestFolder::new();
     let up = Running::start(&place, &[]).await;
     assert_eq!(
         up.line,
@@ -57,12 +57,12 @@ async fn it_becomes_ready_answers_and_leaves_nothing_running() {
 }
 
 #[tokio::test]
-async fn a_second_up_on_the_same_folder_says_so_and_changes_nothing() {
-    let place = Place::new();
+async fn second_up_on_same_folder_is_rejected() {
+    let place = TestFolder::new();
     let up = Running::start(&place, &[]).await;
     let before = (up.env(), up.pids());
     let second = run(place.command().args(["--listen", "127.0.0.1:1"])).await;
-    let said = refusal(&second);
+    let said = stderr_of_failure(&second);
     assert!(said.contains("already running"), "{said}");
     assert!(said.contains(&format!("pid {}", up.pid())), "{said}");
     assert!(said.contains(&format!("http://127.0.0.1:{}", place.port)), "{said}");
@@ -73,19 +73,19 @@ async fn a_second_up_on_the_same_folder_says_so_and_changes_nothing() {
 
 #[tokio::test]
 async fn data_survives_a_restart() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let up = Running::start(&place, &[]).await;
-    leave_a_mark(&up.env()).await;
+    create_marker(&up.env()).await;
     up.stop().await;
     let up = Running::start(&place, &[]).await;
-    assert!(finds_the_mark(&up.env()).await);
+    assert!(has_marker(&up.env()).await);
     up.stop().await;
 }
 
-/// Without `setpriv` nothing tells the children that `up` is gone, as on macOS.
+/// Without `setpriv` the children do not notice the death of `up`, as on macOS.
 #[tokio::test]
-async fn the_next_up_ends_what_a_killed_one_left_and_goes_on_with_its_data() {
-    let place = Place::new();
+async fn next_up_cleans_up_after_a_kill() {
+    let place = TestFolder::new();
     let programs = place.path.join("bin");
     fs::create_dir(&programs).expect("a folder");
     for name in ["id", "ps", "sh"] {
@@ -95,7 +95,7 @@ async fn the_next_up_ends_what_a_killed_one_left_and_goes_on_with_its_data() {
     }
     let path = programs.to_str().expect("a plain path");
     let mut up = Running::start(&place, &[("PATH", path)]).await;
-    leave_a_mark(&up.env()).await;
+    create_marker(&up.env()).await;
     let (pids, sockets) = (up.pids(), up.sockets());
     send(pids[&format!("replica-{}", place.port)], Signal::STOP);
     up.child.kill().await.expect("up is killed");
@@ -111,14 +111,14 @@ async fn the_next_up_ends_what_a_killed_one_left_and_goes_on_with_its_data() {
         assert!(!is_alive(pid).await, "{role} is still running");
     }
     assert!(!sockets.exists());
-    assert!(finds_the_mark(&up.env()).await);
+    assert!(has_marker(&up.env()).await);
     up.stop().await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn children_do_not_outlive_a_killed_up() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut up = Running::start(&place, &[]).await;
     let pids = up.pids();
     up.child.kill().await.expect("up is killed");
@@ -129,10 +129,10 @@ async fn children_do_not_outlive_a_killed_up() {
 }
 
 #[tokio::test]
-async fn whatever_crashes_is_started_again_and_service_returns() {
-    let place = Place::new();
+async fn crashed_services_are_restarted() {
+    let place = TestFolder::new();
     let up = Running::start(&place, &[]).await;
-    leave_a_mark(&up.env()).await;
+    create_marker(&up.env()).await;
     let replica = format!("replica-{}", place.port + 1);
     for role in [replica.as_str(), "postgres", "redis"] {
         let old = up.pids()[role];
@@ -144,19 +144,19 @@ async fn whatever_crashes_is_started_again_and_service_returns() {
         .await;
     }
     eventually("Postgres answers", async || reaches_postgres(&up.env()).await).await;
-    assert!(finds_the_mark(&up.env()).await);
+    assert!(has_marker(&up.env()).await);
     up.stop().await;
 }
 
 #[tokio::test]
-async fn a_start_that_fails_half_way_stops_what_it_started() {
-    let place = Place::new();
+async fn failed_start_stops_started_services() {
+    let place = TestFolder::new();
     // Postgres runs by the time that Redis is started.
     let stub = place.path.join("redis-server");
     fs::write(&stub, "#!/bin/sh\necho 'its last words'\nexit 3\n").expect("a file");
     fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let path = format!("{}:{}", place.path.display(), std::env::var("PATH").expect("a PATH"));
-    let said = refusal(&run(place.command().env("PATH", path)).await);
+    let said = stderr_of_failure(&run(place.command().env("PATH", path)).await);
     assert!(said.contains("Redis ended before it was ready"), "{said}");
     assert!(said.contains("its last words"), "the log is quoted: {said}");
     assert!(!place.data().join("pids").exists(), "everything was stopped");
@@ -164,26 +164,28 @@ async fn a_start_that_fails_half_way_stops_what_it_started() {
 }
 
 #[tokio::test]
-async fn a_missing_program_is_named_with_its_package() {
-    let place = Place::new();
-    let said = refusal(&run(place.command().env("HOLDFAST_PROGRAMS_PATH", "/nonexistent")).await);
+async fn missing_program_names_its_package() {
+    let place = TestFolder::new();
+    let said = stderr_of_failure(
+        &run(place.command().env("HOLDFAST_PROGRAMS_PATH", "/nonexistent")).await,
+    );
     assert!(said.contains("postgres is not installed: the package is `postgresql"), "{said}");
     assert!(said.contains("Install it with"), "{said}");
 }
 
 #[tokio::test]
-async fn a_taken_port_is_found_before_anything_starts() {
-    let place = Place::new();
+async fn taken_port_is_rejected_before_start() {
+    let place = TestFolder::new();
     let _taken = TcpListener::bind(("127.0.0.1", place.port + 1)).expect("it is free");
-    let said = refusal(&run(&mut place.command()).await);
+    let said = stderr_of_failure(&run(&mut place.command()).await);
     assert!(said.contains(&format!("127.0.0.1:{}", place.port + 1)), "{said}");
     assert!(said.contains(&format!("--listen 127.0.0.1:{}", place.port + 1_001)), "{said}");
     assert!(!place.data().join("postgres").exists());
 }
 
 #[tokio::test]
-async fn what_the_replicas_would_refuse_is_refused_before_anything_starts() {
-    let place = Place::new();
+async fn invalid_settings_are_rejected_before_start() {
+    let place = TestFolder::new();
     for (variable, wrong, right) in [
         ("HOLDFAST_LOCK_TTL_MS", "0", "1000 to 600000"),
         ("HOLDFAST_PAY_WITHIN_S", "-5", "1 to 604800"),
@@ -193,7 +195,7 @@ async fn what_the_replicas_would_refuse_is_refused_before_anything_starts() {
         ("HOLDFAST_TRUSTED_PROXIES", "everybody", "10.0.0.0/8"),
         ("HOLDFAST_REDIS_PREFIX", " ", "blank"),
     ] {
-        let said = refusal(&run(place.command().env(variable, wrong)).await);
+        let said = stderr_of_failure(&run(place.command().env(variable, wrong)).await);
         assert!(said.contains(variable) && said.contains(right), "{said}");
         assert!(!said.contains("--"), "`up` has no such flag: {said}");
         assert!(!place.data().exists(), "{variable}");
@@ -201,27 +203,27 @@ async fn what_the_replicas_would_refuse_is_refused_before_anything_starts() {
 }
 
 #[tokio::test]
-async fn an_address_for_others_is_refused_until_it_is_said_twice() {
-    let place = Place::new();
+async fn public_address_requires_confirmation() {
+    let place = TestFolder::new();
     let open = format!("0.0.0.0:{}", place.port);
-    let said = refusal(&run(place.command().args(["--listen", &open])).await);
+    let said = stderr_of_failure(&run(place.command().args(["--listen", &open])).await);
     assert!(said.contains("--demo-users-on-network"), "{said}");
     assert!(!place.data().exists());
 }
 
 /// A clone below `/root`. Only root has this problem, so only root can show its cure.
 #[tokio::test]
-async fn for_root_a_folder_closed_to_others_is_no_obstacle() {
+async fn root_can_use_a_private_folder() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::set_permissions(&place.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
     let up = Running::start(&place, &[]).await;
-    leave_a_mark(&up.env()).await;
+    create_marker(&up.env()).await;
     up.stop().await;
     let up = Running::start(&place, &[]).await;
-    let kept = finds_the_mark(&up.env()).await;
+    let kept = has_marker(&up.env()).await;
     up.stop().await;
     let pointer = fs::read_to_string(place.data().join("services")).expect("it says where");
     let elsewhere = Path::new(pointer.trim());
@@ -229,16 +231,16 @@ async fn for_root_a_folder_closed_to_others_is_no_obstacle() {
     fs::remove_dir_all(elsewhere).expect("it is ours");
 }
 
-/// A folder and two ports that nobody else has.
-struct Place {
+/// A folder and two ports for one test.
+struct TestFolder {
     path: PathBuf,
     port: u16,
 }
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        // Two runs of this file at once begin far apart; within one, nobody is given a port twice.
+        // Two runs of this file at once begin far apart; within one, each port is used once.
         let base = 20_000 + (std::process::id() % 400) as u16 * 30;
         let port = loop {
             let port = base + NEXT.fetch_add(2, Ordering::Relaxed) % 8_000;
@@ -273,7 +275,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }
@@ -287,12 +289,12 @@ struct Running {
 }
 
 impl Running {
-    async fn start(place: &Place, environment: &[(&str, &str)]) -> Self {
+    async fn start(place: &TestFolder, environment: &[(&str, &str)]) -> Self {
         let mut child =
             place.command().envs(environment.iter().copied()).spawn().expect("holdfast starts");
         let out = child.stdout.take().expect("it is piped");
         let mut line = String::new();
-        let read = timeout(LIMIT, BufReader::new(out).read_line(&mut line)).await;
+        let read = timeout(TIMEOUT, BufReader::new(out).read_line(&mut line)).await;
         read.expect("it is ready in time").expect("it can be read");
         assert!(!line.is_empty(), "it ended before it was ready");
         Self { child, line: line.trim_end().to_owned(), data: place.data() }
@@ -324,18 +326,19 @@ impl Running {
 
     async fn stop(mut self) {
         send(self.pid(), Signal::TERM);
-        let status = timeout(LIMIT, self.child.wait()).await.expect("it stops").expect("a status");
+        let status =
+            timeout(TIMEOUT, self.child.wait()).await.expect("it stops").expect("a status");
         assert!(status.success(), "{status}");
     }
 }
 
 async fn run(command: &mut Command) -> Output {
     let output = command.stderr(Stdio::piped()).output();
-    timeout(LIMIT, output).await.expect("it ends").expect("it starts")
+    timeout(TIMEOUT, output).await.expect("it ends").expect("it starts")
 }
 
-/// What a refused command said.
-fn refusal(output: &Output) -> String {
+/// The stderr of a command that failed.
+fn stderr_of_failure(output: &Output) -> String {
     assert!(!output.status.success());
     assert!(output.stdout.is_empty(), "stdout is for results");
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -345,7 +348,7 @@ fn send(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a pid"), signal).expect("it is ours");
 }
 
-/// Whether a process runs; one that has ended and waits to be reaped does not.
+/// Returns whether a process runs; a zombie does not.
 async fn is_alive(pid: i32) -> bool {
     let output = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().await;
     let output = output.expect("ps");
@@ -362,7 +365,7 @@ async fn is_ready(port: u16) -> bool {
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    matches!(timeout(LIMIT, ask).await, Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200"))
+    matches!(timeout(TIMEOUT, ask).await, Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200"))
 }
 
 /// Asks until it is so. The pause is only that of asking; no order of events rests on it.
@@ -372,7 +375,7 @@ async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(timeout(LIMIT, asking).await.is_ok(), "never came true: {what}");
+    assert!(timeout(TIMEOUT, asking).await.is_ok(), "never came true: {what}");
 }
 
 /// Both addresses are read by the libraries, and the first also by psql.
@@ -392,12 +395,12 @@ async fn reaches_postgres(running: &RunningUp) -> bool {
     PgConnection::connect(&running.database_url).await.is_ok()
 }
 
-async fn leave_a_mark(running: &RunningUp) {
+async fn create_marker(running: &RunningUp) {
     let mut postgres = PgConnection::connect(&running.database_url).await.expect("Postgres");
     sqlx::query("create table mark ()").execute(&mut postgres).await.expect("a table");
 }
 
-async fn finds_the_mark(running: &RunningUp) -> bool {
+async fn has_marker(running: &RunningUp) -> bool {
     let mut postgres = PgConnection::connect(&running.database_url).await.expect("Postgres");
     sqlx::query("select from mark").execute(&mut postgres).await.is_ok()
 }

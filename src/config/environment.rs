@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_of_a_replica_has_its_variable() {
+    fn every_serve_flag_has_an_environment_variable() {
         assert_eq!(variable("--lock-ttl-ms <LOCK_TTL_MS>"), "HOLDFAST_LOCK_TTL_MS");
         let serve = serve();
         for arg in serve.get_arguments() {

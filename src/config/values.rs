@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_has_three_nodes_or_five() {
+    fn quorum_has_three_or_five_nodes() {
         for right in ["0", "3", "5"] {
             assert!(Cli::try_parse_from(["holdfast", "up", "--redlock", right]).is_ok(), "{right}");
         }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_refused_comes_with_its_range() {
+    fn rejected_number_names_its_range() {
         for wrong in ["0", "17", "two"] {
             let said = said(&["up", "--replicas", wrong]);
             assert!(said.contains("a whole number, 1 to 16"), "{said}");

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_is_read_as_it_is_written() {
+    fn env_file_is_parsed() {
         let text = "DATABASE_URL='postgres:///holdfast?host=/tmp/x&port=5432'\n\
                     REDIS_URL='redis+unix:///tmp/x/redis.sock'\n\
                     HOLDFAST_REPLICAS='http://127.0.0.1:1,http://127.0.0.1:2'\n\

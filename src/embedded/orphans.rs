@@ -210,13 +210,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_time_is_found_behind_any_name() {
+    fn start_time_is_parsed_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
         assert_eq!(parse_stat(stat), Some(('S', 4242)));
     }
 
     #[test]
-    fn notes_are_read_as_they_are_written() {
+    fn pid_file_round_trips() {
         let process = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
         let children = RegisteredChildren {
             sockets: Some("/tmp/holdfast-1".into()),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_with_another_start_time_is_a_stranger() {
+    fn reused_pid_is_not_alive() {
         let pid = i32::try_from(std::process::id()).expect("pids are small");
         let start = start_of(pid).expect("we are alive");
         let own = RegisteredChild { role: "us".into(), pid, start };

@@ -170,14 +170,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read_from_what_postgres_says() {
+    fn postgres_version_is_parsed() {
         assert_eq!(parse_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)"), Some(15));
         assert_eq!(parse_version("postgres (PostgreSQL) 18beta1"), Some(18));
         assert_eq!(parse_version("nothing"), None);
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_package_and_its_command() {
+    fn missing_program_names_package_and_install_command() {
         let error = postgres_folder(&[], Path::new("/nowhere")).expect_err("there is none");
         let message = error.to_string();
         assert!(message.contains("the package is `postgresql"), "{message}");

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_follow_each_other_and_never_wrap() {
+    fn replica_ports_are_consecutive_and_never_wrap() {
         let listen = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let three = addresses(listen("127.0.0.1:8080"), 3).expect("there are ports");
         let urls: Vec<_> = three.into_iter().map(base_url).collect();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_asked_on_loopback() {
+    fn unspecified_address_is_reached_on_loopback() {
         assert_eq!(base_url("0.0.0.0:80".parse().expect("an address")), "http://127.0.0.1:80");
         assert_eq!(base_url("[::]:80".parse().expect("an address")), "http://[::1]:80");
     }

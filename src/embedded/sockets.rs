@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_folder_of_ours_is_removed() {
+    fn only_own_socket_folder_is_removed() {
         let other = env::temp_dir().join(format!("other-{}", std::process::id()));
         fs::create_dir(&other).expect("a folder");
         remove(&other);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_sees_every_block_in_as_many_runs_as_it_may_take() {
+    fn scan_covers_all_blocks_within_its_runs() {
         let limits =
             PurgeLimits { min_blocks_per_run: 10, runs_per_scan: 24, ..PurgeLimits::default() };
         for blocks in [0, 1, 9, 10, 11, 239, 240, 241, 999, 1_000_003] {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_cut_short_is_walked_from_its_start() {
+    fn truncated_table_is_scanned_from_its_start() {
         let limits = PurgeLimits { min_blocks_per_run: 10, ..PurgeLimits::default() };
         assert_eq!(next_part(500, 8, &limits), 0..8);
         assert_eq!(next_part(500, 0, &limits), 0..0);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_found_on_both_sides_of_a_moment() {
+    fn latest_and_next_tick_are_found() {
         let now = datetime!(2026-11-22 12:07:00.5 UTC);
         assert_eq!(hourly().latest_tick(now), Some(datetime!(2026-11-22 12:07 UTC)));
         assert_eq!(hourly().next_tick(now), Some(datetime!(2026-11-22 13:07 UTC)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_is_due_once() {
+    fn tick_is_due_once() {
         let (tick, now) = (datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:30 UTC));
         let schedule = hourly();
         let decide = |known: &JobRuns| super::decide(Some(&schedule), now, known);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_missed_ticks_the_latest_is_run_once() {
+    fn only_latest_missed_tick_runs() {
         let old = datetime!(2026-11-02 09:07 UTC);
         let now = datetime!(2026-11-22 12:30 UTC);
         let tick = datetime!(2026-11-22 12:07 UTC);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_that_fell_into_a_late_run_is_served_by_it() {
+    fn late_run_covers_ticks_before_its_start() {
         // The run of 11:07 failed, and its last attempt began at 12:10.
         let late = ran(datetime!(2026-11-22 11:07 UTC), datetime!(2026-11-22 12:10 UTC));
         let now = datetime!(2026-11-22 12:30 UTC);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_neither_doubles_nor_skips() {
+    fn clock_jump_neither_repeats_nor_skips_ticks() {
         let schedule = hourly();
         // Back by half an hour: the tick of 12:07 occurs again, and has its row.
         let ran_it = ran(datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:07:01 UTC));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_run_is_open_no_tick_begins_another() {
+    fn open_run_blocks_the_next_tick() {
         let now = datetime!(2026-11-22 12:30 UTC);
         let due = datetime!(2026-11-22 10:07 UTC);
         let (soon, ago) = (now + Duration::from_secs(9), now - Duration::from_secs(1));

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_kinds_have_their_time_before_the_run_is_cancelled() {
+    fn all_kinds_fit_into_the_job_timeout() {
         // A statement may start at the last moment and take until its timeout; acquiring a
         // connection and the position of the scan come on top.
         let after_the_last_moment = Duration::from_secs(4) * 3;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_says_what_failed_and_what_was_done_nevertheless() {
+    fn error_lists_failures_and_completed_work() {
         assert_eq!(
             PurgeResult { keys: 1, all: true, ..PurgeResult::default() }.error_message(),
             None

@@ -150,7 +150,7 @@ mod tests {
     use super::{grouped, size, truncate};
 
     #[test]
-    fn numbers_are_read_at_a_glance() {
+    fn numbers_sizes_and_names_are_formatted() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0, 1_023, 1_024, 10_240, 5 << 20, 3 << 30].map(size),

@@ -82,7 +82,7 @@ mod tests {
     use super::{escape, unescape};
 
     #[test]
-    fn every_name_is_shown_on_one_line_and_read_again() {
+    fn key_name_round_trips_on_one_line() {
         let mut names: Vec<Vec<u8>> = (0..=255).map(|byte| vec![b'a', byte, b'b']).collect();
         names.push((0..=255).collect());
         for text in ["", "tea", "a\\b", "\\x41", "ключ", "\u{202e}txt", "e\u{301}", "🫖", "a b'\""]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_that_begins_nothing_is_refused() {
+    fn invalid_escape_is_rejected() {
         for text in ["\\", "a\\q", "\\x4", "\\xg0", "\\x"] {
             assert!(unescape(text).unwrap_err().contains("\\\\"), "{text}");
         }

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_are_offered_the_largest_few_are_kept() {
+    fn only_the_largest_entries_are_kept() {
         let mut top = LargestKeys::default();
         // Every weight from 0 to 9,999, in no order.
         for number in 0..10_000_usize {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_shown_twice_is_listed_once() {
+    fn key_scanned_twice_is_listed_once() {
         let mut top = LargestKeys::default();
         for (weight, name) in [(5, 1), (4, 2), (3, 3), (9, 1), (2, 2)] {
             top.offer(weight, entry(name), 3);

@@ -1,7 +1,7 @@
 //! The arithmetic of a rate limit: GCRA, which is a token bucket stored as one timestamp.
 //!
 //! It equals `bucket.lua`, line by line. A replica uses it while Redis is unavailable, and a test
-//! compares the two (`tests/it/limits.rs`).
+//! compares the two (`tests/it/rate_limits.rs`).
 //!
 //! A bucket is the time at which it is full again. A permit moves that time by the time in which
 //! one permit accrues; a permit that would move it further ahead than the refill time of a burst is
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_had_at_once_and_the_rate_afterwards() {
+    fn burst_is_granted_then_the_rate() {
         let rate = rate("50/s:200");
         let mut bucket = TokenBucket::default();
         let now = 1_000_000_000;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_shuts_nobody_out() {
+    fn backward_clock_does_not_block_clients() {
         let rate = rate("10/s");
         let mut bucket = TokenBucket { full_at_us: 9_000_000_000 };
         assert_eq!(bucket.take(rate, 1_000_000, 1, 0).wait_us, 100_000);
@@ -102,7 +102,7 @@ mod tests {
     /// Replicas ask at random, lease at random and spend their leases as late as allowed; no time
     /// span exceeds the guarantee.
     #[test]
-    fn no_span_of_time_sees_more_than_the_burst_and_the_rate() {
+    fn no_interval_exceeds_burst_plus_rate() {
         let mut dice = StdRng::seed_from_u64(42);
         for text in ["50/s:200", "1000/s:10", "7/s:3", "10/m:5", "333/s:1", "1000000/s:900"] {
             let rate = rate(text);

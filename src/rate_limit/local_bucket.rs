@@ -145,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_client_costs_a_few_calls_a_second_and_nothing_of_its_limit() {
+    fn busy_client_needs_few_redis_calls() {
         let (calls, passed) = a_second_at(rate("100000/s"), 100);
         assert_eq!(passed, 10_000);
         assert!(calls <= 20, "{calls}");
     }
 
     #[test]
-    fn whoever_comes_now_and_then_asks_each_time_and_leases_nothing() {
+    fn occasional_client_leases_no_permits() {
         assert_eq!(a_second_at(rate("50/s:200"), 300_000), (4, 4));
     }
 
     #[test]
-    fn a_flood_gets_the_limit_and_costs_few_calls() {
+    fn flood_is_limited_with_few_redis_calls() {
         for (text, most_calls) in [("50/s:200", 70), ("1000/s:1000", 70), ("10/m:10", 12)] {
             let rate = rate(text);
             let (calls, passed) = a_second_at(rate, 20);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_and_a_refusal_too() {
+    fn leased_permits_and_rejections_expire() {
         let rate = rate("100/s");
         let mut local = LocalBucket::default();
         let grant = BucketGrant { granted: 1, leased: 5, left: 90, ..BucketGrant::default() };

@@ -114,7 +114,7 @@ mod tests {
     use super::Rate;
 
     #[test]
-    fn a_rate_is_read_as_it_is_written() {
+    fn rate_is_parsed_and_displayed() {
         for (text, shown) in
             [("50/s", "50/s:50"), ("50/s:200", "50/s:200"), ("10/m:3", "10/m:3"), ("7/h", "7/h:7")]
         {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_how_long_a_burst_takes_to_come_back() {
+    fn window_is_the_time_to_refill_a_burst() {
         let window = |text: &str| text.parse::<Rate>().map(Rate::window_s);
         assert_eq!(window("50/s:200"), Ok(4));
         assert_eq!(window("50/s:10"), Ok(1));

@@ -79,13 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_word_is_not_taken() {
+    fn untrusted_peer_cannot_forward_addresses() {
         assert_eq!(client(&[], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
         assert_eq!(client(&["10.0.0.0/8"], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
     }
 
     #[test]
-    fn the_last_who_is_no_proxy_of_ours_is_the_client() {
+    fn last_untrusted_address_is_the_client() {
         let ours = ["10.0.0.0/8", "fd00::/8", ""];
         assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
         // The client sent the first address itself; the proxy appended the second.
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_ends_the_chain() {
+    fn malformed_address_ends_forwarded_chain() {
         let ours = ["10.0.0.0/8"];
         assert_eq!(client(&ours, "10.0.0.2", &[]), "10.0.0.2");
         assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, unknown"]), "10.0.0.2");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_customer_is_counted_as_one() {
+    fn ipv6_client_is_counted_by_its_network() {
         let counted = |text: &str| counted_as(text.parse().expect("an address"));
         assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
         assert_eq!(counted("2001:db8:1:2::ffff"), "2001:db8:1:2::/64");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_network_is_told() {
+    fn malformed_network_is_named_in_error() {
         let told = Proxies::read(&["10.0.0.0/33".to_owned()]).expect_err("no network");
         assert!(told.contains("10.0.0.0/33"), "{told}");
     }

@@ -12,7 +12,7 @@
 //! same idempotency key may be sent again. Limited responses carry `RateLimit-Policy` and
 //! `RateLimit` (draft-ietf-httpapi-ratelimit-headers 08 to 11): `q` is the burst, `w` the seconds
 //! to refill it, `r` the permits left, `t` the seconds until all are back.
-//! Tests: `tests/it/limits.rs`, `tests/it/limits_sign_in.rs`.
+//! Tests: `tests/it/rate_limits.rs`, `tests/it/sign_in_limits.rs`.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_and_files_are_free() {
+    fn probes_and_static_files_are_not_limited() {
         for path in ["/healthz", "/metrics", "/static/shop.css", "/api/docs/", "/api/docs"] {
             assert!(is_free(path), "{path}");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headers_are_lists_of_named_limits() {
+    fn rate_limit_headers_list_all_policies() {
         let policy = |name, text: &str| Policy {
             name,
             rate: text.parse().unwrap_or_else(|_| unreachable!()),

@@ -245,7 +245,7 @@ fn forge_ledger(rng: &mut StdRng, recorded: &mut RecordedState) {
 }
 
 #[test]
-fn what_a_correct_shop_does_is_accepted_by_both() {
+fn correct_histories_are_accepted_by_both() {
     for seed in 0..3_000 {
         let mut rng = StdRng::seed_from_u64(seed);
         let opening = rng.random_range(0..6);
@@ -257,7 +257,7 @@ fn what_a_correct_shop_does_is_accepted_by_both() {
 }
 
 #[test]
-fn what_the_checker_accepts_can_be_explained_without_a_ledger() {
+fn accepted_histories_are_linearizable() {
     let (mut accepted, mut only_the_ledger, mut by_both) = (0, 0, 0);
     for seed in 0..20_000 {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -315,7 +315,7 @@ fn some_ledger_fits(
 }
 
 #[test]
-fn answers_can_be_explained_exactly_if_some_ledger_fits_them() {
+fn linearizable_means_some_ledger_fits() {
     let (mut fitting, mut not) = (0, 0);
     for seed in 0..4_000 {
         let mut rng = StdRng::seed_from_u64(seed);

@@ -43,7 +43,7 @@ fn growth(length: usize, story: impl Fn(usize) -> Story, sound: bool) -> f64 {
 }
 
 #[test]
-fn four_times_the_history_is_little_more_than_four_times_the_work() {
+fn work_grows_as_n_log_n() {
     for (length, spread) in [(200_000, 3), (40_000, 5_000), (40_000, 900_000_000)] {
         let times = growth(length, |length| long_story(length, spread), true);
         assert!(times < 4.7, "{times}");
@@ -51,7 +51,7 @@ fn four_times_the_history_is_little_more_than_four_times_the_work() {
 }
 
 #[test]
-fn a_history_that_is_wrong_throughout_is_no_more_work() {
+fn invalid_history_costs_no_more_work() {
     let wrong = |length: usize| {
         let mut story = long_story(length, 3);
         for (n, seen) in story.seen.iter_mut().enumerate() {

@@ -84,7 +84,7 @@ fn caught(what: &str, rules: &[Invariant], forge: impl Fn(&mut Day)) {
 }
 
 #[test]
-fn entries_that_are_dropped_doubled_or_swapped() {
+fn dropped_doubled_or_swapped_entries_are_caught() {
     caught("dropped", &[Lost, Break, Sum], |day| {
         let at = day.at(day.first);
         day.story.recorded.stock.entries.remove(at);
@@ -138,7 +138,7 @@ fn entries_that_are_dropped_doubled_or_swapped() {
 }
 
 #[test]
-fn entries_with_forged_values() {
+fn forged_entry_values_are_caught() {
     caught("before", &[Differs, Break], |day| day.entry(day.first).before += 1);
     caught("after", &[Differs, Break], |day| day.entry(day.first).after -= 1);
     caught("before and after", &[Differs, Break], |day| {
@@ -187,7 +187,7 @@ fn entries_with_forged_values() {
 }
 
 #[test]
-fn a_ledger_in_another_order_than_time() {
+fn ledger_against_real_time_is_caught() {
     // Answers and ledger agree to the last number; only the clock does not.
     let mut story = Story::new(&[(SKU, 10)]);
     story.place("late", &[(SKU, 1)], (300, 400));
@@ -210,7 +210,7 @@ fn a_ledger_in_another_order_than_time() {
 }
 
 #[test]
-fn an_entry_that_is_doubled_is_not_said_to_come_before_itself() {
+fn doubled_entry_does_not_precede_itself() {
     let mut story = Story::new(&[(SKU, 9)]);
     story.place("one", &[(SKU, 1)], (0, 1_000));
     story.place("two", &[(SKU, 1)], (0, 1_000));
@@ -221,7 +221,7 @@ fn an_entry_that_is_doubled_is_not_said_to_come_before_itself() {
 
 /// Each chain is in order for itself; what lies between them is not.
 #[test]
-fn two_ledgers_in_orders_that_do_not_fit_together() {
+fn contradictory_order_of_two_ledgers_is_caught() {
     {
         let mut story = Story::new(&[(SKU, 9), ("lantern", 9)]);
         story.place("one", &[(SKU, 1), ("lantern", 1)], (0, 1_000));
@@ -276,7 +276,7 @@ fn two_ledgers_in_orders_that_do_not_fit_together() {
 }
 
 #[test]
-fn answers_that_were_not_so() {
+fn forged_responses_are_caught() {
     caught("acknowledged, and nowhere", &[Lost], |day| {
         day.story.seen[day.refused].outcome = ObservedOutcome::Done {
             order: OrderId(Uuid::from_u128(77)),
@@ -346,7 +346,7 @@ fn answers_that_were_not_so() {
 }
 
 #[test]
-fn sold_out_when_it_was_not() {
+fn false_sold_out_is_caught() {
     let short = |day: &mut Day, place: usize, many: i64, there: i64| {
         day.story.seen[place].outcome = insufficient(SKU, many, there);
     };
@@ -382,7 +382,7 @@ fn sold_out_when_it_was_not() {
 }
 
 #[test]
-fn sold_out_never_before_the_item_was_there() {
+fn sold_out_before_item_existed_is_caught() {
     let mut story = Story::new(&[(SKU, 5)]);
     story.place("first", &[(SKU, 6)], (0, 10));
     story.assert_sound();
@@ -394,7 +394,7 @@ fn sold_out_never_before_the_item_was_there() {
 /// Each of the two was right for itself: the order may have happened before the first, and after
 /// the second. Together they can't be.
 #[test]
-fn two_refusals_that_contradict_each_other() {
+fn contradictory_rejections_are_caught() {
     let mut story = Story::new(&[(SKU, 2)]);
     story.place("slow", &[(SKU, 1)], (0, 1_000));
     story.place("one left", &[(SKU, 2)], (100, 200));
@@ -409,7 +409,7 @@ fn two_refusals_that_contradict_each_other() {
 }
 
 #[test]
-fn money_that_does_not_add_up() {
+fn forged_money_is_caught() {
     let money = |day: &mut Day, forge: &dyn Fn(&mut Vec<RecordedEntry>)| {
         forge(&mut day.story.recorded.money.as_mut().unwrap().entries);
     };

@@ -13,6 +13,7 @@ pub mod ports;
 pub mod proxy;
 pub mod recorded_state;
 pub mod replica;
+pub mod requests;
 pub mod up;
 
 use std::io::{BufRead as _, BufReader};
@@ -36,10 +37,10 @@ use uuid::Uuid;
 
 pub use replica::Replica;
 
-/// How long a condition may take to come true before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time after which a test fails if a condition is still false.
+pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The services of this test binary.
+/// The services of this test binary (one `holdfast up`).
 pub struct Services {
     pub running: RunningUp,
     _up: Child,
@@ -51,7 +52,7 @@ pub fn services() -> &'static Services {
     SERVICES.get_or_init(|| {
         let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap().keep();
         let port = ports::free_ports(1);
-        // Statics are not dropped, so nobody would end `up` when the tests are over. The shell in
+        // Statics are not dropped, so nothing would end `up` when the tests are over. The shell in
         // between sees its standard input close when this process ends, however it ends.
         // It removes the folder too, which is as large as the tests made it.
         let script = "data=$1; shift; \"$@\" --data \"$data\" </dev/null & pid=$!; read -r _; \
@@ -74,7 +75,7 @@ pub fn services() -> &'static Services {
     })
 }
 
-/// A shop of a test's own.
+/// The shop of one test.
 pub struct Shop {
     pub database: String,
     pub pool: PgPool,
@@ -84,22 +85,22 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// With that many replicas, under the shop's own strategy, the lab on.
+    /// With `replicas` replicas, the default strategy, and lab mode on.
     pub async fn start(replicas: usize) -> Self {
         Self::start_with(replicas, &[]).await
     }
 
     /// The same, with more environment for the replicas.
     pub async fn start_with(replicas: usize, env: &[(&str, &str)]) -> Self {
-        let mut shop = Self::bare().await;
+        let mut shop = Self::without_replicas().await;
         for _ in 0..replicas {
             shop.add_replica(env);
         }
         shop
     }
 
-    /// A database and a prefix, and nobody who serves.
-    pub async fn bare() -> Self {
+    /// A database and a prefix, without replicas.
+    pub async fn without_replicas() -> Self {
         Self::from_template(template().await).await
     }
 
@@ -123,12 +124,12 @@ impl Shop {
     }
 
     /// The same shop in this process, beside its replicas: on the same books and the same keys.
-    pub fn in_this_process(&self, strategy: &str) -> Domain {
-        self.in_this_process_on(strategy, &services().running.redis_url)
+    pub fn in_process(&self, strategy: &str) -> Domain {
+        self.in_process_with_redis(strategy, &services().running.redis_url)
     }
 
     /// The same, where the replicas have another Redis.
-    pub fn in_this_process_on(&self, strategy: &str, redis_url: &str) -> Domain {
+    pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
         let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
         Domain {
             pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
@@ -142,18 +143,18 @@ impl Shop {
         }
     }
 
-    /// A shop with the same books as they are now, and nobody who serves.
-    pub async fn copied(&self) -> Self {
+    /// A shop with a copy of the database, without replicas.
+    pub async fn copy(&self) -> Self {
         Self::from_template(&self.database).await
     }
 
     /// One more replica; later variables win.
     pub fn add_replica(&mut self, env: &[(&str, &str)]) {
-        self.add_replica_by(Replica::start, env);
+        self.add_replica_with(Replica::start, env);
     }
 
     /// The same, started like that.
-    pub fn add_replica_by(
+    pub fn add_replica_with(
         &mut self,
         start: impl FnOnce(&[(&str, &str)]) -> Replica,
         env: &[(&str, &str)],
@@ -168,7 +169,7 @@ impl Shop {
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
             ("HOLDFAST_LOCK", "batched"),
-            // A test that looks at every row, lock or statement is not to meet the hourly audit.
+            // The hourly audit would disturb tests that look at every row, lock or statement.
             ("HOLDFAST_JOBS", "off"),
         ];
         all.extend(env);
@@ -186,7 +187,7 @@ impl Shop {
         format!("{}{path}", self.replicas[replica].base_url)
     }
 
-    /// A request as somebody who has signed in (at the first replica).
+    /// A request of a signed-in user.
     pub fn request(
         &self,
         who: &User,
@@ -242,11 +243,11 @@ impl Shop {
     }
 
     /// Places an order and expects it to succeed.
-    pub async fn placed(&self, who: &User, sku: &str, quantity: i64) -> Value {
+    pub async fn place_order(&self, who: &User, sku: &str, quantity: i64) -> Value {
         body(self.order(who, 0, sku, quantity).send().await.unwrap(), StatusCode::CREATED).await
     }
 
-    /// What a GET answers, expected to be 200.
+    /// The body of a GET, which must have status 200.
     pub async fn read(&self, who: &User, path: &str) -> Value {
         body(self.request(who, Method::GET, 0, path).send().await.unwrap(), StatusCode::OK).await
     }
@@ -279,7 +280,7 @@ impl Shop {
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
     }
 
-    /// Waits until a session rests after the read of a command, with a transaction or without.
+    /// Waits until a session is idle after the read of a command, with a transaction or without.
     pub async fn until_read(&self) {
         until("a command has read", async || {
             let resting = "select count(*) from pg_stat_activity
@@ -291,7 +292,7 @@ impl Shop {
         .await;
     }
 
-    /// Waits until a transaction rests after the write of a command.
+    /// Waits until a transaction is idle after the write of a command.
     pub async fn until_written(&self) {
         until("a command has written", async || {
             let resting = "select count(*) from pg_stat_activity
@@ -308,7 +309,7 @@ impl Shop {
     }
 }
 
-/// Somebody who has signed in.
+/// A signed-in user.
 #[derive(Debug, Clone)]
 pub struct User {
     pub name: String,
@@ -335,9 +336,9 @@ pub async fn problem(response: Response, status: u16) -> String {
     body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned()
 }
 
-/// Asks again until `condition` holds; fails after [`PATIENCE`].
+/// Asks again until `condition` holds; fails after [`CONDITION_TIMEOUT`].
 pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONDITION_TIMEOUT;
     while !condition().await {
         assert!(Instant::now() < deadline, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -370,7 +371,7 @@ async fn template() -> &'static str {
             holdfast::db::migrate(&url).await.unwrap();
             let pool = holdfast::db::pool(&url, 2).unwrap();
             assert!(holdfast::shop::seed::seed(&pool).await.unwrap());
-            // A template that somebody is connected to can't be copied.
+            // A template with open connections can't be copied.
             pool.close().await;
             "template_shop"
         })

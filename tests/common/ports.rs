@@ -1,12 +1,12 @@
-//! Ports for programs that must be told theirs.
+//! Free ports for programs that take one as an argument.
 
 use std::net::TcpListener;
 
 /// Below the ephemeral ports: what others dial from can't take them in between.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// The first of that many ports in a row that nobody listens on, neither on 127.0.0.1 nor on ::1
-/// (where a machine has that).
+/// The first of `count` consecutive ports that are free on 127.0.0.1 and on ::1 (where the machine
+/// has it).
 pub fn free_ports(count: u16) -> u16 {
     let taken = |address: &str, port| {
         TcpListener::bind((address, port))

@@ -1,5 +1,4 @@
-//! A proxy on loopback before a unix socket, which can be cut: what Postgres or Redis being away
-//! looks like to a replica.
+//! A proxy on loopback to a unix socket, which simulates an outage of Postgres or Redis.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use super::{options, services};
+
 /// A proxy to one socket.
 pub struct Proxy {
     pub port: u16,
@@ -21,20 +22,32 @@ pub struct Proxy {
 #[derive(Default)]
 struct Switches {
     closed: AtomicBool,
-    /// The answer to what is asked next shall be swallowed.
+    /// The response to the next statement is to be dropped.
     armed: AtomicBool,
-    /// It has been asked; the next answer is it.
+    /// The statement was sent; the next response is the one to drop.
     swallow: AtomicBool,
-    /// The statement that is executed next shall be held.
+    /// The next statement is to be delayed.
     hold: AtomicBool,
-    /// What was held is delivered now.
+    /// The delayed statement is to be delivered now.
     deliver: Notify,
     delivered: Notify,
 }
 
 impl Proxy {
+    /// A proxy to the Postgres of the services.
+    pub async fn to_postgres() -> Self {
+        let socket = format!(".s.PGSQL.{}", options().get_port());
+        Self::to(options().get_socket().unwrap().join(socket)).await
+    }
+
+    /// A proxy to the Redis of the services.
+    pub async fn to_redis() -> Self {
+        let url = &services().running.redis_url;
+        Self::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await
+    }
+
     /// Listens on a free port.
-    pub async fn to(socket: PathBuf) -> Self {
+    async fn to(socket: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let switches = Arc::new(Switches::default());
@@ -58,24 +71,23 @@ impl Proxy {
     }
 
     /// Lets connections in again.
-    pub fn mend(&self) {
+    pub fn restore(&self) {
         self.switches.closed.store(false, Ordering::SeqCst);
     }
 
-    /// The answer to the statement that is executed next is not delivered: its connection ends
-    /// instead. It has been executed by then. (Answers to what was asked before may still be on
-    /// their way.)
-    pub fn swallow_next_answer(&self) {
+    /// Drops the response to the next executed statement and closes its connection instead. The
+    /// statement has been executed by then. (Earlier responses may still be in flight.)
+    pub fn drop_next_response(&self) {
         self.switches.armed.store(true, Ordering::SeqCst);
     }
 
-    /// The statement that is executed next is not delivered before [`Self::deliver`].
-    pub fn hold_next_statement(&self) {
+    /// Delays the next executed statement until [`Self::deliver`].
+    pub fn delay_next_statement(&self) {
         self.switches.hold.store(true, Ordering::SeqCst);
     }
 
-    /// Delivers the statement that was held, and waits until the server has answered it. Its client
-    /// may have gone.
+    /// Delivers the delayed statement, and waits for the response of the server. The client may
+    /// have disconnected.
     pub async fn deliver(&self) {
         self.switches.deliver.notify_one();
         let delivered = self.switches.delivered.notified();

@@ -17,8 +17,8 @@ impl Replica {
         Self::run(Command::new(env!("CARGO_BIN_EXE_holdfast")), env)
     }
 
-    /// The same, from a shell that gives it no more than so many open files, unless it asks.
-    pub fn start_with_files(files: usize, env: &[(&str, &str)]) -> Self {
+    /// The same, with a soft limit of open files.
+    pub fn start_with_file_limit(files: usize, env: &[(&str, &str)]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
         shell.arg(env!("CARGO_BIN_EXE_holdfast"));
@@ -50,13 +50,13 @@ impl Replica {
         self.base_url.rsplit_once(':').unwrap().1
     }
 
-    /// SIGKILL, and gone.
+    /// SIGKILL, and waits for the exit.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// SIGSTOP: it holds what it holds and does nothing.
+    /// SIGSTOP: it keeps its locks and connections, and does nothing.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
@@ -66,18 +66,18 @@ impl Replica {
         self.signal(Signal::CONT);
     }
 
-    /// SIGTERM: it is asked to finish and go.
-    pub fn ask_to_stop(&self) {
+    /// SIGTERM: graceful shutdown.
+    pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// SIGKILL, while others use the value.
-    pub fn strike(&self) {
+    /// SIGKILL, without waiting for the exit.
+    pub fn send_kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Waits until it has gone by itself; whether it says that all went well.
-    pub async fn gone(&mut self) -> bool {
+    /// Waits for its exit. Returns whether it was successful.
+    pub async fn wait_for_exit(&mut self) -> bool {
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.success();

@@ -83,7 +83,7 @@ impl Drop for Up {
     }
 }
 
-/// The letter of a process's state, if it runs (Linux tells).
+/// The letter of a process's state, if it runs (Linux only).
 pub fn state_of(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next().filter(|state| *state != 'Z')

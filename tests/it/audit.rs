@@ -1,4 +1,4 @@
-//! The audit: sound after load, and every forgery caught by the check that is there for it.
+//! The audit: sound after load, and every forgery is found by its check.
 
 use holdfast::shop::audit;
 use holdfast::shop::{Sku, UserId};
@@ -291,11 +291,11 @@ const FORGERIES: [Forgery; 38] = [
 #[tokio::test]
 async fn every_forgery_is_caught() {
     let mut books = busy_books().await;
-    // A database that somebody is connected to can't be copied.
+    // A database with open connections can't be copied.
     books.replicas.clear();
     books.pool.close().await;
     for forgery in FORGERIES {
-        let forged = books.copied().await;
+        let forged = books.copy().await;
         forged.assert_sound().await;
         sqlx::raw_sql(AssertSqlSafe(forgery.sql.to_owned())).execute(&forged.pool).await.unwrap();
         let failing = forged.failing_checks().await;
@@ -309,7 +309,7 @@ async fn every_forgery_is_caught() {
 /// A statement may take its number before another one that commits first. Here all sales and
 /// payments have lower numbers than what was there before them.
 #[tokio::test]
-async fn numbers_in_another_order_than_versions_are_sound() {
+async fn sequence_numbers_out_of_order_are_sound() {
     let shop = busy_books().await;
     sqlx::raw_sql(
         "update order_lines set limit_per_user = 9 where sku = 'key-ring';
@@ -342,7 +342,7 @@ async fn numbers_in_another_order_than_versions_are_sound() {
 
 #[tokio::test]
 async fn every_check_has_a_forgery() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     for check in shop.audit().await.checks {
         let forged = FORGERIES.iter().any(|f| f.caught_by.contains(&check.name.as_str()));
         assert!(forged, "nothing shows that {} can fail", check.name);
@@ -350,7 +350,7 @@ async fn every_check_has_a_forgery() {
 }
 
 #[tokio::test]
-async fn the_books_are_sound_after_a_load_on_both_replicas() {
+async fn audit_is_sound_after_load() {
     let shop = Shop::start(2).await;
     let users =
         [shop.sign_in("alice").await, shop.sign_in("bob").await, shop.sign_in("carol").await];
@@ -387,7 +387,7 @@ async fn the_books_are_sound_after_a_load_on_both_replicas() {
 }
 
 #[tokio::test]
-async fn the_audit_is_the_admins_and_tells_every_check() {
+async fn only_admin_reads_the_audit() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let denied = shop.request(&alice, Method::GET, 0, "/api/audit").send().await.unwrap();
@@ -398,8 +398,8 @@ async fn the_audit_is_the_admins_and_tells_every_check() {
 }
 
 #[tokio::test]
-async fn the_command_exits_0_when_sound_and_1_when_not() {
-    let shop = Shop::bare().await;
+async fn audit_command_reports_result_by_exit_code() {
+    let shop = Shop::without_replicas().await;
     let audit = || {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .args(["audit", "--json"])
@@ -417,8 +417,8 @@ async fn the_command_exits_0_when_sound_and_1_when_not() {
 }
 
 #[tokio::test]
-async fn whoever_reads_no_further_gets_the_verdict_all_the_same() {
-    let shop = Shop::bare().await;
+async fn audit_command_survives_closed_stdout() {
+    let shop = Shop::without_replicas().await;
     let audit_to = |stdout: std::process::Stdio| {
         std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .arg("audit")
@@ -440,7 +440,7 @@ async fn whoever_reads_no_further_gets_the_verdict_all_the_same() {
     sqlx::query("update items set stock = stock + 1").execute(&shop.pool).await.unwrap();
     let forged = audit_to(closed());
     assert_eq!((forged.status.code(), forged.stderr), (Some(1), vec![]));
-    // A disk that is full is another matter: nobody has heard the verdict.
+    // On a full disk the result is lost, so this is an error.
     if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
         let unheard = audit_to(full.into());
         assert_eq!(unheard.status.code(), Some(2), "{unheard:?}");

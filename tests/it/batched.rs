@@ -4,19 +4,20 @@ use futures_util::future::join_all;
 use reqwest::StatusCode;
 use serde_json::json;
 
+use crate::barrier::Barrier;
+use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of, response_of, send};
 use crate::common::{Shop, body, problem, until};
-use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send, told};
 
 #[tokio::test]
-async fn of_a_hundred_at_once_with_one_key_one_is_done_and_the_others_hear_of_it() {
+async fn hundred_duplicates_execute_once() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(500, 100).await;
     let key = fresh_key();
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let first = send(keyed(&shop, &alice, 0, &key, &sku, 2));
     barrier.until_queued(1).await;
-    // While the first one is in line, its duplicates need not be.
+    // While the first one is queued, its duplicates are rejected without queueing.
     let others = (1..100).map(|n| keyed(&shop, &alice, n % 2, &key, &sku, 2).send());
     for other in join_all(others).await {
         let other = other.unwrap();
@@ -28,7 +29,7 @@ async fn of_a_hundred_at_once_with_one_key_one_is_done_and_the_others_hear_of_it
         assert_eq!(problem(mismatch, 422).await, "idempotency-key-mismatch");
     }
     barrier.open().await;
-    let first = answer(first).await;
+    let first = response_of(first).await;
     assert!(!is_replayed(&first));
     assert_eq!(first.status(), StatusCode::CREATED);
     let bytes = first.bytes().await.unwrap();
@@ -57,7 +58,7 @@ async fn of_a_hundred_at_once_with_one_key_one_is_done_and_the_others_hear_of_it
 }
 
 #[tokio::test]
-async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
+async fn batch_replays_finished_keys_and_rejects_mismatches() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
@@ -65,7 +66,7 @@ async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
     let place = |key: &str| keyed(&shop, &alice, 1, key, &sku, 1).send();
     let bytes = place(&done).await.unwrap().bytes().await.unwrap();
     place(&other).await.unwrap();
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut queued = 0;
     let mut sent = Vec::new();
     for (at, key, many) in [
@@ -76,7 +77,7 @@ async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
         (1, &fresh_key(), 1),
     ] {
         sent.push(send(keyed(&shop, &alice, at, key, &sku, many)));
-        // Whose key is finished need not wait until the lock is had.
+        // A finished key is answered without waiting for the lock.
         if *key == done || *key == other {
             until("it is answered", async || sent.last().unwrap().is_finished()).await;
         } else {
@@ -87,7 +88,7 @@ async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
     barrier.open().await;
     let mut sent = sent.into_iter();
     for expected in ["fresh", "replay", "mismatch", "fresh", "fresh"] {
-        let answer = answer(sent.next().unwrap()).await;
+        let answer = response_of(sent.next().unwrap()).await;
         match expected {
             "mismatch" => assert_eq!(problem(answer, 422).await, "idempotency-key-mismatch"),
             _ => {
@@ -106,17 +107,17 @@ async fn finished_keys_among_fresh_ones_are_replayed_and_mismatches_refused() {
 }
 
 #[tokio::test]
-async fn the_keys_of_those_who_wait_stay_taken() {
+async fn key_locks_of_queued_commands_are_renewed() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let sent: Vec<_> = (0..20).map(|_| send(shop.order(&alice, 0, &sku, 1))).collect();
     barrier.until_queued(20).await;
-    // Their time goes by, and then all of them have theirs again.
+    // The leases run down, and are then renewed.
     for renewed in [false, true] {
         until(&format!("renewed: {renewed}"), async || {
-            let left = barrier.line.times_left().await;
+            let left = barrier.in_flight.times_left().await;
             assert_eq!(left.len(), 20);
             left.iter().all(|left| if renewed { *left > 2_500 } else { *left < 2_400 })
         })
@@ -124,23 +125,23 @@ async fn the_keys_of_those_who_wait_stay_taken() {
     }
     barrier.open().await;
     for sent in sent {
-        body(answer(sent).await, StatusCode::CREATED).await;
+        body(response_of(sent).await, StatusCode::CREATED).await;
     }
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
 }
 
 #[tokio::test]
-async fn keys_that_were_refused_are_free_at_once_everywhere() {
+async fn key_of_rejected_command_is_free_at_once() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(3, 100).await;
-    shop.placed(&alice, &sku, 3).await;
+    shop.place_order(&alice, &sku, 3).await;
     let keys: Vec<String> = (0..20).map(|_| fresh_key()).collect();
     let refused = keys.iter().map(|key| async {
         // Both at once: which is first does not matter. Neither leaves its key taken.
         for at in [0, 1, 0, 1] {
             let refused = keyed(&shop, &alice, at, key, &sku, 1).send().await.unwrap();
-            let (status, kind, body) = told(refused).await;
+            let (status, kind, body) = problem_of(refused).await;
             assert_eq!((status, kind.as_str()), (409, "sold-out"), "{body}");
             assert_eq!(body["available"], 0);
         }
@@ -158,12 +159,12 @@ async fn keys_that_were_refused_are_free_at_once_everywhere() {
 }
 
 #[tokio::test]
-async fn a_batch_sells_in_its_order_of_arrival_to_whom_there_is_enough_for() {
+async fn batch_sells_in_order_of_arrival() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
-    // Each with what is there when its turn comes.
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
+    // Each with the stock that is left when it is executed.
     let wanted = [(4, 10), (7, 6), (3, 6), (5, 3), (2, 3), (1, 1), (1, 0)];
     let mut sent = Vec::new();
     for (many, _) in wanted {
@@ -172,7 +173,7 @@ async fn a_batch_sells_in_its_order_of_arrival_to_whom_there_is_enough_for() {
     }
     barrier.open().await;
     for ((many, there), sent) in wanted.into_iter().zip(sent) {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         if many <= there {
             let change = json!({ "before": there, "delta": -many, "after": there - many });
             assert_eq!((status, &body["lines"][0]["stock"]), (201, &change), "{body}");
@@ -186,7 +187,7 @@ async fn a_batch_sells_in_its_order_of_arrival_to_whom_there_is_enough_for() {
 }
 
 #[tokio::test]
-async fn keys_of_yesterday_are_refused_alone() {
+async fn expired_keys_are_rejected_alone() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(30, 100).await;
@@ -204,7 +205,7 @@ async fn keys_of_yesterday_are_refused_alone() {
         let done = sqlx::query(what).bind(key).execute(&shop.pool).await.unwrap();
         assert_eq!(done.rows_affected(), 1);
     }
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut sent = Vec::new();
     for n in 0..12 {
         let key = match n {
@@ -221,7 +222,7 @@ async fn keys_of_yesterday_are_refused_alone() {
     }
     barrier.open().await;
     for (n, sent) in sent.into_iter().enumerate() {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         let old = [3, 7].iter().position(|old| *old == n);
         match old {
             Some(old) => {
@@ -237,7 +238,7 @@ async fn keys_of_yesterday_are_refused_alone() {
 }
 
 #[tokio::test]
-async fn an_order_that_costs_too_much_is_refused_alone() {
+async fn order_with_price_overflow_is_rejected_alone() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(30, 100).await;
@@ -248,13 +249,13 @@ async fn an_order_that_costs_too_much_is_refused_alone() {
     ] {
         sqlx::query(statement).execute(&shop.pool).await.unwrap();
     }
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let wanted = [1, 1, 2, 1, 3, 1];
     let sent = wanted.map(|many| send(shop.order(&alice, 0, &sku, many)));
     barrier.until_queued(sent.len()).await;
     barrier.open().await;
     for (many, sent) in wanted.into_iter().zip(sent) {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         let expected = if many == 1 { (201, "") } else { (422, "invalid-request") };
         assert_eq!((status, kind.as_str()), expected, "{body}");
     }
@@ -264,7 +265,7 @@ async fn an_order_that_costs_too_much_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() {
+async fn failed_entry_does_not_fail_its_batch() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
@@ -277,7 +278,7 @@ async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() 
         sqlx::query(statement).execute(&shop.pool).await.unwrap();
     }
     let bad = format!("refused-by-postgres-{}", fresh_key());
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut sent = Vec::new();
     for n in 0..21 {
         let key = if n == 13 { &bad } else { &fresh_key() };
@@ -286,7 +287,7 @@ async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() 
     barrier.until_queued(sent.len()).await;
     barrier.open().await;
     for (n, sent) in sent.into_iter().enumerate() {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         let expected = if n == 13 { (500, "internal-error") } else { (201, "") };
         assert_eq!((status, kind.as_str()), expected, "{body}");
     }
@@ -303,7 +304,7 @@ async fn an_order_that_postgres_refuses_fails_alone_and_twenty_others_succeed() 
 }
 
 #[tokio::test]
-async fn orders_for_what_does_not_exist_disturb_nobody() {
+async fn orders_of_unknown_items_affect_no_others() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(100, 100).await;
@@ -312,12 +313,12 @@ async fn orders_for_what_does_not_exist_disturb_nobody() {
         shop.order(&alice, n % 2, sku, 1).send()
     });
     for (n, answer) in join_all(asked).await.into_iter().enumerate() {
-        let (status, kind, body) = told(answer.unwrap()).await;
+        let (status, kind, body) = problem_of(answer.unwrap()).await;
         let expected = if n % 3 == 0 { (404, "not-found") } else { (201, "") };
         assert_eq!((status, kind.as_str()), expected, "{body}");
     }
     assert_eq!(shop.item_audit(&sku).await["sold"], 40);
     assert_eq!(shop.number("select count(*) from idempotency").await, 40);
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;
 }

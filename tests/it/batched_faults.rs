@@ -1,5 +1,5 @@
-//! `batched` while Postgres or Redis breaks: everybody finds out what became of their order, with
-//! the key they sent it with.
+//! `batched` while Postgres or Redis fails: every client learns the outcome of its order with the
+//! idempotency key that it sent.
 
 use std::cell::Cell;
 use std::future::{Future, ready};
@@ -10,38 +10,40 @@ use holdfast::checker::ObservedOutcome;
 use reqwest::StatusCode;
 use serde_json::Value;
 
+use crate::barrier::Barrier;
+use crate::common::proxy::Proxy;
+use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of, response_of, send};
 use crate::common::{Shop, body, until};
 use crate::observer::Observer;
-use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send, told};
+use crate::outages::shop_behind;
 use crate::topology::ask;
-use crate::trouble::{postgres, shop_behind};
 
 /// Buyers at once.
-const AT_ONCE: usize = 48;
+const CONCURRENT_BUYERS: usize = 48;
 /// More than are sold here.
-const PLENTY: i64 = 1_000_000;
+const LARGE_STOCK: i64 = 1_000_000;
 /// Longer than any request takes.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// People buy for as long as the trouble lasts; each asks until they know.
-pub async fn buy_during(observer: &Observer<'_>, sku: &str, trouble: impl Future<Output = ()>) {
+/// Clients buy for as long as the fault lasts; each retries until it knows the outcome.
+pub async fn buy_during(observer: &Observer<'_>, sku: &str, fault: impl Future<Output = ()>) {
     let over = Cell::new(false);
     let buyers = stream::iter(0..).take_while(|_| ready(!over.get())).for_each_concurrent(
-        AT_ONCE,
+        CONCURRENT_BUYERS,
         |n| async move {
             let key = fresh_key();
-            let bought = observer.buy(n, &key, &[(sku, 1)], PATIENCE).await;
+            let bought = observer.buy(n, &key, &[(sku, 1)], REQUEST_TIMEOUT).await;
             assert!(matches!(bought, ObservedOutcome::Done { .. }), "{bought:?}");
         },
     );
-    let trouble = async {
-        trouble.await;
+    let fault = async {
+        fault.await;
         over.set(true);
     };
-    futures_util::join!(buyers, trouble);
+    futures_util::join!(buyers, fault);
 }
 
-/// Waits until so many more are sold.
+/// Waits until `more` units are sold.
 pub async fn until_sold_more(shop: &Shop, more: i64) {
     let before = shop.number("select count(*) from orders").await;
     until("more is sold", async || {
@@ -51,13 +53,13 @@ pub async fn until_sold_more(shop: &Shop, more: i64) {
 }
 
 #[tokio::test]
-async fn sessions_that_postgres_ends_in_the_middle_of_batches_lose_nothing() {
+async fn terminated_postgres_sessions_lose_nothing() {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
-    let sku = shop.shop_item(PLENTY, 100).await;
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let failed =
         || observer.count(|it| *it == ObservedOutcome::Rejected || *it == ObservedOutcome::Unknown);
-    let trouble = async {
+    let fault = async {
         let mut ended = 0;
         // A statement that has committed when its session ends is found by its keys.
         until("twelve transactions were ended, one of them before its commit", async || {
@@ -72,18 +74,18 @@ async fn sessions_that_postgres_ends_in_the_middle_of_batches_lose_nothing() {
         })
         .await;
     };
-    buy_during(&observer, &sku, trouble).await;
-    observer.assert_settled(0, &[&sku]).await;
+    buy_during(&observer, &sku, fault).await;
+    observer.assert_consistent(0, &[&sku]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answered() {
-    let postgres = postgres().await;
+async fn unknown_batch_outcome_is_resolved() {
+    let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(25, 100).await;
     let keys: Vec<String> = (0..30).map(|_| fresh_key()).collect();
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut sent = Vec::new();
     for (n, key) in keys.iter().enumerate() {
         let order = keyed(&shop, &alice, 0, key, &sku, 1);
@@ -93,12 +95,12 @@ async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answere
     }
     barrier.open().await;
     shop.until_read().await;
-    postgres.swallow_next_answer();
+    postgres.drop_next_response();
     let mut answers = Vec::new();
     for (n, sent) in sent.into_iter().enumerate() {
-        let answer = answer(sent).await;
+        let answer = response_of(sent).await;
         assert!(!is_replayed(&answer));
-        let (status, kind, body) = told(answer).await;
+        let (status, kind, body) = problem_of(answer).await;
         // Those five were refused for want of what the others took, and the others have it.
         let expected = if n < 25 { (201, "") } else { (409, "sold-out") };
         assert_eq!((status, kind.as_str()), expected, "{body}");
@@ -111,17 +113,17 @@ async fn a_whole_batch_whose_commit_is_not_acknowledged_is_looked_up_and_answere
     }
     for key in &keys[25..] {
         let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
-        let (status, kind, _) = told(again).await;
+        let (status, kind, _) = problem_of(again).await;
         assert_eq!((status, kind.as_str()), (409, "sold-out"));
     }
     assert_eq!(shop.order_transactions().await, 1);
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_arrives_after_it_was_resolved_changes_nothing() {
-    let postgres = postgres().await;
+async fn late_write_after_resolution_changes_nothing() {
+    let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     for strategy in ["batched", "fenced"] {
@@ -131,8 +133,8 @@ async fn a_write_that_arrives_after_it_was_resolved_changes_nothing() {
         let orders = shop.number("select count(*) from orders").await;
         let sent = send(order().header("Holdfast-Pause", "commit:1000"));
         shop.until_read().await;
-        postgres.hold_next_statement();
-        let (status, kind, body) = told(answer(sent).await).await;
+        postgres.delay_next_statement();
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
         // The response says that nothing was done, and this must stay true.
         postgres.deliver().await;
@@ -142,18 +144,18 @@ async fn a_write_that_arrives_after_it_was_resolved_changes_nothing() {
         assert_eq!(again.status(), StatusCode::CREATED, "{strategy}");
         assert_eq!(shop.number("select count(*) from orders").await, orders + 1, "{strategy}");
     }
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back() {
-    let postgres = postgres().await;
+async fn batch_outcome_is_unknown_without_postgres() {
+    let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(25, 100).await;
     let keys: Vec<String> = (0..10).map(|_| fresh_key()).collect();
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let sent: Vec<_> = keys
         .iter()
         .map(|key| keyed(&shop, &alice, 0, key, &sku, 1).header("Holdfast-Pause", "commit:700"))
@@ -165,7 +167,7 @@ async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back()
     postgres.cut();
     let mut outcomes = Vec::new();
     for sent in sent {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         assert_eq!((status, kind.as_str()), (503, "unavailable"), "{body}");
         outcomes.push(body["outcome"].clone());
     }
@@ -174,9 +176,9 @@ async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back()
         assert_eq!(outcomes[0], outcomes[1]);
     }
     assert!(outcomes[0] == "unknown" || outcomes[0].is_null(), "{outcomes:?}");
-    postgres.mend();
+    postgres.restore();
     assert_eq!(shop.number("select count(*) from orders").await, 0);
-    // The lock is left to its lease, for who knows what is on its way; then it all goes on.
+    // The lock is left to expire, as the write may be in flight; then the key succeeds.
     for key in &keys {
         until("the same key succeeds", async || {
             let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
@@ -189,27 +191,27 @@ async fn a_batch_whose_commit_was_not_sent_is_not_known_until_postgres_is_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgets_everything_again_and_again_loses_nothing() {
-    let (shop, redis) = Shop::with_its_own_redis().await;
+async fn repeated_redis_flushes_lose_nothing() {
+    let (shop, redis) = Shop::with_own_redis().await;
     let observer = Observer::of(&shop).await;
-    let sku = shop.shop_item(PLENTY, 100).await;
-    let trouble = async {
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
+    let fault = async {
         for _ in 0..8 {
             until_sold_more(&shop, 60).await;
             let _: String = ask(&redis.url, "FLUSHALL").unwrap();
         }
     };
-    buy_during(&observer, &sku, trouble).await;
-    observer.assert_settled(0, &[&sku]).await;
+    buy_during(&observer, &sku, fault).await;
+    observer.assert_consistent(0, &[&sku]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_deleted_or_somebody_elses_loses_nothing() {
-    let (shop, redis) = Shop::with_its_own_redis().await;
+async fn deleted_or_stolen_lock_loses_nothing() {
+    let (shop, redis) = Shop::with_own_redis().await;
     let observer = Observer::of(&shop).await;
-    let sku = shop.shop_item(PLENTY, 100).await;
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
-    let trouble = async {
+    let fault = async {
         for round in 0..16 {
             until_sold_more(&shop, 30).await;
             let theft = match round % 3 {
@@ -227,13 +229,13 @@ async fn a_lock_that_is_deleted_or_somebody_elses_loses_nothing() {
             .await;
         }
     };
-    buy_during(&observer, &sku, trouble).await;
-    observer.assert_settled(0, &[&sku]).await;
+    buy_during(&observer, &sku, fault).await;
+    observer.assert_consistent(0, &[&sku]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_without_its_lock_cannot_write() {
-    let (shop, redis) = Shop::with_its_own_redis().await;
+    let (shop, redis) = Shop::with_own_redis().await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
     let lock = format!("{}lock:{{sku:{sku}}}", shop.prefix);
@@ -242,12 +244,12 @@ async fn batch_without_its_lock_cannot_write() {
     let deleted: i64 = ask(&redis.url, &format!("DEL {lock}")).unwrap();
     assert_eq!(deleted, 1);
     // The next holder does not wait: no row is locked.
-    let second = answer(send(shop.order(&alice, 1, &sku, 1))).await;
+    let second = response_of(send(shop.order(&alice, 1, &sku, 1))).await;
     let second = body(second, StatusCode::CREATED).await;
     assert_eq!(second["lines"][0]["stock"]["before"], 10);
-    let (status, kind, body) = told(answer(first).await).await;
+    let (status, kind, body) = problem_of(response_of(first).await).await;
     assert_eq!((status, kind.as_str()), (503, "lock-lost"), "{body}");
     assert_eq!(shop.number("select count(*) from orders").await, 1);
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;
 }

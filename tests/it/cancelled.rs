@@ -1,5 +1,5 @@
-//! A caller that goes away, at whatever moment: an order is placed once or not at all, the books
-//! are sound, and the same token is told the truth.
+//! A caller that disconnects at any moment: an order is placed once or not at all, the audit is
+//! sound, and a retry with the same key gets the true result.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -32,28 +32,28 @@ impl World {
     async fn new(strategy: &str) -> Self {
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
         let sku = shop.lab_item(STOCK).await;
-        let domain = shop.in_this_process(strategy);
+        let domain = shop.in_process(strategy);
         let id = sqlx::query_scalar("select id from users where name = 'alice'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let lines = [RequestedLine { sku: sku.try_into().unwrap(), quantity: 1 }];
         Self { shop, domain, user, lines }
     }
 
-    fn conditions(&self) -> RequestOptions {
+    fn options(&self) -> RequestOptions {
         RequestOptions::new(&self.domain, Uuid::new_v4())
     }
 
     async fn place(
         &self,
-        conditions: &RequestOptions,
+        options: &RequestOptions,
         key: &IdempotencyKey,
     ) -> Result<Execution, Failure> {
         let (domain, lines) = (&self.domain, &self.lines);
-        engine::place_order(domain, conditions, self.user, key.clone(), lines).await
+        engine::place_order(domain, options, self.user, key.clone(), lines).await
     }
 
-    /// What was begun without its caller comes to its end.
-    async fn comes_to_rest(&self) {
+    /// Waits until commands without a caller have ended.
+    async fn settle(&self) {
         self.domain.running.close();
         self.domain.running.wait().await;
         self.domain.running.reopen();
@@ -68,12 +68,12 @@ impl World {
         count.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap()
     }
 
-    /// The same token, asked again: the order as it is in the books, made now or then.
-    async fn is_told_the_truth(&self, key: &IdempotencyKey) {
-        self.comes_to_rest().await;
+    /// Retries with the same key: the response is the order in the database, new or replayed.
+    async fn assert_retry_is_consistent(&self, key: &IdempotencyKey) {
+        self.settle().await;
         let there = self.orders(key).await;
         assert!(there <= 1, "one order per token");
-        let executed = self.place(&self.conditions(), key).await.unwrap();
+        let executed = self.place(&self.options(), key).await.unwrap();
         assert_eq!(i64::from(executed.replayed), there, "replayed if it was there");
         let order: Order = executed.response.read().unwrap();
         let in_books = sqlx::query_scalar("select id from orders where token = $1");
@@ -81,8 +81,8 @@ impl World {
         assert_eq!(order.id.0, in_books);
     }
 
-    async fn is_sound(&self, sold: usize) {
-        self.comes_to_rest().await;
+    async fn assert_sound(&self, sold: usize) {
+        self.settle().await;
         let audit = self.shop.item_audit(self.lines[0].sku.as_str()).await;
         assert_eq!(audit["sold"], sold, "one order per token");
         assert_eq!(audit["ok"], true, "{audit}");
@@ -94,28 +94,28 @@ const STRATEGIES: [&str; 8] =
     ["check-then-del", "owner", "fenced", "row-lock", "atomic", "serializable", "queue", "batched"];
 
 #[tokio::test]
-async fn a_caller_that_goes_at_an_await_point_of_its_own() {
+async fn dropped_future_places_order_at_most_once() {
     for strategy in STRATEGIES {
         let world = World::new(strategy).await;
         let mut keys = 0;
         for cut in Cut::all() {
             let key = IdempotencyKey::generate();
             keys += 1;
-            let placing = async { world.place(&world.conditions(), &key).await };
+            let placing = async { world.place(&world.options(), &key).await };
             let complete = cut.run(&AtomicUsize::new(0), placing).await.is_some();
-            world.is_told_the_truth(&key).await;
+            world.assert_retry_is_consistent(&key).await;
             if complete {
                 break;
             }
         }
         assert!(keys > 2);
-        world.is_sound(keys).await;
+        world.assert_sound(keys).await;
     }
 }
 
-/// The order's own await points are in a task of its own: the caller leaves while it is there.
+/// The order runs in its own task: the caller disconnects while it is at that point.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_goes_at_any_point_of_the_order() {
+async fn caller_lost_at_any_probe_point_is_safe() {
     let points = [
         (Point::Wait, false),
         (Point::Held, false),
@@ -133,49 +133,49 @@ async fn a_caller_that_goes_at_any_point_of_the_order() {
                 continue;
             }
             let key = IdempotencyKey::generate();
-            let mut conditions = world.conditions();
+            let mut options = world.options();
             let length = Some(Duration::from_millis(100));
             let watch = Arc::new(Watch {
                 replica: "here".to_owned(),
                 work: Duration::ZERO,
                 record: true,
-                pause: Some(Pause { at: Some(point), length, until: conditions.deadline }),
-                request_id: conditions.request_id,
+                pause: Some(Pause { at: Some(point), length, until: options.deadline }),
+                request_id: options.request_id,
                 board: Board::default(),
                 released: false.into(),
                 events: Mutex::default(),
             });
-            conditions.probe = Probe::Lab(watch.clone());
+            options.probe = Probe::Lab(watch.clone());
             let is_there =
                 async || watch.events.lock().iter().any(|event| event.event == point.name());
             tokio::select! {
-                _ = world.place(&conditions, &key) => panic!("{strategy} {point:?}: it was held"),
+                _ = world.place(&options, &key) => panic!("{strategy} {point:?}: it was held"),
                 () = until("it is there", is_there) => {}
             }
-            world.comes_to_rest().await;
-            // A batch that has begun is carried out, whoever goes.
+            world.settle().await;
+            // A batch that has begun is executed even if its callers disconnect.
             let goes_on = goes_on || point == Point::Held && world.domain.strategy.batches;
             assert_eq!(world.orders(&key).await, i64::from(goes_on), "{strategy} {point:?}");
-            world.is_told_the_truth(&key).await;
+            world.assert_retry_is_consistent(&key).await;
             sold += 1;
         }
-        world.is_sound(sold).await;
+        world.assert_sound(sold).await;
     }
 }
 
-/// And at moments that nobody chose, from its beginning to its end, with another order in its way.
+/// At moments from the beginning to the end of the order, with a concurrent order of the item.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_goes_at_any_moment() {
+async fn caller_lost_at_any_moment_is_safe() {
     for strategy in STRATEGIES {
         let world = World::new(strategy).await;
         let whole = Instant::now();
-        world.place(&world.conditions(), &IdempotencyKey::generate()).await.unwrap();
+        world.place(&world.options(), &IdempotencyKey::generate()).await.unwrap();
         let step = whole.elapsed() / 12;
         for n in 0..24 {
             let (key, other) = (IdempotencyKey::generate(), IdempotencyKey::generate());
-            let conditions = world.conditions();
-            let leaves = tokio::time::timeout(step * n, world.place(&conditions, &key));
-            let stays = world.place(&conditions, &other);
+            let options = world.options();
+            let leaves = tokio::time::timeout(step * n, world.place(&options, &key));
+            let stays = world.place(&options, &other);
             let (left, stayed) = futures_util::join!(leaves, stays);
             for outcome in left.into_iter().chain([stayed]) {
                 let fine = match &outcome {
@@ -185,9 +185,9 @@ async fn a_caller_that_goes_at_any_moment() {
                 };
                 assert!(fine, "{outcome:?}");
             }
-            world.is_told_the_truth(&key).await;
-            world.is_told_the_truth(&other).await;
+            world.assert_retry_is_consistent(&key).await;
+            world.assert_retry_is_consistent(&other).await;
         }
-        world.is_sound(1 + 2 * 24).await;
+        world.assert_sound(1 + 2 * 24).await;
     }
 }

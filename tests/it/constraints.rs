@@ -1,10 +1,10 @@
-//! What the database itself refuses, whoever asks and whatever locks there are above it.
+//! Writes that the database rejects by itself, independent of locks.
 
 use sqlx::error::DatabaseError;
 
 use crate::audit::busy_books;
 
-/// What must not be written, and the name of what refuses it.
+/// Invalid writes, each with the constraint that rejects it.
 const REFUSED: [(&str, &str); 28] = [
     ("update items set sku = 'No Sku' where sku = 'lonely'", "items_sku_shape"),
     ("update items set name = ''", "items_name_length"),
@@ -37,7 +37,7 @@ const REFUSED: [(&str, &str); 28] = [
 ];
 
 #[tokio::test]
-async fn what_no_column_may_hold_is_refused_by_name() {
+async fn invalid_values_violate_a_named_constraint() {
     let books = busy_books().await;
     sqlx::query("insert into items (sku, name, price_cents, stock) values ('lonely', 'L', 1, 0)")
         .execute(&books.pool)
@@ -52,7 +52,7 @@ async fn what_no_column_may_hold_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_orders_refer_to_is_neither_deleted_nor_renamed() {
+async fn rows_referenced_by_orders_cannot_change() {
     let books = busy_books().await;
     let nobody =
         "insert into users (id, name, password_hash) values (gen_random_uuid(), 'nobody', '')";

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::common::{services, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
+async fn entries_are_claimed_once_and_redelivered() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     // Long enough for eight workers to take a thousand on a busy machine, and to wait for.
     let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()))
@@ -53,7 +53,7 @@ async fn two_workers_never_claim_the_same_and_nothing_claimed_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_renewed_stays_claimed_and_what_is_done_stays_away() {
+async fn renewed_claims_hold_and_removed_stay_removed() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let name = format!("test-{}:", Uuid::new_v4().simple());
     let [queue, patient] = [100, 60_000].map(|ms| {
@@ -83,7 +83,7 @@ async fn what_is_renewed_stays_claimed_and_what_is_done_stays_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
+async fn full_shard_reports_entries_without_room() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let name = format!("test-{}:", Uuid::new_v4().simple());
     let queue = DelayQueue::new(redis, name).with_max_per_shard(3);
@@ -99,7 +99,7 @@ async fn no_shard_becomes_a_big_key_and_what_finds_no_room_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_are_put_in_at_once_and_who_is_in_stays_due_when_it_was() {
+async fn repeated_add_keeps_the_due_time() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()));
     // More per shard than one call of ZADD is given.

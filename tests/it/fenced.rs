@@ -1,5 +1,4 @@
-//! The shop under `fenced`: a holder that comes too late, a Redis that forgets, two Redis by
-//! mistake.
+//! The shop under `fenced`: a stale holder, a flushed Redis, and two separate Redis by mistake.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ async fn fenced(replicas: usize) -> Shop {
     Shop::start_with(replicas, &[("HOLDFAST_LOCK", "fenced")]).await
 }
 
-/// Makes Redis forget everything of this test.
+/// Deletes all keys of this test from Redis.
 async fn flush(shop: &Shop) {
     let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -30,7 +29,7 @@ async fn flush(shop: &Shop) {
 }
 
 #[tokio::test]
-async fn every_entry_carries_a_fence_and_they_grow() {
+async fn fences_in_ledger_increase() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let orders = (0..20).map(|n| shop.order(&alice, n % 2, "key-ring", 1).send());
@@ -46,7 +45,7 @@ async fn every_entry_carries_a_fence_and_they_grow() {
 }
 
 #[tokio::test]
-async fn a_paused_holder_comes_back_and_its_write_is_refused() {
+async fn paused_holder_cannot_write() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
@@ -68,7 +67,7 @@ async fn a_paused_holder_comes_back_and_its_write_is_refused() {
 }
 
 #[tokio::test]
-async fn when_redis_forgets_the_shop_goes_on_by_itself() {
+async fn fences_are_raised_after_redis_flush() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     for n in 0..4 {
@@ -90,7 +89,7 @@ async fn when_redis_forgets_the_shop_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn version_guard_keeps_stock_exact_while_redis_is_flushed() {
+async fn version_guard_survives_redis_flushes() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(30).await;
@@ -128,8 +127,8 @@ async fn version_guard_keeps_stock_exact_while_redis_is_flushed() {
 }
 
 #[tokio::test]
-async fn version_guard_keeps_stock_exact_with_two_redis_by_mistake() {
-    let mut shop = Shop::bare().await;
+async fn version_guard_survives_two_separate_redis() {
+    let mut shop = Shop::without_replicas().await;
     let other = format!("{}other:", shop.prefix);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced")]);
     shop.add_replica(&[("HOLDFAST_LOCK", "fenced"), ("HOLDFAST_REDIS_PREFIX", &other)]);
@@ -158,7 +157,7 @@ async fn version_guard_keeps_stock_exact_with_two_redis_by_mistake() {
 }
 
 #[tokio::test]
-async fn the_locks_can_be_looked_at_while_somebody_waits() {
+async fn locks_list_shows_holder_and_waiters() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;

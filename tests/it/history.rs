@@ -1,5 +1,4 @@
-//! The exact checker on real runs: what clients were answered by real replicas, held against the
-//! ledger that they left.
+//! The history checker on real runs: the responses of real replicas compared with the ledger.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +13,10 @@ use crate::common::{Shop, body};
 use crate::observer::Observer;
 
 const ORDERS: usize = 300;
-const AT_ONCE: usize = 32;
+const CONCURRENT_CLIENTS: usize = 32;
 
-/// One customer: an order, perhaps a client without patience who asks again, perhaps a payment,
-/// perhaps a change of mind.
+/// One customer: an order, in some cases with a short timeout and a retry, a payment, or a
+/// cancellation.
 async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     let key = Uuid::new_v4().to_string();
     let many = 1 + i64::try_from(n % 3).unwrap();
@@ -25,10 +24,10 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
         if n.is_multiple_of(4) { &[(hot, many), (other, 1)] } else { &[(hot, many)] };
     let mut outcome = ObservedOutcome::Unknown;
     if n.is_multiple_of(6) {
-        let patience = Duration::from_millis(1 + n as u64 % 25);
-        outcome = observer.place(n, &key, lines, |it| it, Some(patience)).await;
+        let timeout = Duration::from_millis(1 + n as u64 % 25);
+        outcome = observer.place(n, &key, lines, |it| it, Some(timeout)).await;
     }
-    // Whoever has no answer asks the other replica, with the same key.
+    // A client without a response retries at the other replica, with the same key.
     if outcome == ObservedOutcome::Unknown {
         outcome = observer.place(n + 3, &key, lines, |it| it, None).await;
     }
@@ -38,10 +37,10 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     }
     let ObservedOutcome::Done { order, .. } = outcome else { return };
     match n % 5 {
-        0 => observer.unobserved(n, order, "cancel").await,
+        0 => observer.act_unobserved(n, order, "cancel").await,
         1 => {
             observer.pay(n, order).await;
-            observer.unobserved(n, order, "refund").await;
+            observer.act_unobserved(n, order, "refund").await;
         }
         2 => drop(observer.pay(n, order).await),
         _ => {}
@@ -53,7 +52,7 @@ async fn run(strategy: &str) {
     let (hot, other) = (shop.lab_item(80).await, shop.lab_item(25).await);
     let observer = Observer::of(&shop).await;
     stream::iter(0..ORDERS)
-        .for_each_concurrent(AT_ONCE, |n| journey(&observer, n, &hot, &other))
+        .for_each_concurrent(CONCURRENT_CLIENTS, |n| journey(&observer, n, &hot, &other))
         .await;
     let (recorded, seen) = observer.history(&[&hot, &other]).await;
     let found = checker::check(&recorded, &seen);
@@ -86,7 +85,7 @@ fn every_answer_counts(recorded: &checker::RecordedState, seen: &[ObservedReques
             }
             ObservedOutcome::Rejected | ObservedOutcome::Unknown => continue,
         }
-        // A refusal in place of an answer is seen where nobody else was told of the order.
+        // A forged rejection is found if no other client observed the order.
         let others = seen.iter().filter(|other| {
             other.key == observation.key && other.invoked_us != observation.invoked_us
         });
@@ -98,22 +97,22 @@ fn every_answer_counts(recorded: &checker::RecordedState, seen: &[ObservedReques
 }
 
 #[tokio::test]
-async fn a_run_under_fenced_is_what_its_clients_were_told() {
+async fn fenced_ledger_matches_responses() {
     run("fenced").await;
 }
 
 #[tokio::test]
-async fn a_run_under_row_lock_is_what_its_clients_were_told() {
+async fn row_lock_ledger_matches_responses() {
     run("row-lock").await;
 }
 
 #[tokio::test]
-async fn a_run_under_atomic_is_what_its_clients_were_told() {
+async fn atomic_ledger_matches_responses() {
     run("atomic").await;
 }
 
 #[tokio::test]
-async fn a_run_without_a_lock_is_not() {
+async fn history_without_lock_has_violations() {
     let shop = Shop::start(2).await;
     let sku = shop.lab_item(20).await;
     let observer = Observer::of(&shop).await;
@@ -142,7 +141,7 @@ async fn a_run_without_a_lock_is_not() {
 }
 
 #[tokio::test]
-async fn restocks_by_others_fit_in() {
+async fn unobserved_restocks_are_accepted() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "atomic")]).await;
     let admin = shop.sign_in("admin").await;
     let observer = Observer::of(&shop).await;

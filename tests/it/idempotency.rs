@@ -1,27 +1,18 @@
-//! Every row of the contract's table: one key, one order, one answer.
+//! Idempotency keys: one key, one order, one response.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::barrier::Barrier;
+use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of, response_of, send};
 use crate::common::{Shop, User, body, problem, until};
-use crate::queue::{Barrier, answer, fresh_key, send, told};
-
-fn order(shop: &Shop, who: &User, replica: usize, key: &str, sku: &str, n: i64) -> RequestBuilder {
-    shop.request(who, Method::POST, replica, "/api/orders")
-        .header("Idempotency-Key", key)
-        .json(&json!({ "lines": [{ "sku": sku, "quantity": n }] }))
-}
-
-fn is_replayed(response: &Response) -> bool {
-    response.headers().get("idempotent-replayed").is_some_and(|value| value == "true")
-}
 
 #[tokio::test]
-async fn a_key_is_wanted() {
+async fn order_requires_idempotency_key() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
@@ -37,12 +28,12 @@ async fn a_key_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_finished_key_answers_the_same_bytes_at_every_replica() {
+async fn replay_returns_same_bytes() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    // The last one there is: a replay must not be told that it is sold out.
-    let first = order(&shop, &alice, 0, &key, "last-lantern", 1).send().await.unwrap();
+    // The last unit: a replay must not be rejected as sold out.
+    let first = keyed(&shop, &alice, 0, &key, "last-lantern", 1).send().await.unwrap();
     assert_eq!(first.status(), 201);
     assert!(!is_replayed(&first));
     let first = first.bytes().await.unwrap();
@@ -51,9 +42,9 @@ async fn a_finished_key_answers_the_same_bytes_at_every_replica() {
         .request(&alice, Method::POST, 1, &format!("/api/orders?token={key}"))
         .json(&json!({ "lines": [{ "quantity": 1, "sku": "last-lantern" }] }));
     for again in [
-        order(&shop, &alice, 0, &key, "last-lantern", 1),
-        order(&shop, &alice, 1, &key, "last-lantern", 1),
-        order(&shop, &alice, 1, &quoted, "last-lantern", 1),
+        keyed(&shop, &alice, 0, &key, "last-lantern", 1),
+        keyed(&shop, &alice, 1, &key, "last-lantern", 1),
+        keyed(&shop, &alice, 1, &quoted, "last-lantern", 1),
         by_query,
     ] {
         let again = again.send().await.unwrap();
@@ -66,23 +57,23 @@ async fn a_finished_key_answers_the_same_bytes_at_every_replica() {
 }
 
 #[tokio::test]
-async fn another_payload_under_the_same_key_is_a_mismatch() {
+async fn other_payload_under_same_key_is_rejected() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    body(order(&shop, &alice, 0, &key, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
+    body(keyed(&shop, &alice, 0, &key, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
         .await;
-    let other = order(&shop, &alice, 1, &key, "deadbolt", 2).send().await.unwrap();
+    let other = keyed(&shop, &alice, 1, &key, "deadbolt", 2).send().await.unwrap();
     assert_eq!(problem(other, 422).await, "idempotency-key-mismatch");
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
 }
 
 #[tokio::test]
-async fn a_key_belongs_to_its_user_and_its_path() {
+async fn key_is_scoped_to_user_and_path() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = Uuid::new_v4().to_string();
-    let send = |who| order(&shop, who, 0, &key, "deadbolt", 1).send();
+    let send = |who| keyed(&shop, who, 0, &key, "deadbolt", 1).send();
     let hers = body(send(&alice).await.unwrap(), StatusCode::CREATED).await;
     let his = body(send(&bob).await.unwrap(), StatusCode::CREATED).await;
     assert_ne!(hers["id"], his["id"]);
@@ -107,33 +98,33 @@ async fn a_key_belongs_to_its_user_and_its_path() {
 }
 
 #[tokio::test]
-async fn a_duplicate_of_a_running_request_is_told_so_and_a_mismatch_too() {
+async fn duplicate_of_running_request_is_rejected() {
     let shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let key = Uuid::new_v4().to_string();
-    let slow = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Work-Ms", "1500");
+    let slow = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Work-Ms", "1500");
     let slow = tokio::spawn(slow.send());
     until("the token is locked", async || {
         let locks = shop.read(&admin, "/api/locks").await;
         locks.as_array().unwrap().iter().any(|lock| lock["key"].as_str().unwrap().contains(&key))
     })
     .await;
-    let duplicate = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+    let duplicate = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
     assert_eq!(duplicate.headers()["retry-after"], "1");
     assert_eq!(problem(duplicate, 409).await, "idempotency-key-in-flight");
-    let other = order(&shop, &alice, 1, &key, "deadbolt", 9).send().await.unwrap();
+    let other = keyed(&shop, &alice, 1, &key, "deadbolt", 9).send().await.unwrap();
     assert_eq!(problem(other, 422).await, "idempotency-key-mismatch");
     body(slow.await.unwrap().unwrap(), StatusCode::CREATED).await;
-    let after = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+    let after = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
     assert!(is_replayed(&after));
 }
 
 #[tokio::test]
-async fn a_hundred_duplicates_make_one_order() {
+async fn hundred_duplicates_make_one_order() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    let sent = (0..100).map(|n| order(&shop, &alice, n % 2, &key, "key-ring", 1).send());
+    let sent = (0..100).map(|n| keyed(&shop, &alice, n % 2, &key, "key-ring", 1).send());
     let mut ids = BTreeSet::new();
     for response in futures_util::future::join_all(sent).await {
         let response = response.unwrap();
@@ -151,17 +142,17 @@ async fn a_hundred_duplicates_make_one_order() {
 }
 
 #[tokio::test]
-async fn after_a_kill_between_commit_and_answer_the_other_replica_answers() {
+async fn other_replica_replays_after_kill() {
     let mut shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    let lost = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "committed");
+    let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "committed");
     let lost = tokio::spawn(lost.send());
     until("the order is committed", async || shop.number("select count(*) from orders").await == 1)
         .await;
     shop.replicas[0].kill();
     assert!(lost.await.unwrap().is_err(), "nobody answered");
-    let again = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+    let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
     assert!(is_replayed(&again));
     body(again, StatusCode::CREATED).await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -169,18 +160,18 @@ async fn after_a_kill_between_commit_and_answer_the_other_replica_answers() {
 }
 
 #[tokio::test]
-async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
+async fn kill_before_commit_frees_key_in_seconds() {
     let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    let lost = order(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
+    let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
     let lost = tokio::spawn(lost.send());
     shop.until_written().await;
     shop.replicas[0].kill();
     assert!(lost.await.unwrap().is_err());
     let killed = Instant::now();
     until("the key is free again", async || {
-        let again = order(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
+        let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
         match again.status().as_u16() {
             201 => {
                 assert!(!is_replayed(&again), "nothing was committed, so this is the first answer");
@@ -199,12 +190,12 @@ async fn after_a_kill_before_commit_nobody_waits_more_than_a_few_seconds() {
 }
 
 #[tokio::test]
-async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
+async fn duplicate_after_flush_gets_same_response() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
     let key = Uuid::new_v4().to_string();
-    let slow = order(&shop, &alice, 0, &key, &sku, 1)
+    let slow = keyed(&shop, &alice, 0, &key, &sku, 1)
         .header("Holdfast-Lock", "row-lock")
         .header("Holdfast-Work-Ms", "1000");
     let slow = tokio::spawn(slow.send());
@@ -221,7 +212,7 @@ async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
         !keys.is_empty()
     })
     .await;
-    let duplicate = order(&shop, &alice, 1, &key, &sku, 1)
+    let duplicate = keyed(&shop, &alice, 1, &key, &sku, 1)
         .header("Holdfast-Lock", "row-lock")
         .send()
         .await
@@ -229,7 +220,7 @@ async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
     let replayed = is_replayed(&duplicate);
     let duplicate = body(duplicate, StatusCode::CREATED).await;
     let first = slow.await.unwrap().unwrap();
-    // Whichever claimed the key first did the work; the other one got its answer.
+    // The request that inserted the key record first was executed; the other was replayed.
     assert_ne!(replayed, is_replayed(&first));
     assert_eq!(duplicate, body(first, StatusCode::CREATED).await);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -237,11 +228,11 @@ async fn after_a_flush_the_duplicate_waits_for_the_first_and_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn a_key_of_yesterday_is_used_for_ever() {
+async fn expired_key_stays_used_forever() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
-    let send = || order(&shop, &alice, 0, &key, "deadbolt", 1).send();
+    let send = || keyed(&shop, &alice, 0, &key, "deadbolt", 1).send();
     let placed = body(send().await.unwrap(), StatusCode::CREATED).await;
     for what in ["update idempotency set created_at = created_at - interval '25 hours'", PURGED] {
         sqlx::query(what).execute(&shop.pool).await.unwrap();
@@ -252,7 +243,7 @@ async fn a_key_of_yesterday_is_used_for_ever() {
     assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
 
-/// What the purge does to the key records of old orders.
+/// The effect of a purge on the key records of old orders.
 const PURGED: &str = "update idempotency set status = null, body = null";
 
 async fn purge_keys(shop: &Shop) {
@@ -260,18 +251,18 @@ async fn purge_keys(shop: &Shop) {
 }
 
 #[tokio::test]
-async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
+async fn expired_key_is_checked_before_stock_and_limit() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let cases = [
         (shop.shop_item(1, 100).await, "sold-out"),
-        (shop.limited(false, 100, 1).await, "limit-reached"),
+        (shop.limited_item(false, 100, 1).await, "limit-reached"),
     ];
     for (sku, refusal) in cases {
         let key = fresh_key();
         let ask = async |key: &str, sku: &str, many: i64| {
             let (status, kind, body) =
-                told(order(&shop, &alice, 0, key, sku, many).send().await.unwrap()).await;
+                problem_of(keyed(&shop, &alice, 0, key, sku, many).send().await.unwrap()).await;
             (status, kind, body["order_id"].clone(), body["id"].clone())
         };
         let (status, _, _, id) = ask(&key, &sku, 1).await;
@@ -281,7 +272,7 @@ async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
         assert_eq!(ask(&key, &sku, 1).await, used, "{refusal}: in a batch");
         let (status, kind, ..) = ask(&fresh_key(), &sku, 1).await;
         assert_eq!((status, kind.as_str()), (409, refusal), "whose key was not used");
-        // What is sold out is known by now, and told at the gate.
+        // By now the sold-out cache rejects the order before it is queued.
         for many in [1, 2] {
             assert_eq!(ask(&key, &sku, many).await, used, "{refusal}: at the gate, {many}");
         }
@@ -293,23 +284,23 @@ async fn a_key_of_yesterday_is_used_also_where_there_is_nothing_to_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_batch_each_is_told_of_its_own_key() {
+async fn batch_reports_each_users_own_key() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(3, 100).await;
     let (hers, his) = (fresh_key(), fresh_key());
     let mut placed = Vec::new();
     for (who, key) in [(&alice, &hers), (&bob, &his)] {
-        let order = order(&shop, who, 0, key, &sku, 1).send().await.unwrap();
+        let order = keyed(&shop, who, 0, key, &sku, 1).send().await.unwrap();
         placed.push(body(order, StatusCode::CREATED).await["id"].clone());
     }
     purge_keys(&shop).await;
     // One is left, and the first takes it.
-    let mut barrier = Barrier::before_item_alone(&shop, &sku).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let wanted = [(&bob, fresh_key()), (&alice, hers), (&bob, his), (&alice, fresh_key())];
     let mut sent = Vec::new();
     for (place, (who, key)) in wanted.into_iter().enumerate() {
-        sent.push(send(order(&shop, who, 0, &key, &sku, 1)));
+        sent.push(send(keyed(&shop, who, 0, &key, &sku, 1)));
         if [1, 2].contains(&place) {
             until("it is answered", async || sent.last().unwrap().is_finished()).await;
         }
@@ -319,7 +310,7 @@ async fn in_a_batch_each_is_told_of_its_own_key() {
     barrier.open().await;
     let mut answers = Vec::new();
     for sent in sent {
-        let (status, kind, body) = told(answer(sent).await).await;
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
         answers.push((status, kind, body["order_id"].clone()));
     }
     let used = |n: usize| (409, "idempotency-key-used".to_owned(), placed[n].clone());
@@ -329,11 +320,11 @@ async fn in_a_batch_each_is_told_of_its_own_key() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_stored() {
+async fn rejection_is_not_stored() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let key = Uuid::new_v4().to_string();
-    let send = || order(&shop, &alice, 0, &key, "last-lantern", 2).send();
+    let send = || keyed(&shop, &alice, 0, &key, "last-lantern", 2).send();
     assert_eq!(problem(send().await.unwrap(), 409).await, "sold-out");
     assert_eq!(shop.number("select count(*) from idempotency").await, 0);
     let restock = shop
@@ -372,7 +363,7 @@ async fn restock_cancel_and_refund_replay_under_their_keys() {
     assert_eq!(problem(bare, 400).await, "idempotency-key-missing");
     is_replayed_elsewhere(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
     for undone in ["cancel", "refund"] {
-        let placed = order(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).send().await.unwrap();
+        let placed = keyed(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).send().await.unwrap();
         let id = body(placed, StatusCode::CREATED).await["id"].as_str().unwrap().to_owned();
         if undone == "refund" {
             let pay = shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/pay"));

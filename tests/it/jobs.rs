@@ -1,6 +1,5 @@
-//! Scheduled jobs, by schedulers in this process that share nothing but Postgres and Redis, as
-//! replicas do: one run per tick, whoever dies, fails, hangs or comes late, and whatever a clock
-//! does.
+//! Scheduled jobs, by schedulers in this process that share only Postgres and Redis, as replicas
+//! do: one run per tick, despite crashes, failures, timeouts, stale holders and clock jumps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use time::macros::datetime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::common::proxy::Proxy;
 use crate::common::{Shop, services, until};
 use crate::topology::ask;
 
@@ -55,7 +55,7 @@ async fn effect(context: JobContext) -> anyhow::Result<Value> {
 
 /// A shop without replicas, and a table for effects.
 async fn bare() -> Shop {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let table = "create table effects (due_at timestamptz, replica text)";
     sqlx::query(table).execute(&shop.pool).await.unwrap();
     shop
@@ -81,7 +81,7 @@ fn replica_over(
     let domain = Domain {
         pool: holdfast::db::pool(database_url, 4).unwrap(),
         locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
-        ..shop.in_this_process("batched")
+        ..shop.in_process("batched")
     };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
 }
@@ -91,8 +91,8 @@ pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
     to.offer(job, due_at, OncePolicy::LockAndRow, Probe::Off).await.unwrap().unwrap()
 }
 
-/// The same, once nobody is at that job any more: a turn ends a moment after its row does.
-async fn told(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
+/// The same, once no run of that job is active: a run ends a moment after its row does.
+async fn offer_when_free(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
     let mut came = offer(to, due_at).await;
     until("nobody is at it", async || {
         if matches!(came, RunOutcome::Busy(_)) {
@@ -119,7 +119,7 @@ async fn until_is(shop: &Shop, job: &Job, state: RunState, attempt: i32) -> JobR
 }
 
 /// Looks until that many runs have been, or are, begun.
-async fn look_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
+async fn poll_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
     until(what, async || {
         for replica in replicas {
             replica.poll().await;
@@ -134,7 +134,7 @@ async fn sql(shop: &Shop, sql: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
+async fn concurrent_replicas_run_a_tick_once() {
     const ROUNDS: i32 = 40;
     let shop = bare().await;
     let replicas: Vec<Scheduler> =
@@ -151,7 +151,7 @@ async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
             )),
             "round {round}: {came:?}"
         );
-        // And whoever's clock is late.
+        // A replica with a late clock.
         for replica in &replicas {
             let late = offer(replica, due_at).await;
             assert!(matches!(late, RunOutcome::AlreadyDone), "round {round}: {late:?}");
@@ -167,7 +167,7 @@ async fn replicas_that_claim_a_tick_at_once_make_one_run_and_one_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ticks_that_everybody_missed_are_one_run() {
+async fn missed_ticks_cause_one_run() {
     let shop = bare().await;
     sql(
         &shop,
@@ -177,7 +177,7 @@ async fn ticks_that_everybody_missed_are_one_run() {
     )
     .await;
     let (a, b) = (replica(&shop, "a", &COUNTS), replica(&shop, "b", &COUNTS));
-    look_until(&[&a, &b], "the missed tick is run", async || {
+    poll_until(&[&a, &b], "the missed tick is run", async || {
         run_of(&shop, &COUNTS, DUE).await.is_some_and(|run| run.state == RunState::Done)
     })
     .await;
@@ -190,10 +190,10 @@ async fn ticks_that_everybody_missed_are_one_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_was_put_back_runs_nothing_again() {
+async fn backward_clock_repeats_no_run() {
     let shop = bare().await;
     let a = replica(&shop, "a", &COUNTS);
-    look_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
+    poll_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
         .await;
     until_is(&shop, &COUNTS, RunState::Done, 1).await;
     // What was begun last says that it is 2031: so it was, for a moment, by Postgres's clock.
@@ -209,10 +209,13 @@ async fn a_clock_that_was_put_back_runs_nothing_again() {
         a.poll().await;
         b.poll().await;
     }
-    assert!(matches!(told(&b, DUE).await, RunOutcome::AlreadyDone));
+    assert!(matches!(offer_when_free(&b, DUE).await, RunOutcome::AlreadyDone));
     assert_eq!(shop.number("select count(*) from effects").await, 1);
     // A tick that has not been run is, although one of 2031 was.
-    assert!(matches!(told(&b, DUE + Duration::from_hours(1)).await, RunOutcome::Done(_)));
+    assert!(matches!(
+        offer_when_free(&b, DUE + Duration::from_hours(1)).await,
+        RunOutcome::Done(_)
+    ));
 }
 
 static IS_BROKEN: AtomicBool = AtomicBool::new(true);
@@ -224,13 +227,13 @@ static FAILS: Job = job("fails", |context| {
 });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
+async fn failing_job_is_retried_parked_and_resumed() {
     let shop = bare().await;
     let a = replica(&shop, "a", &FAILS);
     let mut pauses = Vec::new();
     for attempt in 1..=MAX_ATTEMPTS {
         let state = if attempt == MAX_ATTEMPTS { RunState::Parked } else { RunState::Failed };
-        look_until(&[&a], "it is tried", async || {
+        poll_until(&[&a], "it is tried", async || {
             let run = run_of(&shop, &FAILS, DUE).await;
             run.is_some_and(|run| run.state == state && run.attempt == attempt)
         })
@@ -256,7 +259,7 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
     let pool = shop.pool.clone().into();
     assert!(holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap());
     assert!(!holdfast::jobs::store::try_again(&pool, parked.id).await.unwrap(), "not parked now");
-    look_until(&[&a], "it is done", async || {
+    poll_until(&[&a], "it is done", async || {
         run_of(&shop, &FAILS, DUE).await.is_some_and(|run| run.state == RunState::Done)
     })
     .await;
@@ -269,7 +272,7 @@ async fn a_job_that_fails_for_ever_is_retried_parked_shown_and_tried_again() {
 static PANICS: Job = job("panics", |_| Box::pin(async { panic!("on purpose") }));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_panics_has_failed_and_the_scheduler_lives() {
+async fn panicking_job_does_not_stop_scheduler() {
     let shop = bare().await;
     let a = replica(&shop, "a", &PANICS);
     let came = offer(&a, DUE).await;
@@ -297,7 +300,7 @@ static HANGS: Job = Job {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_hangs_is_cancelled_and_what_it_had_begun_is_undone() {
+async fn hanging_job_is_cancelled_and_rolled_back() {
     let shop = bare().await;
     let a = replica(&shop, "a", &HANGS);
     let came = offer(&a, DUE).await;
@@ -309,18 +312,18 @@ async fn a_job_that_hangs_is_cancelled_and_what_it_had_begun_is_undone() {
     until("its transaction is over", async || shop.number(idle).await == 0).await;
 }
 
-static GATE: Semaphore = Semaphore::const_new(0);
+static FIRST_ATTEMPT: Semaphore = Semaphore::const_new(0);
 static WAITS: Job = job("waits", |context| {
     Box::pin(async move {
         if context.attempt == 1 {
-            GATE.acquire().await?.forget();
+            FIRST_ATTEMPT.acquire().await?.forget();
         }
         effect(context).await
     })
 });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgot_its_numbers_is_told_them_and_the_first_holder_writes_nothing() {
+async fn stale_run_cannot_write_after_flush() {
     let shop = bare().await;
     let (a, b) = (replica(&shop, "a", &WAITS), replica(&shop, "b", &WAITS));
     let first = tokio::spawn({
@@ -352,7 +355,7 @@ async fn a_redis_that_forgot_its_numbers_is_told_them_and_the_first_holder_write
 static DEADLY: Job = job("deadly", |context| Box::pin(effect(context)));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_every_holder_died_at_is_not_given_to_the_next_one() {
+async fn run_that_killed_every_holder_is_parked() {
     let shop = bare().await;
     sql(
         &shop,
@@ -377,7 +380,7 @@ static KEPT: Job = Job {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
+async fn job_lock_is_kept_for_minimum_time() {
     let shop = bare().await;
     let (a, b) = (replica(&shop, "a", &KEPT), replica(&shop, "b", &KEPT));
     let first = tokio::spawn({
@@ -385,7 +388,7 @@ async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
         async move { offer(&a, DUE).await }
     });
     until_is(&shop, &KEPT, RunState::Done, 1).await;
-    // It is done, and whoever comes late does not even get to look.
+    // It is done, and the lock still rejects other replicas.
     let late = offer(&b, DUE + Duration::from_mins(1)).await;
     assert!(matches!(late, RunOutcome::Busy(_)), "{late:?}");
     assert!(!first.is_finished());
@@ -393,7 +396,7 @@ async fn a_lock_is_kept_at_least_for_as_long_as_the_job_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_redis_no_job_begins_and_others_are_not_kept_from_it() {
+async fn replica_without_redis_blocks_no_others() {
     let shop = bare().await;
     let there = "redis+unix:///nowhere/redis.sock";
     let nowhere = replica_over(&shop, "nowhere", &COUNTS, there, &shop.database_url());
@@ -405,30 +408,30 @@ async fn without_redis_no_job_begins_and_others_are_not_kept_from_it() {
     assert!(matches!(offer(&a, DUE).await, RunOutcome::Done(_)));
 }
 
-static DOOR: Semaphore = Semaphore::const_new(0);
+static MAY_END: Semaphore = Semaphore::const_new(0);
 static SPEAKS: Job = job("speaks", |_| {
     Box::pin(async {
-        DOOR.acquire().await?.forget();
+        MAY_END.acquire().await?.forget();
         Ok(json!({ "words": 3 }))
     })
 });
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_a_run_ended_is_written_when_postgres_is_back() {
+async fn run_result_is_written_after_outage() {
     let shop = bare().await;
-    let postgres = crate::trouble::postgres().await;
+    let postgres = Proxy::to_postgres().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let a = replica_over(&shop, "a", &SPEAKS, &services().running.redis_url, &url);
     a.poll().await;
     until_is(&shop, &SPEAKS, RunState::Running, 1).await;
     postgres.cut();
-    DOOR.add_permits(1);
+    MAY_END.add_permits(1);
     // Looking in vain takes as long as the first attempt to write.
     a.poll().await;
     assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, RunState::Running);
-    postgres.mend();
+    postgres.restore();
     let done = until_is(&shop, &SPEAKS, RunState::Done, 1).await;
     assert_eq!(done.result, Some(json!({ "words": 3 })));
     // And the scheduler has survived it.
-    assert!(matches!(told(&a, DUE).await, RunOutcome::AlreadyDone));
+    assert!(matches!(offer_when_free(&a, DUE).await, RunOutcome::AlreadyDone));
 }

@@ -1,5 +1,5 @@
-//! The shop's own jobs on real replicas: a holder that is killed, stopped, or told to end; what
-//! `reconcile` keeps.
+//! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result
+//! of `reconcile`.
 
 use holdfast::jobs::history::{self, JobRun};
 use holdfast::jobs::store::RunState;
@@ -10,10 +10,10 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::datetime;
 
 use crate::common::{Shop, User, problem, until};
-use crate::figures::{figures, value};
+use crate::metrics::{metrics, value};
 
 const DUE: OffsetDateTime = datetime!(2026-03-04 05:06 UTC);
-const ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
+const JOBS_ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 /// A tick of the lab's job, not sent yet.
 fn tick(shop: &Shop, who: &User, replica: usize) -> RequestBuilder {
@@ -25,8 +25,12 @@ async fn run_of(shop: &Shop) -> Option<JobRun> {
     history::find(&shop.pool.clone().into(), "lab-tick", DUE).await.unwrap()
 }
 
-/// The first replica runs the tick, and is held at that point. What it answers comes later.
-async fn held(shop: &Shop, admin: &User, at: &str) -> tokio::task::JoinHandle<Option<Value>> {
+/// The first replica runs the tick, and is paused at that point. Returns its response to come.
+async fn start_paused(
+    shop: &Shop,
+    admin: &User,
+    at: &str,
+) -> tokio::task::JoinHandle<Option<Value>> {
     let request = tick(shop, admin, 0).header("Holdfast-Pause", at).send();
     let asked = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
     until("it is held", async || {
@@ -37,8 +41,8 @@ async fn held(shop: &Shop, admin: &User, at: &str) -> tokio::task::JoinHandle<Op
     asked
 }
 
-/// Waits until somebody has done the run.
-async fn done(shop: &Shop) -> JobRun {
+/// Waits until the run is done.
+async fn until_done(shop: &Shop) -> JobRun {
     until("somebody does it", async || {
         run_of(shop).await.is_some_and(|run| run.state == RunState::Done)
     })
@@ -49,16 +53,16 @@ async fn done(shop: &Shop) -> JobRun {
 const MARKS: &str = "select count(*) from lab_marks";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_holder_is_followed_and_its_effect_is_there_once() {
+async fn killed_run_is_taken_over_once() {
     for at in ["held", "write"] {
-        let mut shop = Shop::start_with(2, &[ON]).await;
+        let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
         let admin = shop.sign_in("admin").await;
-        let asked = held(&shop, &admin, at).await;
+        let asked = start_paused(&shop, &admin, at).await;
         let begun = run_of(&shop).await.unwrap();
         assert_eq!((begun.state, begun.attempt), (RunState::Running, 1));
         shop.replicas[0].kill();
         assert_eq!(asked.await.unwrap(), None);
-        let done = done(&shop).await;
+        let done = until_done(&shop).await;
         assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()), "{at}");
         assert!(done.fence > begun.fence, "{at}: {} after {}", done.fence, begun.fence);
         assert_eq!(done.earlier.0[0].replica, shop.replicas[0].name());
@@ -67,12 +71,12 @@ async fn a_killed_holder_is_followed_and_its_effect_is_there_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_holder_that_comes_back_can_not_write_how_it_ended() {
-    let shop = Shop::start_with(2, &[ON]).await;
+async fn paused_run_cannot_write_its_result() {
+    let shop = Shop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
-    let asked = held(&shop, &admin, "held").await;
+    let asked = start_paused(&shop, &admin, "held").await;
     shop.replicas[0].pause();
-    let done = done(&shop).await;
+    let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     shop.replicas[0].resume();
     let late = asked.await.unwrap().unwrap();
@@ -86,23 +90,23 @@ async fn a_paused_holder_that_comes_back_can_not_write_how_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_told_to_end_hands_its_run_over() {
-    let mut shop = Shop::start_with(2, &[ON]).await;
+async fn stopping_replica_hands_over_its_run() {
+    let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
-    let asked = held(&shop, &admin, "write").await;
-    shop.replicas[0].ask_to_stop();
-    let done = done(&shop).await;
+    let asked = start_paused(&shop, &admin, "write").await;
+    shop.replicas[0].terminate();
+    let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     assert_eq!(done.earlier.0[0].trouble, "its replica was stopped");
     assert_eq!(done.attempts_allowed, 6, "which does not count as a failure");
-    assert!(shop.replicas[0].gone().await, "and it ends as it should");
+    assert!(shop.replicas[0].wait_for_exit().await, "and it ends as it should");
     asked.abort();
     assert_eq!(shop.number(MARKS).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_start_together_run_each_job_once_and_count_it() {
-    let shop = Shop::start_with(3, &[ON]).await;
+async fn simultaneous_replicas_run_each_job_once() {
+    let shop = Shop::start_with(3, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
     until("both jobs are done", async || {
         let jobs = shop.read(&admin, "/api/jobs").await;
@@ -122,26 +126,26 @@ async fn replicas_that_start_together_run_each_job_once_and_count_it() {
     }
     let sound = &jobs["jobs"][0]["last_done"]["result"];
     assert_eq!((&sound["sound"], &sound["failing"]), (&true.into(), &json!([])), "{sound:#}");
-    // As many as there are rows: nobody ran one that is not written down.
+    // As many as there are rows: every run has its row.
     let mut counted = 0.0;
     for replica in 0..3 {
-        let figures = figures(&shop, replica).await;
+        let metrics = metrics(&shop, replica).await;
         for (job, _) in names {
             let line = format!("holdfast_job_runs_total{{job=\"{job}\",outcome=\"done\"}}");
-            counted += value(&figures, &line).unwrap_or(0.0);
+            counted += value(&metrics, &line).unwrap_or(0.0);
         }
     }
-    // The sweep of the next minute may have begun meanwhile.
+    // The sweep of the next minute may have begun.
     let rows = shop.number("select count(*) from job_runs where job <> 'sweep'").await;
     assert_eq!(counted, rows as f64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn books_that_were_tampered_with_are_found_without_being_asked() {
-    let mut shop = Shop::bare().await;
+async fn scheduled_audit_finds_forged_stock() {
+    let mut shop = Shop::without_replicas().await;
     let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
-    shop.add_replica(&[ON]);
+    shop.add_replica(&[JOBS_ON]);
     let admin = shop.sign_in("admin").await;
     let mut found = Value::Null;
     until("it is found", async || {
@@ -156,7 +160,7 @@ async fn books_that_were_tampered_with_are_found_without_being_asked() {
 }
 
 #[tokio::test]
-async fn where_jobs_are_off_nobody_runs_them_and_nobody_but_the_admin_sees_them() {
+async fn disabled_jobs_do_not_run() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
     let refused = tick(&shop, &admin, 0).send().await.unwrap();

@@ -1,5 +1,5 @@
-//! Big keys: exactly those are found, and what is removed is gone while its neighbours stay; on one
-//! Redis, one Valkey, a Cluster, and a primary with sentinels.
+//! Big keys: all of them are found, and a deletion keeps neighbouring keys; on one Redis, one
+//! Valkey, a Cluster, and a primary with sentinels.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,19 @@ const EVERYWHERE: [Topology; 4] =
     [Topology::Redis, Topology::Valkey, Topology::Cluster, Topology::Sentinel];
 const TYPES: [&str; 5] = ["hash", "set", "zset", "list", "stream"];
 
-/// What `holdfast keys` looks for when nothing is said.
-fn usual_search() -> SearchOptions {
+/// The search of `holdfast keys` without options.
+fn default_search() -> SearchOptions {
     let (pattern, big) = ("*".to_owned(), BigKeyThreshold::default());
     SearchOptions { pattern, top: 20, by_memory: true, big, only_big: false, excluded_prefix: None }
 }
 
 /// Redis in some shape, with nothing in it.
-pub struct Keep {
+pub struct TestRedis {
     running: Running,
     redis: Redis,
 }
 
-impl Keep {
+impl TestRedis {
     /// `None` when there is no such program here, which is said.
     pub fn start(topology: Topology) -> Option<Self> {
         let running = topology::start(topology)?;
@@ -36,7 +36,7 @@ impl Keep {
         Some(Self { running, redis })
     }
 
-    pub fn one() -> Self {
+    pub fn single() -> Self {
         Self::start(Topology::Redis).unwrap()
     }
 
@@ -44,20 +44,20 @@ impl Keep {
         &self.running.url
     }
 
-    pub async fn says<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> T {
+    pub async fn query<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> T {
         self.redis.query(command.clone()).await.unwrap()
     }
 
-    /// A key of that type with so many elements (or bytes).
+    /// Writes a key of that type with `length` elements (or bytes).
     pub async fn put(&self, kind: &str, key: &[u8], length: u64) {
-        self.redis.query::<redis::Value>(more(kind, key, 0, length)).await.unwrap();
+        self.redis.query::<redis::Value>(add_elements(kind, key, 0, length)).await.unwrap();
     }
 
     pub async fn has(&self, key: &[u8]) -> bool {
-        self.says(cmd("EXISTS").arg(key)).await
+        self.query(cmd("EXISTS").arg(key)).await
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub async fn count(&self) -> u64 {
         let mut count = 0;
         for server in self.redis.each().await.unwrap() {
@@ -83,7 +83,7 @@ impl Keep {
         calls
     }
 
-    async fn forget_calls(&self) {
+    async fn reset_calls(&self) {
         for server in self.redis.each().await.unwrap() {
             let reset = cmd("CONFIG").arg("RESETSTAT").to_owned();
             server.query::<()>(reset).await.unwrap();
@@ -91,8 +91,8 @@ impl Keep {
     }
 }
 
-/// The command that adds so many elements, numbered from `first` on.
-fn more(kind: &str, key: &[u8], first: u64, length: u64) -> Cmd {
+/// The command that adds `length` elements, numbered from `first` on.
+fn add_elements(kind: &str, key: &[u8], first: u64, length: u64) -> Cmd {
     let mut script = cmd("EVAL");
     let add = match kind {
         "string" => return cmd("SET").arg(key).arg("x".repeat(length as usize)).to_owned(),
@@ -112,27 +112,29 @@ fn names(found: &SearchResult) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
+async fn exactly_the_big_keys_are_found() {
     for topology in EVERYWHERE {
-        let Some(keep) = Keep::start(topology) else { continue };
+        let Some(redis_server) = TestRedis::start(topology) else { continue };
         for number in 0..500 {
             for kind in TYPES.into_iter().chain(["string"]) {
-                keep.put(kind, format!("small:{kind}:{number}").as_bytes(), 1 + number % 40).await;
+                redis_server
+                    .put(kind, format!("small:{kind}:{number}").as_bytes(), 1 + number % 40)
+                    .await;
             }
         }
         let mut big = BTreeSet::new();
         for kind in TYPES {
-            keep.put(kind, format!("just-not:{kind}").as_bytes(), 5_000).await;
-            keep.put(kind, format!("big:{kind}").as_bytes(), 5_001).await;
+            redis_server.put(kind, format!("just-not:{kind}").as_bytes(), 5_000).await;
+            redis_server.put(kind, format!("big:{kind}").as_bytes(), 5_001).await;
             big.insert(format!("big:{kind}"));
         }
-        keep.put("string", b"just-not:string", 10_240).await;
-        keep.put("string", b"big:string", 10_241).await;
+        redis_server.put("string", b"just-not:string", 10_240).await;
+        redis_server.put("string", b"big:string", 10_241).await;
         big.insert("big:string".to_owned());
 
         for by_memory in [true, false] {
-            let search = SearchOptions { by_memory, only_big: true, ..usual_search() };
-            let found = keep.find(&search).await;
+            let search = SearchOptions { by_memory, only_big: true, ..default_search() };
+            let found = redis_server.find(&search).await;
             assert_eq!(names(&found), big, "{topology:?}");
             assert_eq!((found.big, found.seen, found.gone), (6, 3_012, 0), "{topology:?}");
             assert_eq!((found.all, found.by_memory), (3_012, by_memory));
@@ -141,11 +143,13 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
             assert_eq!(lengths, 5 * 5_001 + 10_241);
             assert!(found.types.values().all(|total| total.keys == 502 && total.big == 1));
         }
-        let search = SearchOptions { pattern: "big:[hl]*".to_owned(), ..usual_search() };
-        let found = keep.find(&search).await;
+        let search = SearchOptions { pattern: "big:[hl]*".to_owned(), ..default_search() };
+        let found = redis_server.find(&search).await;
         assert_eq!((found.seen, names(&found).len()), (2, 2), "{topology:?}");
         // Not one of the largest six is small, and not one more is listed than was asked for.
-        let found = keep.find(&SearchOptions { top: 12, by_memory: false, ..usual_search() }).await;
+        let found = redis_server
+            .find(&SearchOptions { top: 12, by_memory: false, ..default_search() })
+            .await;
         assert!(found.top[..6].iter().all(|entry| entry.big), "{:?}", found.top);
         assert!(names(&found).iter().all(|name| !name.starts_with("small")), "{:?}", found.top);
         assert_eq!(found.top.len(), 12);
@@ -153,18 +157,18 @@ async fn of_thousands_of_keys_exactly_the_big_ones_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_weighs_most_is_not_what_has_most_elements() {
-    let keep = Keep::one();
-    keep.put("list", b"many", 6_000).await;
+async fn memory_and_element_order_differ() {
+    let redis_server = TestRedis::single();
+    redis_server.put("list", b"many", 6_000).await;
     let mut heavy = cmd("HSET");
     heavy.arg("heavy");
     for field in 0..10 {
         heavy.arg(field).arg("x".repeat(200_000));
     }
-    keep.says::<()>(&heavy).await;
-    keep.put("string", b"text", 30_000).await;
+    redis_server.query::<()>(&heavy).await;
+    redis_server.put("string", b"text", 30_000).await;
 
-    let by_memory = keep.find(&usual_search()).await;
+    let by_memory = redis_server.find(&default_search()).await;
     let order = |found: &SearchResult| -> Vec<String> {
         found.top.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect()
     };
@@ -173,28 +177,30 @@ async fn what_weighs_most_is_not_what_has_most_elements() {
     assert!((2_000_000..3_000_000).contains(&weight), "{weight}");
     assert!(!by_memory.top[0].big, "it has ten elements");
     // 30,000 bytes are 2.9 times what is big, 6,000 elements 1.2 times.
-    let by_elements = keep.find(&SearchOptions { by_memory: false, ..usual_search() }).await;
+    let by_elements =
+        redis_server.find(&SearchOptions { by_memory: false, ..default_search() }).await;
     assert_eq!(order(&by_elements), ["text", "many", "heavy"]);
     let strict = BigKeyThreshold { string_bytes: 30_000, elements: 9 };
-    let found = keep.find(&SearchOptions { big: strict, only_big: true, ..usual_search() }).await;
+    let found =
+        redis_server.find(&SearchOptions { big: strict, only_big: true, ..default_search() }).await;
     assert_eq!(names(&found), ["heavy", "many"].map(str::to_owned).into());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_sends_nothing_that_writes_or_takes_long() {
-    let keep = Keep::one();
+async fn scan_sends_only_fast_read_commands() {
+    let redis_server = TestRedis::single();
     for kind in TYPES.into_iter().chain(["string"]) {
-        keep.put(kind, kind.as_bytes(), 6_000).await;
+        redis_server.put(kind, kind.as_bytes(), 6_000).await;
     }
     let dirty = async || -> String {
-        let info: String = keep.says(cmd("INFO").arg("persistence")).await;
+        let info: String = redis_server.query(cmd("INFO").arg("persistence")).await;
         info.lines().find(|line| line.starts_with("rdb_changes_since")).unwrap().to_owned()
     };
     let before = dirty().await;
-    keep.forget_calls().await;
-    keep.find(&usual_search()).await;
+    redis_server.reset_calls().await;
+    redis_server.find(&default_search()).await;
     assert_eq!(dirty().await, before);
-    let info: String = keep.says(cmd("INFO").arg("commandstats")).await;
+    let info: String = redis_server.query(cmd("INFO").arg("commandstats")).await;
     let sent = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
     let harmless = [
         "scan",
@@ -220,15 +226,15 @@ async fn looking_sends_nothing_that_writes_or_takes_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_go_while_they_are_looked_at_are_skipped() {
-    let keep = Keep::one();
+async fn keys_deleted_during_scan_are_skipped() {
+    let redis_server = TestRedis::single();
     for number in 0..3_000 {
-        keep.put("set", format!("going:{number}").as_bytes(), 2).await;
+        redis_server.put("set", format!("going:{number}").as_bytes(), 2).await;
     }
     // At each step the next ones go, and some become something else.
-    let (url, mut step) = (keep.url().to_owned(), 0);
-    let search = usual_search();
-    let found = find(&keep.redis, &search, |_| {
+    let (url, mut step) = (redis_server.url().to_owned(), 0);
+    let search = default_search();
+    let found = find(&redis_server.redis, &search, |_| {
         for number in step * 100..step * 100 + 50 {
             let _: i64 = ask(&url, &format!("DEL going:{number}")).unwrap();
             let _: String = ask(&url, &format!("SET going:{} x", number + 50)).unwrap();
@@ -239,16 +245,22 @@ async fn keys_that_go_while_they_are_looked_at_are_skipped() {
     let kept: u64 = found.types.values().map(|total| total.keys).sum();
     assert_eq!(found.seen, kept + found.gone);
     assert!(kept >= 1_500, "half of them are there throughout: {kept}");
-    assert!(inspect(&keep.redis, b"nothing", BigKeyThreshold::default()).await.unwrap().is_none());
-    let removed = remove(&keep.redis, b"nothing", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
+    assert!(
+        inspect(&redis_server.redis, b"nothing", BigKeyThreshold::default())
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let removed =
+        remove(&redis_server.redis, b"nothing", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
     assert!(removed.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_type_is_removed_and_its_neighbours_stay() {
+async fn every_type_is_deleted_without_its_neighbours() {
     const LENGTH: u64 = 3_456;
     for topology in EVERYWHERE {
-        let Some(keep) = Keep::start(topology) else { continue };
+        let Some(redis_server) = TestRedis::start(topology) else { continue };
         for with in [KeyRemovalMethod::Batches, KeyRemovalMethod::Unlink] {
             for kind in TYPES.into_iter().chain(["string"]) {
                 // With a zero byte, and no letters of any language.
@@ -256,17 +268,17 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
                 let neighbours =
                     [name[..name.len() - 1].to_vec(), [&name[..], b"x"].concat(), b"x".to_vec()];
                 for neighbour in &neighbours {
-                    keep.put(kind, neighbour, 700).await;
+                    redis_server.put(kind, neighbour, 700).await;
                 }
-                keep.put(kind, &name, LENGTH).await;
-                keep.forget_calls().await;
+                redis_server.put(kind, &name, LENGTH).await;
+                redis_server.reset_calls().await;
                 let mut heard = Vec::new();
-                let done = remove(&keep.redis, &name, with, |gone| heard.push(gone)).await;
+                let done = remove(&redis_server.redis, &name, with, |gone| heard.push(gone)).await;
                 let done = done.unwrap().unwrap();
                 assert_eq!((done.removed, done.left), (LENGTH, 0), "{topology:?} {kind} {done:?}");
-                assert!(!keep.has(&name).await, "{topology:?} {kind}");
+                assert!(!redis_server.has(&name).await, "{topology:?} {kind}");
                 assert!(heard.is_sorted() && heard.last() == Some(&LENGTH), "{heard:?}");
-                let whole = keep.calls("del").await + keep.calls("unlink").await;
+                let whole = redis_server.calls("del").await + redis_server.calls("unlink").await;
                 if with == KeyRemovalMethod::Batches && kind != "string" {
                     assert_eq!(done.with, KeyRemovalMethod::Batches);
                     assert!(done.commands >= LENGTH / MAX_BATCH_SIZE, "{kind}: {done:?}");
@@ -280,57 +292,64 @@ async fn every_type_is_removed_and_its_neighbours_stay() {
                     );
                 }
                 for neighbour in &neighbours {
-                    let there =
-                        inspect(&keep.redis, neighbour, BigKeyThreshold::default()).await.unwrap();
+                    let there = inspect(&redis_server.redis, neighbour, BigKeyThreshold::default())
+                        .await
+                        .unwrap();
                     assert_eq!(there.unwrap().length, Some(700), "{topology:?} {kind}");
-                    keep.says::<u64>(cmd("DEL").arg(neighbour)).await;
+                    redis_server.query::<u64>(cmd("DEL").arg(neighbour)).await;
                 }
             }
         }
-        assert_eq!(keep.count().await, 0);
+        assert_eq!(redis_server.count().await, 0);
     }
 }
 
 /// How a small hash or set is kept, all in one piece, does not make a batch larger.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_bounded_by_elements_and_by_bytes() {
-    let keep = Keep::one();
+async fn delete_batch_is_bounded_by_elements_and_bytes() {
+    let redis_server = TestRedis::single();
     for setting in ["hash-max-listpack-entries", "set-max-intset-entries"] {
-        keep.says::<()>(cmd("CONFIG").arg("SET").arg(setting).arg(100_000)).await;
+        redis_server.query::<()>(cmd("CONFIG").arg("SET").arg(setting).arg(100_000)).await;
     }
-    keep.put("hash", b"in-one-piece", 10 * MAX_BATCH_SIZE).await;
-    keep.forget_calls().await;
-    remove(&keep.redis, b"in-one-piece", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
-    assert_eq!(keep.calls("hdel").await, 10);
+    redis_server.put("hash", b"in-one-piece", 10 * MAX_BATCH_SIZE).await;
+    redis_server.reset_calls().await;
+    remove(&redis_server.redis, b"in-one-piece", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
+    assert_eq!(redis_server.calls("hdel").await, 10);
 
     for field in 0..60 {
-        keep.says::<()>(cmd("HSET").arg("heavy").arg(field).arg("x".repeat(300_000))).await;
+        redis_server
+            .query::<()>(cmd("HSET").arg("heavy").arg(field).arg("x".repeat(300_000)))
+            .await;
     }
-    keep.forget_calls().await;
-    let done =
-        remove(&keep.redis, b"heavy", KeyRemovalMethod::Batches, |_| {}).await.unwrap().unwrap();
+    redis_server.reset_calls().await;
+    let done = remove(&redis_server.redis, b"heavy", KeyRemovalMethod::Batches, |_| {})
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((done.removed, done.left), (60, 0));
-    let calls = keep.calls("hdel").await;
+    let calls = redis_server.calls("hdel").await;
     assert!(calls >= 60 / 4, "at most about 1 MB at once, and it took {calls}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_left() {
+async fn deletion_of_fast_growing_key_ends() {
     const LENGTH: u64 = 4_000;
-    let keep = Keep::one();
+    let redis_server = TestRedis::single();
     for kind in TYPES {
-        keep.put(kind, kind.as_bytes(), LENGTH).await;
+        redis_server.put(kind, kind.as_bytes(), LENGTH).await;
         // For every batch that goes, two come.
-        let (url, mut next) = (keep.url().to_owned(), LENGTH);
+        let (url, mut next) = (redis_server.url().to_owned(), LENGTH);
         let grow = |_| {
             let _: redis::Value =
-                say(&url, &more(kind, kind.as_bytes(), next, 2 * MAX_BATCH_SIZE)).unwrap();
+                query_once(&url, &add_elements(kind, kind.as_bytes(), next, 2 * MAX_BATCH_SIZE))
+                    .unwrap();
             next += 2 * MAX_BATCH_SIZE;
         };
-        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
+        let done =
+            remove(&redis_server.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
         let done = done.unwrap().unwrap();
         assert!(done.removed <= 2 * (LENGTH + MAX_BATCH_SIZE), "{kind}: {done:?}");
-        let there = inspect(&keep.redis, kind.as_bytes(), BigKeyThreshold::default())
+        let there = inspect(&redis_server.redis, kind.as_bytes(), BigKeyThreshold::default())
             .await
             .unwrap()
             .unwrap();
@@ -340,58 +359,61 @@ async fn a_key_that_grows_faster_than_it_goes_comes_to_an_end_and_says_what_is_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_added_for_a_while_is_removed_too() {
+async fn elements_added_during_deletion_are_deleted() {
     const LENGTH: u64 = 4_000;
-    let keep = Keep::one();
+    let redis_server = TestRedis::single();
     for kind in TYPES {
-        keep.put(kind, kind.as_bytes(), LENGTH).await;
-        let (url, mut next) = (keep.url().to_owned(), LENGTH);
+        redis_server.put(kind, kind.as_bytes(), LENGTH).await;
+        let (url, mut next) = (redis_server.url().to_owned(), LENGTH);
         let grow = |_| {
             if next < LENGTH + 5 * 100 {
-                let _: redis::Value = say(&url, &more(kind, kind.as_bytes(), next, 100)).unwrap();
+                let _: redis::Value =
+                    query_once(&url, &add_elements(kind, kind.as_bytes(), next, 100)).unwrap();
                 next += 100;
             }
         };
-        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
+        let done =
+            remove(&redis_server.redis, kind.as_bytes(), KeyRemovalMethod::Batches, grow).await;
         let done = done.unwrap().unwrap();
         assert_eq!((done.left, done.removed), (0, LENGTH + 500), "{kind}: {done:?}");
-        assert!(!keep.has(kind.as_bytes()).await, "{kind}");
+        assert!(!redis_server.has(kind.as_bytes()).await, "{kind}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_become_something_else_meanwhile_is_left_alone() {
-    let keep = Keep::one();
+async fn key_replaced_during_deletion_is_kept() {
+    let redis_server = TestRedis::single();
     for kind in TYPES {
-        keep.put(kind, kind.as_bytes(), 4_000).await;
-        let url = keep.url().to_owned();
+        redis_server.put(kind, kind.as_bytes(), 4_000).await;
+        let url = redis_server.url().to_owned();
         let replace = |_| {
             let _: i64 = ask(&url, &format!("DEL {kind}")).unwrap();
             let _: String = ask(&url, &format!("SET {kind} precious")).unwrap();
         };
-        let done = remove(&keep.redis, kind.as_bytes(), KeyRemovalMethod::Batches, replace).await;
+        let done =
+            remove(&redis_server.redis, kind.as_bytes(), KeyRemovalMethod::Batches, replace).await;
         assert!(
             matches!(done, Err(Error::TypeChanged(ref name)) if name == kind),
             "{kind}: {done:?}"
         );
-        assert_eq!(keep.says::<String>(cmd("GET").arg(kind)).await, "precious", "{kind}");
+        assert_eq!(redis_server.query::<String>(cmd("GET").arg(kind)).await, "precious", "{kind}");
     }
 }
 
 /// As some that are run by others do.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
-    let keep = Keep::one();
+async fn missing_redis_commands_have_fallbacks() {
+    let redis_server = TestRedis::single();
     let rules = "ACL SETUSER limited on >secret ~* &* +@all -memory -unlink";
-    let _: String = ask(keep.url(), rules).unwrap();
-    keep.put("zset", b"many", 7_000).await;
-    keep.put("hash", b"few", 3).await;
-    keep.put("stream", b"stream", 600).await;
-    keep.put("string", b"text", 600).await;
-    let url = format!("{}?user=limited&pass=secret", keep.url());
+    let _: String = ask(redis_server.url(), rules).unwrap();
+    redis_server.put("zset", b"many", 7_000).await;
+    redis_server.put("hash", b"few", 3).await;
+    redis_server.put("stream", b"stream", 600).await;
+    redis_server.put("string", b"text", 600).await;
+    let url = format!("{}?user=limited&pass=secret", redis_server.url());
     let limited = Redis::open(&url).unwrap();
 
-    let found = find(&limited, &usual_search(), |_| {}).await.unwrap();
+    let found = find(&limited, &default_search(), |_| {}).await.unwrap();
     assert!(found.no_memory.as_ref().is_some_and(|why| why.contains("memory|usage")), "{found:?}");
     assert!(!found.by_memory);
     assert_eq!(found.top[0].name, b"many", "by elements instead");
@@ -410,12 +432,12 @@ async fn a_redis_without_memory_usage_and_unlink_is_served_without_them() {
             done.unlink_refused && done.with == KeyRemovalMethod::Batches && done.left == 0,
             "{done:?}"
         );
-        assert!(!keep.has(name.as_bytes()).await);
+        assert!(!redis_server.has(name.as_bytes()).await);
     }
-    assert_eq!(keep.count().await, 1);
+    assert_eq!(redis_server.count().await, 1);
 }
 
 /// On a connection of its own, from within something that can't wait.
-fn say<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> {
+fn query_once<T: FromRedisValue>(url: &str, command: &Cmd) -> RedisResult<T> {
     command.query(&mut redis::Client::open(url)?.get_connection()?)
 }

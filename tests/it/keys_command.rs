@@ -1,5 +1,5 @@
-//! `holdfast keys` as somebody uses it: what it prints, what it refuses, and that it removes only
-//! what it was told to.
+//! The command `holdfast keys`: its output, its errors, and that it deletes only what its options
+//! name.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,7 @@ use holdfast_lock::{
 };
 use serde_json::Value;
 
-use crate::keys::Keep;
+use crate::keys::TestRedis;
 use crate::topology::Topology;
 
 /// It, not run yet.
@@ -25,7 +25,7 @@ pub fn command(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it; nobody is at its terminal, because it has none.
+/// Runs it, without a terminal.
 fn keys(url: &str, arguments: &[&str]) -> Output {
     command(url, arguments).stdin(Stdio::null()).output().unwrap()
 }
@@ -34,43 +34,44 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it printed, when it went well.
-pub fn printed(output: &Output) -> String {
+/// Its stdout, if it succeeded.
+pub fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     text(&output.stdout)
 }
 
-/// Why it did not.
-pub fn refused(output: &Output) -> String {
+/// Its stderr, if it failed.
+pub fn error_of(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
     text(&output.stderr)
 }
 
 /// Something big of every type, something small, and something of the shop's.
-pub async fn filled(topology: Topology) -> Option<Keep> {
-    let keep = Keep::start(topology)?;
+pub async fn filled(topology: Topology) -> Option<TestRedis> {
+    let redis_server = TestRedis::start(topology)?;
     for kind in ["hash", "set", "zset", "list", "stream"] {
-        keep.put(kind, format!("big:{kind}").as_bytes(), 5_500).await;
-        keep.put(kind, format!("small:{kind}").as_bytes(), 10).await;
+        redis_server.put(kind, format!("big:{kind}").as_bytes(), 5_500).await;
+        redis_server.put(kind, format!("small:{kind}").as_bytes(), 10).await;
     }
-    keep.put("string", b"big:\x00\xff\n", 20_000).await;
-    keep.put("zset", b"holdfast:expiry:{1}", 6_000).await;
-    Some(keep)
+    redis_server.put("string", b"big:\x00\xff\n", 20_000).await;
+    redis_server.put("zset", b"holdfast:expiry:{1}", 6_000).await;
+    Some(redis_server)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_table_and_the_json_say_the_same() {
+async fn table_and_json_agree() {
     for topology in [Topology::Redis, Topology::Cluster] {
-        let Some(keep) = filled(topology).await else { continue };
-        let said: Value = serde_json::from_str(&printed(&keys(keep.url(), &["--json"]))).unwrap();
+        let Some(redis_server) = filled(topology).await else { continue };
+        let said: Value =
+            serde_json::from_str(&stdout_of(&keys(redis_server.url(), &["--json"]))).unwrap();
         assert_eq!(
             (&said["seen"], &said["all"], &said["big"]),
             (&12.into(), &12.into(), &7.into())
         );
         assert_eq!(said["big_is_more_than"]["elements"], 5_000);
         assert!(said.get("deleted").is_none(), "{said:#}");
-        let table = printed(&keys(keep.url(), &[]));
+        let table = stdout_of(&keys(redis_server.url(), &[]));
         let lines: Vec<&str> = table.lines().collect();
         let top = said["top"].as_array().unwrap();
         assert_eq!(top.len(), 12);
@@ -83,22 +84,22 @@ async fn the_table_and_the_json_say_the_same() {
         assert!(table.contains("12 of 12 keys looked at"), "{table}");
         assert!(table.contains("7 big (* a string of more than 10,240 bytes"), "{table}");
         assert!(table.contains("big:\\x00\\xff\\n"), "what can't be printed: {table}");
-        let few = printed(&keys(keep.url(), &["--top", "2", "--by", "elements"]));
+        let few = stdout_of(&keys(redis_server.url(), &["--top", "2", "--by", "elements"]));
         assert!(few.contains("no room for them (--top): 5"), "{few}");
-        assert_eq!(keep.count().await, 12);
+        assert_eq!(redis_server.count().await, 12);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_removed_without_being_told() {
-    let keep = filled(Topology::Redis).await.unwrap();
-    let why = refused(&keys(keep.url(), &["--delete-big"]));
+async fn deletion_requires_explicit_options() {
+    let redis_server = filled(Topology::Redis).await.unwrap();
+    let why = error_of(&keys(redis_server.url(), &["--delete-big"]));
     assert!(why.contains("no terminal") && why.contains("--yes"), "{why}");
-    let why = refused(&keys(keep.url(), &["--delete", "big:hash", "nonesuch"]));
+    let why = error_of(&keys(redis_server.url(), &["--delete", "big:hash", "nonesuch"]));
     assert!(why.contains("no key nonesuch") && why.contains("Nothing was removed"), "{why}");
-    let why = refused(&keys(keep.url(), &["--delete", "big:*"]));
+    let why = error_of(&keys(redis_server.url(), &["--delete", "big:*"]));
     assert!(why.contains("given whole"), "a name is no pattern: {why}");
-    let why = refused(&keys(keep.url(), &["--delete", "big:\\q"]));
+    let why = error_of(&keys(redis_server.url(), &["--delete", "big:\\q"]));
     assert!(why.contains("backslash"), "{why}");
     for arguments in [
         &["--yes"][..],
@@ -107,60 +108,66 @@ async fn nothing_is_removed_without_being_told() {
         &["--delete", "big:hash", "--pattern", "*"],
         &["--top", "0"],
     ] {
-        let output = keys(keep.url(), arguments);
+        let output = keys(redis_server.url(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
     }
-    assert_eq!(keep.count().await, 12);
+    assert_eq!(redis_server.count().await, 12);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_named_is_removed_and_nothing_else() {
-    let keep = filled(Topology::Redis).await.unwrap();
+async fn only_named_keys_are_deleted() {
+    let redis_server = filled(Topology::Redis).await.unwrap();
     let gone = ["big:\\x00\\xff\\n", "small:list", "big:stream", "small:list"];
-    let told =
-        printed(&keys(keep.url(), &[&["--with", "batches", "--delete"], &gone[..]].concat()));
-    assert!(told.contains("removed      big:\\x00\\xff\\n (string, 20,000 bytes)"), "{told}");
-    assert_eq!(told.lines().count(), 3, "{told}");
+    let output = stdout_of(&keys(
+        redis_server.url(),
+        &[&["--with", "batches", "--delete"], &gone[..]].concat(),
+    ));
+    assert!(output.contains("removed      big:\\x00\\xff\\n (string, 20,000 bytes)"), "{output}");
+    assert_eq!(output.lines().count(), 3, "{output}");
     for name in [&b"big:\x00\xff\n"[..], b"small:list", b"big:stream"] {
-        assert!(!keep.has(name).await, "{name:?}");
+        assert!(!redis_server.has(name).await, "{name:?}");
     }
-    assert_eq!(keep.count().await, 9);
-    let told = printed(&keys(keep.url(), &["--json", "--delete", "big:hash"]));
-    let told: Value = serde_json::from_str(&told).unwrap();
-    let one = &told["deleted"][0];
-    assert_eq!((&one["key"], &one["with"]), (&"big:hash".into(), &"unlink".into()), "{told:#}");
-    assert_eq!((&one["removed"], &one["left"]), (&5_500.into(), &0.into()), "{told:#}");
-    assert_eq!(keep.count().await, 8);
+    assert_eq!(redis_server.count().await, 9);
+    let output = stdout_of(&keys(redis_server.url(), &["--json", "--delete", "big:hash"]));
+    let output: Value = serde_json::from_str(&output).unwrap();
+    let one = &output["deleted"][0];
+    assert_eq!((&one["key"], &one["with"]), (&"big:hash".into(), &"unlink".into()), "{output:#}");
+    assert_eq!((&one["removed"], &one["left"]), (&5_500.into(), &0.into()), "{output:#}");
+    assert_eq!(redis_server.count().await, 8);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delete_big_removes_the_big_ones_that_are_not_the_shops() {
+async fn delete_big_keeps_the_shops_own_keys() {
     for (topology, with) in [(Topology::Redis, "batches"), (Topology::Cluster, "unlink")] {
-        let Some(keep) = filled(topology).await else { continue };
-        // It lists, and removes, at most so many at a time.
+        let Some(redis_server) = filled(topology).await else { continue };
+        // It lists and deletes at most `--top` keys at a time.
         let some = ["--delete-big", "--yes", "--with", with, "--top", "4"];
-        let told = printed(&keys(keep.url(), &some));
-        assert_eq!(told.lines().filter(|line| line.starts_with("removed ")).count(), 4, "{told}");
-        assert!(told.contains("the shop's own, which stay: 1"), "{told}");
-        assert_eq!(keep.count().await, 8);
-        let told = printed(&keys(keep.url(), &["--delete-big", "--yes", "--json"]));
-        let told: Value = serde_json::from_str(&told).unwrap();
-        assert_eq!(told["deleted"].as_array().map(Vec::len), Some(2), "{told:#}");
-        assert_eq!(told["left_out"], 1);
-        assert!(keep.has(b"holdfast:expiry:{1}").await);
-        assert_eq!(keep.count().await, 6, "the small ones and the shop's");
-        let told = printed(&keys(keep.url(), &["--delete-big", "--yes", "--force"]));
-        assert!(told.contains("removed      holdfast:expiry:{1}"), "{told}");
-        assert_eq!(keep.count().await, 5);
-        printed(&keys(keep.url(), &["--delete-big", "--yes"]));
-        assert_eq!(keep.count().await, 5);
+        let output = stdout_of(&keys(redis_server.url(), &some));
+        assert_eq!(
+            output.lines().filter(|line| line.starts_with("removed ")).count(),
+            4,
+            "{output}"
+        );
+        assert!(output.contains("the shop's own, which stay: 1"), "{output}");
+        assert_eq!(redis_server.count().await, 8);
+        let output = stdout_of(&keys(redis_server.url(), &["--delete-big", "--yes", "--json"]));
+        let output: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(output["deleted"].as_array().map(Vec::len), Some(2), "{output:#}");
+        assert_eq!(output["left_out"], 1);
+        assert!(redis_server.has(b"holdfast:expiry:{1}").await);
+        assert_eq!(redis_server.count().await, 6, "the small ones and the shop's");
+        let output = stdout_of(&keys(redis_server.url(), &["--delete-big", "--yes", "--force"]));
+        assert!(output.contains("removed      holdfast:expiry:{1}"), "{output}");
+        assert_eq!(redis_server.count().await, 5);
+        stdout_of(&keys(redis_server.url(), &["--delete-big", "--yes"]));
+        assert_eq!(redis_server.count().await, 5);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
-    let keep = Keep::one();
-    let locks = Locks::new(Redis::open(keep.url()).unwrap(), Settings::default());
+async fn held_lock_is_deleted_only_with_force() {
+    let redis_server = TestRedis::single();
+    let locks = Locks::new(Redis::open(redis_server.url()).unwrap(), Settings::default());
     let held = [LockKey::new("{sku:tea}").unwrap()];
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     let ask =
@@ -169,15 +176,15 @@ async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
         panic!("it is free")
     };
     let name = "holdfast:lock:{sku:tea}";
-    let why = refused(&keys(keep.url(), &["--delete", name]));
+    let why = error_of(&keys(redis_server.url(), &["--delete", name]));
     assert!(why.contains("--force") && why.contains("held twice"), "{why}");
     assert_eq!(locks.held(&[]).await.unwrap().len(), 1);
-    // Another shop's are nobody's business here.
-    let other = keys(keep.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
-    assert!(refused(&other).contains("other:"));
-    let forced = keys(keep.url(), &["--delete", name, "--force"]);
+    // The prefix of another shop is protected in the same way.
+    let other = keys(redis_server.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
+    assert!(error_of(&other).contains("other:"));
+    let forced = keys(redis_server.url(), &["--delete", name, "--force"]);
     assert!(text(&forced.stderr).contains("because of --force"), "{forced:?}");
-    printed(&forced);
+    stdout_of(&forced);
     let left: BTreeSet<String> =
         locks.held(&[]).await.unwrap().into_iter().map(|lock| lock.key).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -185,13 +192,13 @@ async fn a_lock_that_somebody_holds_is_not_removed_by_mistake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_and_what_to_do() {
-    let why = refused(&keys("http://127.0.0.1", &[]));
+async fn connection_errors_explain_what_to_do() {
+    let why = error_of(&keys("http://127.0.0.1", &[]));
     assert!(why.contains("redis-cluster://") && why.contains("REDIS_URL"), "{why}");
-    let why = refused(&keys("redis+unix:///nowhere/redis.sock", &[]));
+    let why = error_of(&keys("redis+unix:///nowhere/redis.sock", &[]));
     assert!(why.contains("Redis"), "{why}");
     let mut nowhere = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     nowhere.args(["keys", "--data", "/nowhere"]).env_remove("REDIS_URL").stdin(Stdio::null());
-    let why = refused(&nowhere.output().unwrap());
+    let why = error_of(&nowhere.output().unwrap());
     assert!(why.contains("--redis-url") && why.contains("/nowhere"), "{why}");
 }

@@ -1,8 +1,8 @@
-//! The ladder between no lock and the right one: each rung is seen broken where it breaks, and
-//! exact where it holds.
+//! The strategies between no lock and the default: each broken one is shown broken, and the others
+//! are exact.
 //!
-//! Requests are held at the lab's points until they are let go, and a test goes on when the replica
-//! says that they are there.
+//! Requests are paused at probe points until the test resumes them, and a test continues when the
+//! replica reports them as paused.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::common::{Shop, User, body, options, problem, services, until};
-use crate::holds::held;
+use crate::pause_points::with_pause;
 use crate::topology;
 
 /// Units in the item.
 const STOCK: i64 = 20;
-/// So many orders come at once.
-const CROWD: usize = 20;
+/// Concurrent orders.
+const CONCURRENT_ORDERS: usize = 20;
 
-/// Two replicas, somebody who buys, and an item that takes any strategy.
+/// Replicas, users, and an item that admits any strategy.
 struct Lab {
     shop: Shop,
     alice: User,
@@ -31,8 +31,8 @@ struct Lab {
     sku: String,
 }
 
-/// An order that stands at a point.
-struct Held {
+/// An order that is paused at a probe point.
+struct PausedOrder {
     id: Uuid,
     replica: usize,
     sent: JoinHandle<Sent>,
@@ -50,23 +50,23 @@ impl Lab {
         self.shop.order(&self.alice, replica, &self.sku, 1).header("Holdfast-Lock", strategy)
     }
 
-    /// Sends a request and waits until it stands at that point.
-    async fn held_at(&self, replica: usize, request: RequestBuilder, point: &str) -> Held {
-        let (id, request) = held(request, point);
+    /// Sends a request and waits until it is paused at that point.
+    async fn pause_at(&self, replica: usize, request: RequestBuilder, point: &str) -> PausedOrder {
+        let (id, request) = with_pause(request, point);
         let sent = tokio::spawn(request.send());
-        self.shop.until_held(&self.admin, replica, id, point).await;
-        Held { id, replica, sent }
+        self.shop.until_paused(&self.admin, replica, id, point).await;
+        PausedOrder { id, replica, sent }
     }
 
     /// An order that has read the stock.
-    async fn has_read(&self, replica: usize, strategy: &str) -> Held {
-        self.held_at(replica, self.order(replica, strategy), "read").await
+    async fn pause_after_read(&self, replica: usize, strategy: &str) -> PausedOrder {
+        self.pause_at(replica, self.order(replica, strategy), "read").await
     }
 
-    /// Lets it go on, at its point and at the same one when it begins again; its answer.
-    async fn goes_on(&self, held: Held, status: StatusCode) -> Value {
+    /// Resumes it, again after each retry, and returns its response.
+    async fn resume(&self, held: PausedOrder, status: StatusCode) -> Value {
         until("the request is answered", async || {
-            self.shop.let_go(&self.admin, held.replica, &held.id.to_string()).await;
+            self.shop.resume_request(&self.admin, held.replica, &held.id.to_string()).await;
             held.sent.is_finished()
         })
         .await;
@@ -80,7 +80,7 @@ impl Lab {
         forks
     }
 
-    /// What Redis says of the item's lock.
+    /// The reply of Redis to a command on the item's lock.
     fn redis(&self, command: &str) -> i64 {
         let key = format!("{}lock:{{sku:{}}}", self.shop.prefix, self.sku);
         topology::ask(&services().running.redis_url, &format!("{command} {key}")).unwrap()
@@ -90,7 +90,7 @@ impl Lab {
         until("the item is locked", async || self.redis("EXISTS") == 1).await;
     }
 
-    async fn is_locked_for_ever(&self, replica: usize, strategy: &str) {
+    async fn assert_locked_forever(&self, replica: usize, strategy: &str) {
         assert_eq!(self.redis("PTTL"), -1, "the key never ends");
         let busy = self.order(replica, strategy).header("Holdfast-Wait", "try");
         assert_eq!(problem(busy.send().await.unwrap(), 423).await, "lock-busy");
@@ -112,74 +112,74 @@ fn before(order: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_killed_under_setnx_leaves_the_item_locked_for_ever() {
+async fn kill_under_setnx_locks_item_forever() {
     let mut lab = Lab::new(2).await;
     let holder = lab.order(0, "setnx").header("Holdfast-Pause", "held");
     tokio::spawn(holder.send());
     lab.until_locked().await;
     lab.shop.replicas[0].kill();
-    lab.is_locked_for_ever(1, "setnx").await;
+    lab.assert_locked_forever(1, "setnx").await;
 }
 
 #[tokio::test]
-async fn a_replica_that_is_killed_between_setnx_and_expire_leaves_the_item_locked_for_ever() {
+async fn kill_before_expire_locks_item_forever() {
     let mut lab = Lab::new(2).await;
     let holder = lab.order(0, "setnx-expire").header("Holdfast-Pause", "expire");
     tokio::spawn(holder.header("Holdfast-Ttl-Ms", "100").send());
     lab.until_locked().await;
     lab.shop.replicas[0].kill();
-    lab.is_locked_for_ever(1, "setnx-expire").await;
+    lab.assert_locked_forever(1, "setnx-expire").await;
 }
 
-/// The first has committed in time and gives its lock back too late, when the second has it and has
-/// read. If a third `is_let_in` beside the second, that shows in the ledger.
-async fn forks_after_a_late_release(strategy: &str, late: &str, is_let_in: bool) -> usize {
+/// The first order commits in time and releases its lock late, when the second holds it and has
+/// read. If this admits a third order (`third_is_admitted`), the ledger forks.
+async fn forks_after_late_release(strategy: &str, late: &str, third_is_admitted: bool) -> usize {
     let lab = Lab::new(2).await;
     let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");
-    let first = lab.held_at(0, first, late).await;
-    let second = lab.has_read(1, strategy).await;
-    let first = lab.goes_on(first, StatusCode::CREATED).await;
+    let first = lab.pause_at(0, first, late).await;
+    let second = lab.pause_after_read(1, strategy).await;
+    let first = lab.resume(first, StatusCode::CREATED).await;
     let third = tokio::spawn(lab.order(0, strategy).send());
-    if is_let_in {
+    if third_is_admitted {
         until("the third is through", async || third.is_finished()).await;
     }
-    let second = lab.goes_on(second, StatusCode::CREATED).await;
+    let second = lab.resume(second, StatusCode::CREATED).await;
     ended(third).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK - 1)));
     lab.forks().await
 }
 
 #[tokio::test]
-async fn under_ttl_who_is_late_deletes_the_next_ones_lock_and_a_third_is_let_in() {
-    assert_eq!(forks_after_a_late_release("ttl", "committed", true).await, 1);
+async fn late_ttl_release_deletes_next_holders_lock() {
+    assert_eq!(forks_after_late_release("ttl", "committed", true).await, 1);
 }
 
 #[tokio::test]
-async fn under_check_then_del_it_takes_being_late_between_the_look_and_the_deletion() {
-    assert_eq!(forks_after_a_late_release("check-then-del", "delete", true).await, 1);
-    assert_eq!(forks_after_a_late_release("check-then-del", "committed", false).await, 0);
+async fn check_then_del_fails_only_between_both() {
+    assert_eq!(forks_after_late_release("check-then-del", "delete", true).await, 1);
+    assert_eq!(forks_after_late_release("check-then-del", "committed", false).await, 0);
 }
 
 #[tokio::test]
-async fn under_owner_who_is_late_deletes_nothing() {
-    assert_eq!(forks_after_a_late_release("owner", "committed", false).await, 0);
+async fn late_owner_release_deletes_nothing() {
+    assert_eq!(forks_after_late_release("owner", "committed", false).await, 0);
 }
 
 #[tokio::test]
-async fn every_lease_is_outlived_by_work_that_is_longer() {
+async fn work_longer_than_lease_forks_ledger() {
     for strategy in ["setnx-expire", "ttl", "check-then-del", "expire-only"] {
         let lab = Lab::new(2).await;
         let slow = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "200");
-        let slow = lab.held_at(0, slow, "read").await;
+        let slow = lab.pause_at(0, slow, "read").await;
         placed(lab.order(1, strategy)).await;
-        let slow = lab.goes_on(slow, StatusCode::CREATED).await;
+        let slow = lab.resume(slow, StatusCode::CREATED).await;
         assert_eq!(before(&slow), STOCK, "{strategy}");
         assert_eq!(lab.forks().await, 1, "{strategy}");
     }
 }
 
 #[tokio::test]
-async fn under_expire_only_the_second_change_waits_for_a_whole_lease() {
+async fn expire_only_costs_one_lease_per_change() {
     let lab = Lab::new(2).await;
     let under_it = |replica| lab.order(replica, "expire-only").header("Holdfast-Ttl-Ms", "1200");
     let began = Instant::now();
@@ -191,10 +191,10 @@ async fn under_expire_only_the_second_change_waits_for_a_whole_lease() {
 }
 
 #[tokio::test]
-async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
+async fn early_release_lets_next_read_stale_stock() {
     let lab = Lab::new(2).await;
     let first = lab.order(0, "early-release").header("Holdfast-Trace", "on");
-    let first = lab.held_at(0, first, "commit").await;
+    let first = lab.pause_at(0, first, "commit").await;
     assert_eq!(lab.redis("EXISTS"), 0, "the lock is free, and nothing is committed");
     let second = tokio::spawn(lab.order(1, "early-release").send());
     until("the second has read, and waits for the row to write", async || {
@@ -203,7 +203,7 @@ async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
         lab.shop.number(waiting).await == 1
     })
     .await;
-    let first = lab.goes_on(first, StatusCode::CREATED).await;
+    let first = lab.resume(first, StatusCode::CREATED).await;
     let second = ended(second).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
@@ -213,11 +213,11 @@ async fn under_early_release_the_next_one_reads_what_is_not_committed_yet() {
 }
 
 #[tokio::test]
-async fn under_wrong_key_two_orders_of_one_item_never_meet() {
+async fn wrong_key_does_not_exclude_orders() {
     let lab = Lab::new(2).await;
-    let first = lab.has_read(0, "wrong-key").await;
+    let first = lab.pause_after_read(0, "wrong-key").await;
     let second = placed(lab.order(1, "wrong-key").header("Holdfast-Trace", "on")).await;
-    let first = lab.goes_on(first, StatusCode::CREATED).await;
+    let first = lab.resume(first, StatusCode::CREATED).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
     let held = &second["trace"][1];
@@ -226,30 +226,31 @@ async fn under_wrong_key_two_orders_of_one_item_never_meet() {
 }
 
 #[tokio::test]
-async fn under_wrong_key_one_person_pays_for_two_orders_with_the_same_money() {
+async fn wrong_key_spends_one_balance_twice() {
     let lab = Lab::new(2).await;
     let mut payments = Vec::new();
     for replica in 0..2 {
-        let order = lab.shop.placed(&lab.alice, &lab.sku, 1).await;
+        let order = lab.shop.place_order(&lab.alice, &lab.sku, 1).await;
         let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
         let pay = lab.shop.request(&lab.alice, Method::POST, replica, &path);
         let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
         payments.push(pay.header("Holdfast-Lock", "wrong-key"));
     }
     let second = payments.pop().unwrap();
-    let first = lab.held_at(0, payments.pop().unwrap(), "read").await;
+    let first = lab.pause_at(0, payments.pop().unwrap(), "read").await;
     body(second.send().await.unwrap(), StatusCode::OK).await;
-    lab.goes_on(first, StatusCode::OK).await;
+    lab.resume(first, StatusCode::OK).await;
     let forks = "select count(*) from (select from balance_ledger
                   group by user_id, version having count(*) > 1) as forks";
     assert_eq!(lab.shop.number(forks).await, 1);
     lab.shop.assert_sound().await;
 }
 
-/// All at once, at all replicas; how many were placed. The others were told that it is too much.
-async fn crowd(lab: &Lab, strategy: &str) -> usize {
+/// Sends concurrent orders to all replicas. Returns how many were placed; the others were rejected
+/// as `overloaded`.
+async fn order_concurrently(lab: &Lab, strategy: &str) -> usize {
     let replicas = lab.shop.replicas.len();
-    let orders = (0..CROWD).map(|n| lab.order(n % replicas, strategy).send());
+    let orders = (0..CONCURRENT_ORDERS).map(|n| lab.order(n % replicas, strategy).send());
     let mut accepted = 0;
     for response in futures_util::future::join_all(orders).await {
         let response = response.unwrap();
@@ -266,37 +267,37 @@ async fn crowd(lab: &Lab, strategy: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_postgres_keeps_apart_is_exact_on_two_replicas() {
+async fn postgres_strategies_are_exact_on_two_replicas() {
     for strategy in ["version", "serializable", "advisory"] {
         let lab = Lab::new(2).await;
-        let accepted = crowd(&lab, strategy).await;
-        assert!(accepted > CROWD / 2, "{strategy}: {accepted}");
+        let accepted = order_concurrently(&lab, strategy).await;
+        assert!(accepted > CONCURRENT_ORDERS / 2, "{strategy}: {accepted}");
         if strategy == "advisory" {
-            assert_eq!(accepted, CROWD, "who waits in line is served");
+            assert_eq!(accepted, CONCURRENT_ORDERS, "who waits in line is served");
         }
         lab.shop.assert_sound().await;
     }
 }
 
 #[tokio::test]
-async fn who_has_lost_against_another_begins_again_and_reads_anew() {
+async fn conflicting_order_retries_from_fresh_read() {
     for strategy in ["version", "serializable"] {
         let lab = Lab::new(2).await;
-        let slow = lab.has_read(0, strategy).await;
+        let slow = lab.pause_after_read(0, strategy).await;
         assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
-        let slow = lab.goes_on(slow, StatusCode::CREATED).await;
+        let slow = lab.resume(slow, StatusCode::CREATED).await;
         assert_eq!(before(&slow), STOCK - 1, "{strategy}");
         assert_eq!(lab.forks().await, 0, "{strategy}");
     }
 }
 
 #[tokio::test]
-async fn a_payment_that_has_lost_against_another_begins_again() {
+async fn conflicting_payments_are_retried() {
     for strategy in ["version", "serializable", "advisory"] {
         let lab = Lab::new(2).await;
         let mut payments = Vec::new();
         for n in 0..6 {
-            let order = lab.shop.placed(&lab.alice, &lab.sku, 1).await;
+            let order = lab.shop.place_order(&lab.alice, &lab.sku, 1).await;
             let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
             let pay = lab.shop.request(&lab.alice, Method::POST, n % 2, &path);
             let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
@@ -311,7 +312,7 @@ async fn a_payment_that_has_lost_against_another_begins_again() {
 }
 
 #[tokio::test]
-async fn an_advisory_lock_in_the_statement_that_reads_would_read_the_past() {
+async fn advisory_lock_inside_read_sees_stale_row() {
     let lab = Lab::new(1).await;
     let mut first = lab.shop.pool.begin().await.unwrap();
     sqlx::query("select pg_advisory_xact_lock(7)").execute(&mut *first).await.unwrap();
@@ -337,18 +338,18 @@ async fn an_advisory_lock_in_the_statement_that_reads_would_read_the_past() {
 }
 
 #[tokio::test]
-async fn a_queue_in_the_process_is_exact_on_one_replica_and_forks_on_two() {
+async fn in_process_queue_forks_on_two_replicas() {
     let one = Lab::new(1).await;
-    assert_eq!(crowd(&one, "queue").await, CROWD);
+    assert_eq!(order_concurrently(&one, "queue").await, CONCURRENT_ORDERS);
     let two = Lab::new(2).await;
-    let slow = two.has_read(0, "queue").await;
+    let slow = two.pause_after_read(0, "queue").await;
     assert_eq!(before(&placed(two.order(1, "queue")).await), STOCK);
-    assert_eq!(before(&two.goes_on(slow, StatusCode::CREATED).await), STOCK);
+    assert_eq!(before(&two.resume(slow, StatusCode::CREATED).await), STOCK);
     assert_eq!(two.forks().await, 1);
 }
 
 #[tokio::test]
-async fn on_the_shops_own_items_only_what_postgres_keeps_apart_from_everybody_is_let_in() {
+async fn unsafe_strategies_are_forbidden_for_shop_items() {
     let lab = Lab::new(1).await;
     let order = |strategy: &str| {
         lab.shop.order(&lab.alice, 0, "deadbolt", 1).header("Holdfast-Lock", strategy).send()
@@ -395,12 +396,12 @@ fn help_and_documentation_list_every_strategy() {
 }
 
 #[tokio::test]
-async fn a_whole_server_may_run_under_any_of_them() {
+async fn server_runs_under_every_strategy() {
     for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
         let alice = shop.sign_in("alice").await;
-        let order = shop.placed(&alice, "deadbolt", 1).await;
+        let order = shop.place_order(&alice, "deadbolt", 1).await;
         let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
         for (what, key) in [("pay", Some(Uuid::new_v4().to_string())), ("refund", None)] {
             let request = shop.request(&alice, Method::POST, 0, &format!("{path}/{what}"));

@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::common::{Shop, until};
 
-/// What is left of the first version's schema for this test: its list of migrations and one table.
+/// The part of the first version's schema that this test needs: its migrations and one table.
 const FIRST_VERSION: &str = "
     drop schema public cascade;
     create schema public;
@@ -50,7 +50,7 @@ async fn run_migrate(shop: &Shop) -> (bool, String) {
 
 #[tokio::test]
 async fn first_version_is_refused_unchanged() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     sqlx::raw_sql(FIRST_VERSION).execute(&shop.pool).await.unwrap();
     let before = contents(&shop.pool).await;
 
@@ -67,7 +67,7 @@ async fn first_version_is_refused_unchanged() {
 
 #[tokio::test]
 async fn migration_with_another_text_is_refused() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let version = MIGRATIONS.iter().next().unwrap().version;
     sqlx::query("update _sqlx_migrations set checksum = '' where version = $1")
         .bind(version)
@@ -85,7 +85,7 @@ async fn migration_with_another_text_is_refused() {
 
 #[tokio::test]
 async fn newer_schema_is_served_but_not_migrated() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let newer = MIGRATIONS.iter().last().unwrap().version + 1;
     sqlx::query(
         "insert into _sqlx_migrations (version, description, success, checksum, execution_time)
@@ -108,7 +108,7 @@ async fn newer_schema_is_served_but_not_migrated() {
 
 #[tokio::test]
 async fn blocked_migration_lets_requests_pass() {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let last = MIGRATIONS.iter().last().unwrap().version;
     // The next `migrate` applies the last migration again, to a database that lacks its tables.
     sqlx::raw_sql(AssertSqlSafe(format!(

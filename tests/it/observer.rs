@@ -1,4 +1,4 @@
-//! Clients that write down what they asked and what they were told, for the exact checker.
+//! Clients that record their requests and responses, for the history checker.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,9 +11,9 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::{PATIENCE, Shop, User, body, recorded_state, until};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, body, recorded_state, until};
 
-/// Somebody who writes down what happens.
+/// Three clients, and the record of their requests.
 pub struct Observer<'a> {
     pub shop: &'a Shop,
     pub users: Vec<(User, UserId)>,
@@ -35,20 +35,20 @@ impl<'a> Observer<'a> {
     }
 
     /// Sends a request and waits for its answer, for as long as it is willing to.
-    pub async fn ask(
+    pub async fn send(
         &self,
         user: usize,
         key: &str,
         operation: ObservedOperation,
         request: RequestBuilder,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> ObservedOutcome {
         let user = self.users[user].1;
         let id = Uuid::new_v4();
         let mut request =
             request.header("Idempotency-Key", key).header("X-Request-Id", id.to_string());
-        if let Some(patience) = patience {
-            request = request.timeout(patience);
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
         }
         let invoked_us = clock::monotonic_us();
         let answer = async {
@@ -77,8 +77,8 @@ impl<'a> Observer<'a> {
         n: usize,
         key: &str,
         lines: &[(&str, i64)],
-        dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
-        patience: Option<Duration>,
+        customize: impl FnOnce(RequestBuilder) -> RequestBuilder,
+        timeout: Option<Duration>,
     ) -> ObservedOutcome {
         let wanted: Vec<_> =
             lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
@@ -88,10 +88,10 @@ impl<'a> Observer<'a> {
             .shop
             .request(who, Method::POST, replica, "/api/orders")
             .json(&json!({ "lines": wanted }));
-        let operation = ObservedOperation::Place(
+        let asked = ObservedOperation::Place(
             lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
         );
-        self.ask(n % 3, key, operation, dress(request), patience).await
+        self.send(n % 3, key, asked, customize(request), timeout).await
     }
 
     pub async fn pay(&self, n: usize, order: OrderId) -> ObservedOutcome {
@@ -99,11 +99,11 @@ impl<'a> Observer<'a> {
         let replica = (n + 1) % self.shop.replicas.len();
         let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
         let key = Uuid::new_v4().to_string();
-        self.ask(n % 3, &key, ObservedOperation::Pay(order), request, None).await
+        self.send(n % 3, &key, ObservedOperation::Pay(order), request, None).await
     }
 
     /// Something that is done and not written down.
-    pub async fn unobserved(&self, n: usize, order: OrderId, what: &str) {
+    pub async fn act_unobserved(&self, n: usize, order: OrderId, what: &str) {
         let path = format!("/api/orders/{order}/{what}");
         let replica = n % self.shop.replicas.len();
         let request = self.shop.request(&self.users[n % 3].0, Method::POST, replica, &path);
@@ -125,12 +125,12 @@ impl<'a> Observer<'a> {
         n: usize,
         key: &str,
         lines: &[(&str, i64)],
-        patience: Duration,
+        timeout: Duration,
     ) -> ObservedOutcome {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CONDITION_TIMEOUT;
         for attempt in 0_u32.. {
             let at = n + 3 * attempt as usize;
-            let outcome = self.place(at, key, lines, |it| it, Some(patience)).await;
+            let outcome = self.place(at, key, lines, |it| it, Some(timeout)).await;
             if matches!(
                 outcome,
                 ObservedOutcome::Done { .. } | ObservedOutcome::Insufficient { .. }
@@ -143,17 +143,17 @@ impl<'a> Observer<'a> {
         unreachable!()
     }
 
-    /// How many observed requests came out like that.
+    /// The number of observed requests with such an outcome.
     pub fn count(&self, fits: impl Fn(&ObservedOutcome) -> bool) -> usize {
         self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()
     }
 
-    /// Fails unless all is as it must be when everybody has an answer: nothing is locked, every
-    /// token made one order or none and its client knows which, the audit is sound, and the exact
-    /// checker finds nothing. `replica` is one that lives.
-    pub async fn assert_settled(self, replica: usize, skus: &[&String]) {
+    /// Fails unless all is consistent after the last response: no lock is held, every key made at
+    /// most one order and its client knows which, the audit is sound, and the history checker finds
+    /// no violation. `replica` is one that runs.
+    pub async fn assert_consistent(self, replica: usize, skus: &[&String]) {
         let shop = self.shop;
-        shop.until_nothing_is_locked(replica).await;
+        shop.until_no_locks_are_held(replica).await;
         let mut told = BTreeMap::new();
         for seen in self.seen.lock().unwrap().iter() {
             if let (ObservedOperation::Place(_), ObservedOutcome::Done { order, .. }) =
@@ -180,7 +180,7 @@ impl<'a> Observer<'a> {
 
 impl Shop {
     /// Waits until no lock and no token is held, by what that replica says.
-    pub async fn until_nothing_is_locked(&self, replica: usize) {
+    pub async fn until_no_locks_are_held(&self, replica: usize) {
         let admin = self.sign_in_at(replica, "admin").await;
         until("nothing is locked", async || {
             let locks = self.request(&admin, Method::GET, replica, "/api/locks").send().await;

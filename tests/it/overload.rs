@@ -1,5 +1,5 @@
-//! More than the shop can carry: who can't be served in time is told so at once, and the others
-//! are served.
+//! Excess load: requests that cannot be executed in time are rejected at once, the others are
+//! executed.
 
 use std::time::{Duration, Instant};
 
@@ -11,33 +11,34 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::barrier::Barrier;
+use crate::common::requests::{fresh_key, is_replayed, keyed, response_of, send};
 use crate::common::{Replica, Shop, body, problem, until};
-use crate::figures::{figures, value};
-use crate::queue::{Barrier, answer, fresh_key, is_replayed, keyed, send};
+use crate::metrics::{metrics, value};
 
 /// Two batches, which always fit: `MIN_LENGTH` in `src/shop/engine/queue_limit.rs`.
 const ROOM: usize = 512;
-/// More than wait to be accepted where nobody has asked for more (128).
+/// More than the default backlog of a listener (128).
 const CROWD: usize = 600;
 /// Longer than any connection takes that is not refused.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A replica that does not run accepts nobody: so many the kernel lets in by itself, and whoever
-/// comes then knocks again after a second, and after three. When it runs again it has all of them
-/// at once, though it was started with fewer files than that.
+/// A paused replica accepts no connection: the kernel queues as many as the backlog holds, and
+/// further clients retry after one and three seconds. When it resumes it serves all of them, though
+/// it was started with a smaller limit of open files.
 #[tokio::test]
-async fn a_crowd_is_let_in_though_nobody_is_at_the_door() {
+async fn backlog_holds_connections_of_paused_replica() {
     let most = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
-    // An old kernel lets in 128 whatever it is asked for.
+    // An old kernel has a maximum of 128.
     let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(128).min(CROWD);
-    let mut shop = Shop::bare().await;
-    shop.add_replica_by(|env| Replica::start_with_files(CROWD / 2, env), &[]);
+    let mut shop = Shop::without_replicas().await;
+    shop.add_replica_with(|env| Replica::start_with_file_limit(CROWD / 2, env), &[]);
     let replica = &shop.replicas[0];
     let address = replica.base_url.strip_prefix("http://").unwrap();
     replica.pause();
     let mut crowd = Vec::new();
     for n in 0..most {
-        let knock = timeout(PATIENCE, TcpStream::connect(address)).await;
+        let knock = timeout(REQUEST_TIMEOUT, TcpStream::connect(address)).await;
         crowd.push(knock.unwrap_or_else(|_| panic!("no room for more than {n}")).unwrap());
     }
     replica.resume();
@@ -47,27 +48,27 @@ async fn a_crowd_is_let_in_though_nobody_is_at_the_door() {
     }
     for (n, connection) in crowd.iter_mut().enumerate() {
         let mut said = [0; 12];
-        let heard = timeout(PATIENCE, connection.read_exact(&mut said)).await;
+        let heard = timeout(REQUEST_TIMEOUT, connection.read_exact(&mut said)).await;
         heard.unwrap_or_else(|_| panic!("{n} are served, and no more")).unwrap();
         assert_eq!(said, *b"HTTP/1.1 200");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_line_is_short_and_refuses_at_once() {
+async fn slow_queue_rejects_at_once() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "7000")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10_000).await;
     let order = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
     let done = fresh_key();
     body(order(&done).send().await.unwrap(), StatusCode::CREATED).await;
-    // One order takes so long that nobody behind it is served in time …
+    // One order takes so long that none behind it is executed in time …
     let slow = send(order(&fresh_key()).header("Holdfast-Work-Ms", "1500"));
     shop.until_read().await;
     let behind = send(order(&fresh_key()));
-    // … and then the lock is somebody else's.
+    // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
-    body(answer(slow).await, StatusCode::CREATED).await;
+    body(response_of(slow).await, StatusCode::CREATED).await;
     let crowd: Vec<_> = (1..ROOM).map(|_| send(order(&fresh_key()))).collect();
     barrier.until_queued(ROOM).await;
     let key = fresh_key();
@@ -76,7 +77,7 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(problem(refused, 503).await, "overloaded");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    let told = figures(&shop, 0).await;
+    let told = metrics(&shop, 0).await;
     assert_eq!(value(&told, "holdfast_queue_full_total"), Some(1.0));
     // A finished key is looked up before it is refused, unless that takes too long.
     until("the finished key has its answer, where there is still no room", async || {
@@ -86,7 +87,7 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
     .await;
     barrier.open().await;
     for sent in crowd.into_iter().chain([behind]) {
-        body(answer(sent).await, StatusCode::CREATED).await;
+        body(response_of(sent).await, StatusCode::CREATED).await;
     }
     until("the refused key succeeds", async || {
         order(&key).send().await.unwrap().status() == StatusCode::CREATED
@@ -98,7 +99,7 @@ async fn a_slow_line_is_short_and_refuses_at_once() {
 
 /// On one thread: all have asked before the first look begins.
 #[tokio::test]
-async fn of_thousands_who_are_refused_at_once_whoever_is_finished_has_the_answer() {
+async fn rejected_duplicates_still_get_replays() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(10, 100).await;
@@ -112,14 +113,14 @@ async fn of_thousands_who_are_refused_at_once_whoever_is_finished_has_the_answer
             .await
             .unwrap();
     let fingerprint: [u8; 32] = fingerprint.try_into().unwrap();
-    let there = shop.in_this_process("batched");
+    let there = shop.in_process("batched");
     let request = |key: IdempotencyKey| {
         IdempotencyRequest::post(UserId(user), ORDERS_PATH, Some(key), fingerprint)
     };
     let asked = (0..4_000).map(|n| {
         let key = if n % 999 == 0 { finished.clone() } else { fresh_key() };
         let (request, there) = (request(key.try_into().unwrap()), &there);
-        async move { there.engine.replays.find(there, &request, PATIENCE).await }
+        async move { there.engine.replays.find(there, &request, REQUEST_TIMEOUT).await }
     });
     for (n, stored) in join_all(asked).await.into_iter().enumerate() {
         match stored {

@@ -1,5 +1,5 @@
-//! What `purge` forgets and what it leaves; how much it does at a time, and where it goes on; and
-//! that one kind's trouble is its own.
+//! The rows that `purge` deletes and keeps; the amount per run, and where the next run continues;
+//! one failing kind does not block the others.
 
 use std::time::Duration;
 
@@ -63,8 +63,8 @@ async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
-    let shop = Shop::bare().await;
+async fn purge_deletes_only_old_rows() {
+    let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
     }
@@ -101,8 +101,8 @@ async fn purge_forgets_what_is_old_and_leaves_what_must_stay() {
 
 /// A run without any time does one statement of each kind, and so can be counted.
 #[tokio::test(flavor = "multi_thread")]
-async fn purge_ends_by_time_and_goes_on_where_it_ended() {
-    let shop = Shop::bare().await;
+async fn purge_stops_in_time_and_resumes() {
+    let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
     }
@@ -133,9 +133,9 @@ async fn purge_ends_by_time_and_goes_on_where_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_table_is_walked_in_parts_and_its_answers_are_forgotten_within_a_walk() {
+async fn large_table_is_purged_in_parts() {
     const RUNS: i64 = 6;
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let pool = shop.pool.clone().into();
     old_orders(&pool, 20_000, true).await;
     let pace = PurgeLimits {
@@ -184,11 +184,11 @@ async fn apart(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
+async fn each_purge_reads_only_its_part() {
     const READ: &str = "select heap_blks_read + heap_blks_hit from pg_statio_user_tables
                          where relname = 'idempotency'";
     const PART: u64 = 64;
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     // It would read, too.
     run(&shop, "alter table idempotency set (autovacuum_enabled = off)").await;
     apart(&shop, async |pool| {
@@ -216,8 +216,8 @@ async fn rows_that_stay_for_ever_are_not_all_read_by_every_run() {
 static PURGES: Job = job("purges", |turn| Box::pin(purge::run_once(turn)));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
-    let shop = Shop::bare().await;
+async fn failing_kind_does_not_block_others() {
+    let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
         run(&shop, sql).await;
     }
@@ -258,8 +258,8 @@ async fn a_kind_that_fails_keeps_no_other_from_being_purged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn purge_without_postgres_says_so_of_every_kind_in_time() {
-    let shop = Shop::bare().await;
+async fn purge_without_postgres_reports_every_kind() {
+    let shop = Shop::without_replicas().await;
     let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
     pool.close().await;
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
@@ -269,7 +269,7 @@ async fn purge_without_postgres_says_so_of_every_kind_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_stay_used_when_their_answers_are_forgotten() {
+async fn keys_stay_used_after_purge() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let keys: [String; 3] = std::array::from_fn(|_| Uuid::new_v4().to_string());
@@ -293,7 +293,7 @@ async fn keys_stay_used_when_their_answers_are_forgotten() {
     // Also for a clock that was put back since: an answer that is gone is not made up.
     let young = "update idempotency set created_at = now()";
     sqlx::query(young).execute(&shop.pool).await.unwrap();
-    shop.until_nothing_is_locked(0).await;
+    shop.until_no_locks_are_held(0).await;
     let again = [
         post("/api/orders", &keys[0], wanted).await.unwrap(),
         post(&pay, &keys[1], json!({})).await.unwrap(),

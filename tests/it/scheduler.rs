@@ -1,4 +1,4 @@
-//! The visitor as the scheduler: what can be done without a lock, and can't with one.
+//! The visitor as the scheduler: interleavings that are possible without a lock, and not with one.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Play {
 impl Play {
     async fn begin(strategy: &str, short_lease: bool, orders: usize) -> Self {
         let shop = Shop::start(1).await;
-        let domain = shop.in_this_process("batched");
+        let domain = shop.in_process("batched");
         let id = sqlx::query_scalar("select id from users where name = 'admin'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let scheduler = Games::new(&domain, &Board::default());
@@ -31,7 +31,7 @@ impl Play {
         self.scheduler.view(&self.game).await.unwrap()
     }
 
-    /// Lets them go on, one after the other.
+    /// Steps the requests in this order.
     async fn go(&self, script: &str) {
         for who in script.chars() {
             assert!(
@@ -45,7 +45,7 @@ impl Play {
         self.view().await.positions[who].held
     }
 
-    /// Lets whoever can go on, in turn, until all are answered.
+    /// Steps all requests in turn until each has a response.
     async fn to_the_end(&self) -> GameView {
         loop {
             let view = self.view().await;
@@ -60,7 +60,7 @@ impl Play {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_lock_the_last_unit_is_sold_twice_in_eight_steps() {
+async fn eight_steps_oversell_without_a_lock() {
     let play = Play::begin("none", false, 2).await;
     assert_eq!(play.at(0).await, Some(Point::Wait));
     play.go("ABAAABB").await;
@@ -74,7 +74,7 @@ async fn without_a_lock_the_last_unit_is_sold_twice_in_eight_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_a_lock_the_second_one_waits_for_the_first() {
+async fn second_order_waits_under_a_lock() {
     for strategy in ["owner", "fenced", "row-lock"] {
         let play = Play::begin(strategy, false, 2).await;
         // A as far as its read; B as far as it comes.
@@ -90,7 +90,7 @@ async fn under_a_lock_the_second_one_waits_for_the_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_ends_lets_owner_fall() {
+async fn owner_oversells_after_lease_expiry() {
     let play = Play::begin("owner", true, 2).await;
     play.go("AAB").await;
     // B gets the lock when the lease of A has run out.
@@ -100,7 +100,7 @@ async fn a_lease_that_ends_lets_owner_fall() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_redis_forgot_lets_owner_fall_and_fenced_not() {
+async fn deleted_lock_breaks_owner_but_not_fenced() {
     for (strategy, oversold) in [("owner", 1), ("fenced", 0)] {
         let play = Play::begin(strategy, false, 2).await;
         play.go("AAB").await;
@@ -113,7 +113,7 @@ async fn a_lock_that_redis_forgot_lets_owner_fall_and_fenced_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_click_is_no_second_step() {
+async fn repeated_click_is_one_step() {
     let play = Play::begin("none", false, 2).await;
     let since = play.view().await.positions[0].since_us;
     assert!(play.scheduler.step(&play.game, 'A', since).await);
@@ -123,7 +123,7 @@ async fn a_second_click_is_no_second_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_begins_again_leaves_nothing_behind() {
+async fn new_game_ends_the_previous_one() {
     let play = Play::begin("owner", false, 3).await;
     play.go("AA").await;
     let again = play.scheduler.begin(play.game.user, play.game.rules).await.unwrap();

@@ -1,4 +1,4 @@
-//! What each strategy keeps apart, and what it does not: broken rungs are seen broken.
+//! What each strategy guarantees, and what not: broken strategies are shown broken.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
 }
 
 #[tokio::test]
-async fn without_a_lock_the_shop_oversells() {
+async fn shop_oversells_without_a_lock() {
     let shop = Shop::start(2).await;
     let run = run(&shop, "none", "20").await;
     assert!(run.forks() > 0, "{:#}", run.audit);
@@ -65,7 +65,7 @@ async fn without_a_lock_the_shop_oversells() {
 }
 
 #[tokio::test]
-async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
+async fn local_mutex_oversells_on_two_replicas() {
     let one = Shop::start(1).await;
     let run_on_one = run(&one, "local", "2").await;
     assert!(run_on_one.is_sound(), "{:#}", run_on_one.audit);
@@ -76,7 +76,7 @@ async fn a_mutex_in_the_process_is_exact_on_one_replica_and_oversells_on_two() {
 }
 
 #[tokio::test]
-async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
+async fn safe_strategies_sell_exact_stock() {
     let shop = Shop::start(2).await;
     for strategy in ["owner", "watchdog", "redlock", "fenced", "batched", "row-lock", "atomic"] {
         let run = run(&shop, strategy, "2").await;
@@ -88,7 +88,7 @@ async fn the_strategies_that_hold_sell_what_there_is_and_no_more() {
 }
 
 #[tokio::test]
-async fn owner_breaks_when_the_work_outlives_the_lease() {
+async fn owner_breaks_when_work_outlives_lease() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
@@ -107,7 +107,7 @@ async fn owner_breaks_when_the_work_outlives_the_lease() {
 }
 
 #[tokio::test]
-async fn watchdog_lets_work_finish_that_outlives_the_lease() {
+async fn watchdog_renews_lease_of_long_work() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
@@ -126,13 +126,13 @@ async fn watchdog_lets_work_finish_that_outlives_the_lease() {
 }
 
 #[tokio::test]
-async fn a_paused_process_comes_back_as_a_second_holder_under_watchdog_and_redlock() {
+async fn paused_watchdog_or_redlock_holder_writes_stale() {
     for strategy in ["watchdog", "redlock"] {
-        paused_it_comes_back_as_a_second_holder(strategy).await;
+        check_stale_write(strategy).await;
     }
 }
 
-async fn paused_it_comes_back_as_a_second_holder(strategy: &str) {
+async fn check_stale_write(strategy: &str) {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
@@ -153,7 +153,7 @@ async fn paused_it_comes_back_as_a_second_holder(strategy: &str) {
 }
 
 #[tokio::test]
-async fn a_whole_server_may_run_without_a_lock_and_says_so() {
+async fn server_without_lock_reports_strategy() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "none")]).await;
     let alice = shop.sign_in("alice").await;
     let order = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
@@ -161,8 +161,8 @@ async fn a_whole_server_may_run_without_a_lock_and_says_so() {
     body(order, StatusCode::CREATED).await;
 }
 
-/// One order that holds the lock of `sku` (under `owner`) for as long as its request may take.
-async fn hold(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
+/// Starts an order that holds the lock of `sku` (under `owner`) until its request times out.
+async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
     let holder = shop
         .order(who, 0, sku, 1)
         .header("Holdfast-Lock", "owner")
@@ -183,11 +183,11 @@ async fn hold(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
 }
 
 #[tokio::test]
-async fn whoever_does_not_want_to_wait_is_told_that_the_lock_is_busy() {
+async fn try_reports_a_busy_lock() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
-    hold(&shop, &alice, &sku, "20000").await;
+    hold_lock(&shop, &alice, &sku, "20000").await;
     let busy = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try").send().await.unwrap();
     assert_eq!(busy.status(), 423);
     let busy: Value = busy.json().await.unwrap();
@@ -197,12 +197,12 @@ async fn whoever_does_not_want_to_wait_is_told_that_the_lock_is_busy() {
 }
 
 #[tokio::test]
-async fn a_dead_holder_blocks_for_one_lease_and_leaves_no_key() {
+async fn dead_holder_blocks_for_one_lease() {
     let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
-    hold(&shop, &alice, &sku, "1500").await;
+    hold_lock(&shop, &alice, &sku, "1500").await;
     shop.replicas[0].kill();
     let killed = Instant::now();
     let next = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry");
@@ -218,7 +218,7 @@ async fn a_dead_holder_blocks_for_one_lease_and_leaves_no_key() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_releases_nothing_early() {
+async fn disconnected_client_keeps_lock_until_commit() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
@@ -226,7 +226,7 @@ async fn a_client_that_hangs_up_releases_nothing_early() {
     let slow = tokio::spawn(slow.send());
     shop.until_read().await;
     slow.abort();
-    // It holds the lock until its commit: whoever comes next reads what it wrote.
+    // It holds the lock until its commit: the next order reads what it wrote.
     let next =
         body(shop.order(&alice, 1, &sku, 1).send().await.unwrap(), StatusCode::CREATED).await;
     assert_eq!(next["lines"][0]["stock"]["before"], STOCK - 1);
@@ -236,7 +236,7 @@ async fn a_client_that_hangs_up_releases_nothing_early() {
 }
 
 #[tokio::test]
-async fn two_items_in_opposite_order_never_wait_for_each_other_for_ever() {
+async fn opposite_item_orders_never_deadlock() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let (a, b) = (shop.lab_item(1_000).await, shop.lab_item(1_000).await);
@@ -272,13 +272,13 @@ async fn two_items_in_opposite_order_never_wait_for_each_other_for_ever() {
 }
 
 #[tokio::test]
-async fn a_broken_payment_marks_its_account_and_the_shops_books_stay_sound() {
+async fn unsafe_payment_does_not_unbalance_shop() {
     let shop = Shop::start(2).await;
     let carol = shop.sign_in("carol").await;
     let sku = shop.lab_item(100).await;
     let mut paths = Vec::new();
     for _ in 0..12 {
-        let order = shop.placed(&carol, &sku, 1).await;
+        let order = shop.place_order(&carol, &sku, 1).await;
         paths.push(format!("/api/orders/{}/pay", order["id"].as_str().unwrap()));
     }
     // The first one marks the account; from then on they overlap.
@@ -299,7 +299,7 @@ async fn a_broken_payment_marks_its_account_and_the_shops_books_stay_sound() {
 }
 
 #[tokio::test]
-async fn what_the_lab_may_not_do_is_refused() {
+async fn invalid_lab_headers_are_rejected() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
@@ -350,7 +350,7 @@ async fn what_the_lab_may_not_do_is_refused() {
 }
 
 #[tokio::test]
-async fn a_lab_that_is_off_is_off() {
+async fn lab_headers_require_lab_mode() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LAB", "off")]).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     for header in [
@@ -377,7 +377,7 @@ async fn a_lab_that_is_off_is_off() {
 }
 
 #[tokio::test]
-async fn a_trace_tells_the_journey_in_order() {
+async fn trace_lists_probe_points_in_order() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(5).await;
@@ -404,7 +404,7 @@ async fn a_trace_tells_the_journey_in_order() {
 }
 
 #[tokio::test]
-async fn a_trace_shows_the_fence_that_the_entry_has() {
+async fn trace_shows_fence_of_ledger_entry() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for (strategy, fenced) in [("batched", true), ("fenced", true), ("owner", false)] {

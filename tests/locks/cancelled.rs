@@ -1,8 +1,8 @@
 //! Futures that are dropped at every await point there is: nothing stays locked, nothing is jammed.
 //!
-//! The lease is so long that a lock which is free again was given back, and did not run out. One
-//! thread only: nothing is answered while a future is polled, so that no run is over before its
-//! time by luck.
+//! The lease is so long that a lock which is free again was released, and did not expire. One
+//! thread only: no response arrives while a future is polled, so that no run completes early by
+//! luck.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::cut::Cut;
 use crate::server::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(60);
-/// What "soon" may take on a busy machine.
+/// "Soon", on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A Redis with the nodes of a majority beside it, and two processes' locks on them.
@@ -107,7 +107,7 @@ const KINDS: [Mechanism; 9] = [
 ];
 
 #[tokio::test]
-async fn asking_for_a_lock_that_is_free() {
+async fn cancelled_acquire_of_free_lock_leaves_none() {
     let mut world = World::new();
     for kind in KINDS {
         for cut in Cut::all() {
@@ -128,7 +128,7 @@ async fn asking_for_a_lock_that_is_free() {
 }
 
 #[tokio::test]
-async fn asking_for_a_lock_that_is_taken() {
+async fn cancelled_wait_leaves_no_lock() {
     let mut world = World::new();
     for kind in KINDS {
         for cut in Cut::all() {
@@ -162,7 +162,7 @@ async fn asking_for_a_lock_that_is_taken() {
 }
 
 #[tokio::test]
-async fn giving_a_lock_back() {
+async fn cancelled_release_is_completed() {
     let mut world = World::new();
     for kind in KINDS {
         for cut in Cut::all() {
@@ -180,7 +180,7 @@ async fn giving_a_lock_back() {
 }
 
 #[tokio::test]
-async fn asking_for_a_larger_fence() {
+async fn cancelled_refence_keeps_the_lock() {
     let mut world = World::new();
     for cut in Cut::all() {
         let mut held = take(&world.here, Mechanism::Lock(LockKind::Fenced)).await;

@@ -20,4 +20,4 @@ mod cut;
 
 mod cancelled;
 mod queue;
-mod rungs;
+mod teaching_locks;

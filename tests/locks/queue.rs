@@ -1,4 +1,4 @@
-//! The queue's promises: order, bound, no hole where somebody has gone, and nobody forgotten.
+//! The guarantees of the queue: order, bound, no lost place, and no starvation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -68,7 +68,7 @@ impl House {
 }
 
 #[tokio::test]
-async fn turns_are_had_in_the_order_they_came_and_a_key_nobody_wants_takes_no_memory() {
+async fn waiters_are_served_in_order() {
     let house = House::of(8);
     let held = house.has_a_turn().await;
     let first = house.waits(WhenFull::Fail, Priority::Normal).await;
@@ -85,7 +85,7 @@ async fn turns_are_had_in_the_order_they_came_and_a_key_nobody_wants_takes_no_me
 }
 
 #[tokio::test]
-async fn a_full_house_fails_or_refuses_at_once() {
+async fn full_queue_rejects_at_once() {
     let house = House::of(1);
     let held = house.has_a_turn().await;
     let waits = house.waits(WhenFull::Fail, Priority::Normal).await;
@@ -100,7 +100,7 @@ async fn a_full_house_fails_or_refuses_at_once() {
 }
 
 #[tokio::test]
-async fn who_puts_waits_outside_and_gets_the_place_of_whoever_leaves() {
+async fn outside_waiter_gets_a_freed_place() {
     let house = House::of(1);
     let held = house.has_a_turn().await;
     let inside = house.waits(WhenFull::Fail, Priority::Normal).await;
@@ -118,7 +118,7 @@ async fn who_puts_waits_outside_and_gets_the_place_of_whoever_leaves() {
 }
 
 #[tokio::test]
-async fn who_offers_for_so_long_waits_so_long_for_a_place() {
+async fn offer_for_waits_at_most_its_time() {
     let house = House::of(1);
     let held = house.has_a_turn().await;
     let inside = house.waits(WhenFull::Fail, Priority::Normal).await;
@@ -136,7 +136,7 @@ async fn who_offers_for_so_long_waits_so_long_for_a_place() {
 }
 
 #[tokio::test]
-async fn what_puts_something_back_goes_first_and_has_places_of_its_own() {
+async fn restock_goes_first_in_own_places() {
     let house = House::of(1);
     let held = house.has_a_turn().await;
     let mut buyer = house.waits(WhenFull::Fail, Priority::Normal).await;
@@ -150,7 +150,7 @@ async fn what_puts_something_back_goes_first_and_has_places_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_rendezvous_is_with_somebody_who_has_nothing_else_to_do() {
+async fn try_succeeds_only_on_idle_queue() {
     let house = House::of(4);
     let trying = || house.comes(Wait::Try, WhenFull::Fail, Priority::Normal);
     let held = trying().await.unwrap().expect("nobody else is there");
@@ -164,7 +164,7 @@ async fn a_rendezvous_is_with_somebody_who_has_nothing_else_to_do() {
 }
 
 #[tokio::test]
-async fn who_waited_in_vain_leaves_the_line() {
+async fn timed_out_waiter_leaves_the_queue() {
     let house = House::of(4);
     let held = house.has_a_turn().await;
     let (manner, now) = (QueueOptions::default(), Instant::now());
@@ -177,10 +177,10 @@ async fn who_waited_in_vain_leaves_the_line() {
     assert!(house.joins(WhenFull::Fail).await.unwrap().is_some());
 }
 
-/// A crowd that comes in every manner, and often gives up: one at a time has its turn, nobody
-/// is forgotten, and in the end nothing is left.
+/// Callers with random options, many of which are cancelled: one at a time has its turn, no patient
+/// caller starves, and the queue is empty in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_gives_up_and_whenever_nobody_is_forgotten() {
+async fn random_cancellations_starve_no_waiter() {
     for seed in 0..20 {
         let house = House::of(3);
         let inside = Arc::new(AtomicUsize::new(0));
@@ -221,7 +221,7 @@ async fn whoever_gives_up_and_whenever_nobody_is_forgotten() {
 }
 
 #[test]
-fn who_puts_waits_as_long_as_the_request_lives() {
+fn put_waits_until_request_deadline() {
     let now = Instant::now();
     let (lock_timeout, deadline) = (now + PATIENCE, now + 2 * PATIENCE);
     let until = |when_full| {

@@ -6,7 +6,7 @@
 //!
 //! It proves nothing by itself (`protocol` and `waiting` do), and that this process is the actor is
 //! a matter of reading both. `refence`, nested guards, waiters with leases of different length and
-//! the loop that hears messages are not here.
+//! the loop that receives messages are not modelled.
 
 use std::fmt::{self, Display};
 
@@ -50,7 +50,7 @@ pub struct Process {
     pub call: Option<Call>,
     /// A word on the way: it was granted the lock, as that owner and with that fence. It comes at
     /// any time or never. Dropped when the process has asked since and was refused, for then the
-    /// word's fence is not above that of whoever has the lock, and proves nothing.
+    /// word's fence is not above that of the current holder, and proves nothing.
     pub word: Option<(Owner, u8)>,
 }
 
@@ -71,7 +71,7 @@ pub const OUT: Process =
     Process { at: At::Out, owner: NOBODY, fence: 0, left: 0, call: None, word: None };
 const IN_LINE: Process = Process { at: At::InLine, ..OUT };
 
-/// What happens, and to whom.
+/// An event, and the process it affects.
 #[derive(Clone, Copy)]
 pub struct Step(pub &'static str, pub usize);
 
@@ -85,13 +85,13 @@ pub struct Protocol {
     pub rules: Rules,
     pub processes: usize,
     pub faults: u8,
-    /// How many calls that somebody gave up may still be on the way.
+    /// Upper bound of abandoned calls that are still in flight.
     pub letters: usize,
-    /// Whether there are callers who only try.
+    /// Some callers only try.
     pub tries: bool,
-    /// Whether any call that was not answered is sent again. The actor repeats renewals only.
+    /// Any call without a response is sent again. The actor repeats renewals only.
     pub repeats: bool,
-    /// Whether a guard that is given back goes to the next one in its process.
+    /// A released guard is handed to the next waiter of its process.
     pub passes: bool,
 }
 
@@ -151,14 +151,14 @@ impl Protocol {
         self.hand_out(state, who)
     }
 
-    /// In line, having asked at a certain time and been told that another has the lock.
+    /// In the queue, after a response that another owner holds the lock.
     fn in_line(&self, owner: Owner, call: Call, before: Process) -> Process {
         let left = self.rules.times.grant.saturating_sub(call.age);
         let word = before.word.filter(|_| self.rules.lack(Mutant::WordOfAnyGrant));
         Process { owner, left, word, ..IN_LINE }
     }
 
-    /// A guard is handed out, or the lock given back because too little of the lease is left.
+    /// Hands out a guard, or releases the lock because too little of the lease is left.
     pub fn hand_out(&self, state: &mut State, who: usize) -> Result<(), String> {
         let process = &mut state.processes[who];
         if process.left <= self.rules.times.ttl / 3
@@ -206,8 +206,8 @@ impl Protocol {
         Ok(())
     }
 
-    /// A call that nobody answered: what may have been taken is given back, once, by whoever is
-    /// not waited for. A renewal is left to the next one.
+    /// Gives up a call without a response: what may have been acquired is released once, without
+    /// waiting for the result. A renewal is left to the next one.
     pub fn despair(&self, state: &mut State, who: usize, call: Call) {
         let process = &mut state.processes[who];
         process.call = None;
@@ -280,7 +280,7 @@ impl State {
         next
     }
 
-    /// An owner of that process that nobody has heard of.
+    /// An owner of that process that is not in use.
     pub fn fresh(&self, who: usize) -> Option<Owner> {
         let mut used = [false; OWNERS as usize];
         let mut all = self.clone();
@@ -293,7 +293,7 @@ impl State {
         Some(u8::try_from(who).ok()? * OWNERS + free + 1)
     }
 
-    /// Every place where an owner is named.
+    /// Calls `each` with every owner in the state.
     fn owners(&mut self, each: &mut impl FnMut(&mut Owner)) {
         let mut some = |owner: &mut Owner| {
             if *owner != NOBODY {
@@ -326,7 +326,7 @@ impl State {
         }
     }
 
-    /// Every place where a fence is told.
+    /// Calls `each` with every fence in the state.
     fn fences(&mut self, each: &mut impl FnMut(&mut u8)) {
         each(&mut self.last);
         for process in &mut self.processes {

@@ -18,7 +18,7 @@ pub struct Row {
     pub fence: u8,
 }
 
-/// What a write demands of the row.
+/// The condition of a write on the row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
     Fence,

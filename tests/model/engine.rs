@@ -17,7 +17,7 @@ use crate::resolve::{Resolution, look_up};
 use crate::{Machine, Steps};
 
 const STOCK: i8 = 9;
-/// What the row and Redis know at the start, so that a flush makes a difference.
+/// The fence of the row and of Redis at the start, so that a flush makes a difference.
 const FENCE: u8 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,9 +52,9 @@ pub struct Process {
     pub attempts: u8,
     /// Keys that it does not know to be done. The others are reported done.
     pub pending: Keys,
-    /// Whether it reported what is pending as not done.
+    /// It reported the pending keys as not done.
     pub failed: bool,
-    /// Whether its client ordered once more, with another key.
+    /// Its client ordered once more, with another key.
     pub reordered: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Process {
 pub struct State {
     pub database: Database,
     pub processes: Vec<Process>,
-    /// Who holds the lock according to Redis.
+    /// The holder of the lock according to Redis.
     pub lock: Option<usize>,
     pub fences: u8,
     pub faults: u8,
@@ -74,23 +74,23 @@ pub struct Engine {
     pub keys: Vec<Keys>,
     pub guard: Guard,
     pub resolution: Resolution,
-    /// Whether writes happen under a lock in Redis; otherwise by version alone.
+    /// Writes happen under a lock in Redis; otherwise by version alone.
     pub locks: bool,
     /// Reads after which a process gives up, and as many raised fences.
     pub attempts: u8,
-    /// Whether the write is committed by a statement of its own.
+    /// The write is committed by a statement of its own.
     pub explicit: bool,
     /// Connections that may be lost.
     pub faults: u8,
     pub flushes: u8,
-    /// Whether key records are unique.
+    /// Key records are unique.
     pub unique: bool,
-    /// Whether the read covers the key records; otherwise they were looked up long before.
+    /// The read covers the key records; otherwise they were looked up long before.
     pub reads_keys: bool,
-    /// Whether Redis raises the fence of a holder to the row's.
+    /// Redis raises the fence of a holder to the row's.
     pub raises: bool,
-    /// Whether a client orders once more, with another key, what was reported not done. What is
-    /// checked then is that it does not get both.
+    /// A client orders again, with another key, what was reported not done. The check is then that
+    /// it does not get both.
     pub reorders: bool,
 }
 
@@ -132,7 +132,7 @@ impl Engine {
         u8::try_from(who + usize::from(reordered) * self.keys.len()).unwrap()
     }
 
-    /// What a process does of its own accord.
+    /// The steps that a process takes by itself.
     pub fn acts(&self, state: &State, who: usize) -> Moves {
         let process = state.processes[who];
         let mut moves = Vec::new();

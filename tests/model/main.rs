@@ -128,7 +128,7 @@ fn breaks<M: Machine>(name: &str, machine: &M, promise: &str) -> Vec<String> {
     found.steps
 }
 
-/// A hash for small states that nobody attacks (`FxHash`): the walk is bound by hashing.
+/// A fast hash for small trusted states (`FxHash`): the walk is bound by hashing.
 #[derive(Default)]
 struct Fx(u64);
 

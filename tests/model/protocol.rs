@@ -1,4 +1,4 @@
-//! The protocol between processes: whoever believes that it holds the lock, holds it.
+//! The protocol between processes: a process that believes it holds the lock does hold it.
 //!
 //! Two or three processes (`actor`) against one Redis (`scripts`). At any moment: time passes, so
 //! that leases, grants and deadlines end under anybody; answers and commands take as long as they
@@ -16,10 +16,10 @@
 //!   as holder, at every moment: there is never a second;
 //! - every guard's fence is larger than that of every guard before it;
 //! - a grant goes to the first in line who is alive, never to one that was dropped from the line;
-//!   nobody barges; who has left is out of the line;
+//!   no newcomer overtakes; a waiter that left is not in the queue;
 //! - a script that is run twice in a row leaves Redis as one run does, and says the same. The last
 //!   test looks at a release that queues again, which the actor does not repeat: run twice, it
-//!   differs in when whoever is in line was last seen.
+//!   differs in when waiters were last seen.
 //!
 //! Not proven: more faults than the tests say, more given-up commands on the way than one (two in
 //! the long walk), more than three owners of one process about; clocks that drift further than a
@@ -33,7 +33,7 @@ use crate::{Machine, Steps, breaks, holds};
 type Fates = Vec<(&'static str, Result<State, String>)>;
 
 impl Protocol {
-    /// What a process does of its own accord.
+    /// The steps that a process takes by itself.
     fn acts(&self, state: &State, who: usize) -> Fates {
         let process = state.processes[who];
         let mut acts = Vec::new();
@@ -94,8 +94,9 @@ impl Protocol {
         acts
     }
 
-    /// What becomes of a call. An answer that gives nothing is heard at once, and silence noticed
-    /// at once: a process may sit idle afterwards as long as it might have waited before.
+    /// The possible outcomes of a call. A negative response is received at once, and silence
+    /// noticed at once: a process may be idle afterwards for as long as it might have waited
+    /// before.
     fn fates(&self, state: &State, who: usize, call: Call) -> Fates {
         let Phase::Answered(reply) = call.phase else {
             return self.fates_of_sent(state, who, call);
@@ -149,7 +150,7 @@ impl Protocol {
         silence
     }
 
-    /// What happens to everybody, or to a process that can't help it.
+    /// Events that a process does not cause: time, faults, and late calls.
     fn accidents(&self, state: &State) -> Steps<Step, State> {
         let mut accidents = vec![(Step("tick", 0), Ok(state.tick(self.rules, None)))];
         for (at, (verb, owner)) in state.letters.iter().enumerate() {
@@ -235,7 +236,7 @@ impl Machine for Protocol {
 }
 
 #[test]
-fn two_processes() {
+fn two_processes_never_both_hold() {
     holds("two processes, no fault but time", &Protocol::new(2, 0));
     let protocol = Protocol { passes: false, ..Protocol::new(2, 1) };
     holds("two processes, one fault", &protocol);
@@ -243,7 +244,7 @@ fn two_processes() {
 
 /// The actor does not use a lease, nor a granted lock, of which less than a third is left.
 #[test]
-fn two_processes_with_margins() {
+fn two_processes_with_margins_never_both_hold() {
     let protocol = Protocol::new(2, 0).with_margins();
     let times = protocol.rules.times;
     assert!(times.grant / 3 > 0 && times.ttl / 3 > 0 && times.grant < times.ttl);
@@ -253,12 +254,12 @@ fn two_processes_with_margins() {
 }
 
 #[test]
-fn three_processes() {
+fn three_processes_never_all_hold() {
     holds("three processes, no fault but time", &Protocol::of_three());
 }
 
 #[test]
-fn what_is_left_out_is_missed() {
+fn each_mutant_breaks_a_promise() {
     let held = "believes that it holds what it does not";
     for (mutant, promise) in [
         (Mutant::ReleaseIgnoresTheOwner, held),
@@ -280,7 +281,7 @@ fn what_is_left_out_is_missed() {
 
 /// The owner of a try is not put in line, so it must itself drop those who are dead there.
 #[test]
-fn a_try_is_not_refused_for_the_sake_of_the_dead() {
+fn dead_waiters_do_not_block_a_try() {
     let tries = Protocol { tries: true, passes: false, ..Protocol::new(2, 1) };
     holds("a try that sees the dead", &tries);
     let rules = Rules { try_sees_the_dead: false, ..AS_IT_IS };
@@ -289,7 +290,7 @@ fn a_try_is_not_refused_for_the_sake_of_the_dead() {
 
 /// An answer that was lost may be asked for again.
 #[test]
-fn every_script_may_be_repeated() {
+fn scripts_are_idempotent() {
     let repeats = Protocol { repeats: true, passes: false, ..Protocol::new(2, 1) };
     holds("repeated", &repeats);
     for rules in [

@@ -2,11 +2,11 @@
 //! `tests/lock/differential.rs` compares the two.
 //!
 //! Times are ticks, a few of them ([`Times`]): the orders of events are what matters, not lengths.
-//! A grant brings two fences. Numbers are kept small by `actor`, which renames what nobody can tell
-//! apart.
+//! A grant brings two fences. Numbers are kept small by `actor`, which renames states that cannot
+//! be distinguished.
 //!
-//! Every promise about a *grant* is checked here, where grants are made: it goes to the first in
-//! line who is alive, and nobody barges.
+//! Every promise about a *grant* is checked here, where grants are made: it goes to the first
+//! waiter that is alive, and no newcomer overtakes.
 //!
 //! Not modelled: what a hand-off sweeps every 64th time, the day after which fences are forgotten,
 //! the minute after which an abandoned line is, tickets drawn in one microsecond, a server's clock
@@ -14,11 +14,11 @@
 
 pub const BLOCK: u8 = 2;
 
-/// One lease of one process; `NOBODY` is none.
+/// One lease of one process; zero is none.
 pub type Owner = u8;
 pub const NOBODY: Owner = 0;
 
-/// What is left out of the rules, to see that it is missed.
+/// A rule that is left out, to show that it is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
     /// As the scripts and the actor are.
@@ -96,7 +96,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it is passed over.
+    /// Returns whether a handoff skips it.
     fn is_dead(self, rules: Rules) -> bool {
         self.unseen > rules.times.horizon && !rules.lack(Mutant::GrantsToTheUnseen)
     }
@@ -126,7 +126,7 @@ pub enum Verb {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reply {
     Held(u8),
-    /// Somebody else's, lost, or no matter.
+    /// Held by another owner, lost, or irrelevant.
     No,
 }
 
@@ -327,8 +327,7 @@ impl Redis {
         Ok(())
     }
 
-    /// Makes an owner the holder. It must be the first of those in line who are alive; if nobody
-    /// is, the caller itself.
+    /// Makes an owner the holder. It must be the first living waiter, or, without one, the caller.
     fn grant(&mut self, owner: Owner, left: u8, caller: Owner, rules: Rules) -> Result<u8, String> {
         if self.lock.is_some() {
             return Err("the lock was granted while somebody had it".to_owned());

@@ -28,7 +28,7 @@ fn three_holders_keep_every_promise() {
 
 /// The key records guard a second time what the version guards: a read of both, or a unique key.
 #[test]
-fn either_guard_of_a_key_suffices() {
+fn either_key_guard_is_enough() {
     for (unique, reads_keys) in [(false, true), (true, false)] {
         let engine = Engine { unique, reads_keys, ..Engine::fenced(&[ONE, ONE]) };
         holds(&format!("unique: {unique}, reads keys: {reads_keys}"), &engine);
@@ -64,7 +64,7 @@ fn retry_of_a_key_finishes_it() {
 }
 
 #[test]
-fn fences_that_are_not_raised_shut_holders_out() {
+fn unraised_fences_lock_holders_out() {
     let engine = Engine { raises: false, faults: 0, ..Engine::fenced(&[ONE, OTHER]) };
     let explored = explore(&engine).unwrap();
     let shut_out = |engine: &Engine| {
@@ -72,7 +72,7 @@ fn fences_that_are_not_raised_shut_holders_out() {
     };
     assert!(shut_out(&engine) > 0);
     assert_eq!(shut_out(&Engine::fenced(&[ONE, OTHER])), 0);
-    // The walk with raising comes there at all: a holder hears of a larger number.
+    // The walk with raising reaches this: a holder gets a larger fence.
     let raising = explore(&Engine::fenced(&[ONE, OTHER])).unwrap();
     let raised = |at: Phase| at == Phase::Raised;
     assert!(raising.states.iter().any(|state| state.processes.iter().any(|p| raised(p.at))));

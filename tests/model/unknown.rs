@@ -17,7 +17,7 @@ fn trace(engine: &Engine, promise: &str) -> String {
 }
 
 #[test]
-fn lookup_reports_a_running_write_as_not_done() {
+fn lookup_misses_a_running_write() {
     let engine = Engine { faults: 1, ..Engine::by_version(&[ONE], Resolution::LookUp) };
     assert_eq!(
         trace(&engine, "1 reported not done what is done"),
@@ -27,7 +27,7 @@ fn lookup_reports_a_running_write_as_not_done() {
 }
 
 #[test]
-fn second_insert_reports_a_late_write_as_not_done() {
+fn second_insert_misses_a_late_write() {
     let engine = Engine { faults: 1, ..Engine::by_version(&[ONE], Resolution::SecondInsert) };
     assert_eq!(
         trace(&engine, "1 reported not done what is done"),
@@ -70,7 +70,7 @@ fn invalidating_after_the_lookup_is_too_late() {
 }
 
 #[test]
-fn lookup_in_the_invalidating_statement_misses_a_running_write() {
+fn lookup_in_invalidating_statement_misses_write() {
     let engine = Engine { faults: 1, ..Engine::by_version(&[ONE], Resolution::InOneStatement) };
     assert_eq!(
         trace(&engine, "1 reported not done what is done"),

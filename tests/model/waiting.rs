@@ -1,4 +1,4 @@
-//! The protocol from any mess on: once nothing fails any more, everybody who waits gets the lock.
+//! Liveness of the protocol: after the last fault, every waiter gets the lock.
 //!
 //! From every state that `protocol` can reach, faults end and time goes on in rounds: in a round
 //! each living process does its next thing once, in any order, and then a tick passes. Words
@@ -7,7 +7,7 @@
 //! rounds are followed until the waiter holds; a ring of rounds without that starves it.
 //!
 //! Proven: every living waiter gets the lock, within as many rounds as asserted. After everybody
-//! has left, the lock's key is gone within its time to live and whoever comes then gets the lock.
+//! has left, the lock's key is gone within its time to live, and the next caller gets the lock.
 //!
 //! Not proven: times in milliseconds, which `tests/lock` measures, and that polls do come: a
 //! process whose poll waits for a moment without messages starves here (a mutant).
@@ -18,14 +18,14 @@ use crate::actor::{At, OUT, Phase, Protocol, State, send};
 use crate::scripts::{Mutant, NOBODY, Rules, Verb};
 use crate::{Quick, explore};
 
-/// A lease that nobody keeps up, a grant to one who is dead, a turn of each of the others. It is
-/// what the walk finds, written down so that a change of it is noticed.
+/// A lease without renewals, a grant to a dead waiter, and a turn of each other process. The value
+/// is the result of the walk, kept here so that a change is noticed.
 const ROUNDS: u8 = 7;
 
 struct Rounds<'a> {
     protocol: &'a Protocol,
     waiter: usize,
-    /// Whether the other processes ask again and again, or are dead.
+    /// The other processes keep asking; otherwise they are dead.
     others_live: bool,
     /// Rounds until the waiter holds, at worst; none while they are being counted.
     known: HashMap<State, Option<u8>, Quick>,
@@ -57,7 +57,7 @@ impl Rounds<'_> {
         Ok(worst)
     }
 
-    /// What a process does in a round.
+    /// One step of a process in a round.
     fn turn(&self, state: &mut State, who: usize) {
         let process = state.processes[who];
         let told = state.redis.is_of(process.owner);
@@ -103,7 +103,7 @@ fn settled(protocol: &Protocol, state: &State) -> State {
     settled.renamed()
 }
 
-/// Every order of so many.
+/// Every permutation of `of` processes.
 fn orders(of: usize) -> Vec<Vec<usize>> {
     let Some(last) = of.checked_sub(1) else { return vec![Vec::new()] };
     let into = |order: Vec<usize>| {
@@ -144,12 +144,12 @@ fn longest_wait(protocol: &Protocol, beginnings: &[State]) -> Result<u8, State> 
     Ok(longest)
 }
 
-/// Everybody alive leaves, in this order; time passes; somebody comes.
+/// All living processes leave, in this order; time passes; one process acquires.
 fn everybody_leaves(protocol: &Protocol, state: &State, order: &[usize]) -> Result<(), String> {
     let rules: Rules = protocol.rules;
     let mut now = state.clone();
     for who in order {
-        // Given back, it may be granted to the next, who gives it back in turn.
+        // A release may grant the lock to the next one, which releases it in turn.
         while now.processes[*who].at != At::Out {
             let process = &mut now.processes[*who];
             let release = Verb::Release { again: NOBODY };
@@ -192,30 +192,30 @@ fn everybody_is_served(protocol: &Protocol) {
 }
 
 #[test]
-fn every_waiter_of_two_gets_the_lock_and_nothing_is_left_behind() {
+fn two_waiters_both_get_the_lock() {
     everybody_is_served(&Protocol { passes: false, ..Protocol::new(2, 1) });
 }
 
 #[test]
-fn every_waiter_gets_the_lock_with_margins() {
+fn waiters_with_margins_get_the_lock() {
     let protocol = Protocol { passes: false, letters: 0, ..Protocol::new(2, 0) };
     everybody_is_served(&protocol.with_margins());
 }
 
 #[test]
-fn every_waiter_of_three_gets_the_lock_and_nothing_is_left_behind() {
+fn three_waiters_all_get_the_lock() {
     everybody_is_served(&Protocol { passes: false, ..Protocol::new(3, 0) });
 }
 
 #[test]
-fn who_does_not_poll_starves() {
+fn waiter_without_polls_starves() {
     let protocol = mutant(Mutant::WordsPutOffThePoll);
     let starving = longest_wait(&protocol, &beginnings(&protocol)).unwrap_err();
     println!("starves from {starving:?}");
 }
 
 #[test]
-fn a_grant_without_an_end_is_left_behind() {
+fn grant_without_expiry_blocks_the_queue() {
     let protocol = mutant(Mutant::GrantsForEver);
     let beginnings = beginnings(&protocol);
     assert!(longest_wait(&protocol, &beginnings).is_err());

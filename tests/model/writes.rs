@@ -5,11 +5,11 @@
 //! flushed and restart its fences (twice), each holder may even speak to a Redis of its own. Proven
 //! over all orders:
 //! - with no rule, and with `fence <= mine` alone, a sale is lost; the shortest way is asserted;
-//! - with equality on the version, alone or with the fence, none is, whatever the lock does;
+//! - with equality on the version, alone or with the fence, none is lost, however the lock fails;
 //! - what the fence adds: accepted writes come in the order of their fences, and a holder that
-//!   comes after a later one is told *stale*, though the row stands as it read it. One that was
+//!   writes after a later one is rejected as *stale*, though the row is as it read it. One that was
 //!   overtaken and still writes first is let through, and the later one reads again;
-//! - after a flush, whoever holds the lock in Redis gets its sale done by itself (`raise_fence`).
+//! - after a flush, the holder of the lock in Redis completes its sale by itself (`raise_fence`).
 //!
 //! Not proven: that Postgres compares and writes in one step, and that a trigger raises the version
 //! with every change. Those are Postgres's promises, tested in `tests/it`.
@@ -24,7 +24,7 @@ const FENCE: u8 = 2;
 /// `MAX_RAISES` of `shop::engine::locks`.
 const HEALINGS: u8 = 3;
 
-/// What a write demands of the row.
+/// The condition of a write on the row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
     Nothing,
@@ -33,15 +33,15 @@ enum Rule {
     VersionAndFence,
 }
 
-/// What else is promised.
+/// The promise that is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Promise {
     NoLostUpdate,
     /// Accepted writes come in the order of their fences.
     FenceOrder,
-    /// A holder whose lock somebody has had since, and written under, gets nothing written.
+    /// A holder cannot write after a later holder has written.
     LateIsRefused,
-    /// A holder whose lock somebody has been *given* since gets nothing written.
+    /// A holder cannot write after the lock was *granted* to a later one.
     OvertakenIsRefused,
 }
 
@@ -61,7 +61,7 @@ enum Phase {
     Read(Row),
     /// Written and committed.
     Done,
-    /// Told that it has lost the lock, or given up.
+    /// It learned that it lost the lock, or gave up.
     Refused,
 }
 
@@ -122,7 +122,7 @@ struct Writes {
     /// One Redis for all, or by mistake one for each.
     redis: usize,
     flushes: u8,
-    /// Whether a stale holder that Redis still knows takes a new number.
+    /// A stale holder that Redis still knows gets a new fence.
     heals: bool,
 }
 
@@ -300,7 +300,7 @@ impl Machine for Writes {
     }
 }
 
-/// The way as the strategies' text tells it: who reads and writes, without the lock's part.
+/// The reads and writes of a trace, without the steps of the lock.
 fn reads_and_writes(steps: &[String]) -> String {
     let told: Vec<&str> = steps
         .iter()
@@ -311,14 +311,14 @@ fn reads_and_writes(steps: &[String]) -> String {
 }
 
 #[test]
-fn without_a_rule_a_sale_is_lost() {
+fn unguarded_write_loses_a_sale() {
     let steps = breaks("no rule", &Writes::new(Rule::Nothing), "a lost update");
     assert_eq!(steps.len(), 7);
     assert_eq!(reads_and_writes(&steps), "read 1, read 2, write 1, write 2");
 }
 
 #[test]
-fn the_fence_alone_loses_a_sale() {
+fn fence_alone_loses_a_sale() {
     // Fences 1 < 2 and no flush: nothing but one lease that ended early.
     let writes = Writes { flushes: 0, ..Writes::new(Rule::Fence) };
     let steps = breaks("fence <= mine", &writes, "a lost update");
@@ -326,7 +326,7 @@ fn the_fence_alone_loses_a_sale() {
 }
 
 #[test]
-fn equality_on_the_version_loses_none() {
+fn version_check_loses_no_sale() {
     for rule in [Rule::Version, Rule::VersionAndFence] {
         for holders in [2, 3] {
             for redis in [1, holders] {
@@ -338,16 +338,16 @@ fn equality_on_the_version_loses_none() {
 }
 
 #[test]
-fn the_fence_keeps_the_order_and_tells_who_comes_late() {
+fn fence_orders_writes_and_rejects_stale_ones() {
     for promise in [Promise::FenceOrder, Promise::LateIsRefused] {
-        // Without it: 2 takes over and is done, then 1 wakes, reads afresh and sells under a lock
-        // that it has long lost. No sale is lost by that, and nobody ever tells it.
+        // Without it: 2 takes over and is done, then 1 resumes, reads afresh and sells under a lock
+        // that it has lost. No sale is lost, but the stale holder never learns of it.
         let version = Writes { promise, flushes: 0, ..Writes::new(Rule::Version) };
         let steps = breaks(&format!("version alone, {promise:?}"), &version, "does not hold");
         assert_eq!(reads_and_writes(&steps), "read 2, write 2, read 1, write 1");
         for holders in [2, 3] {
-            // The order outlives flushes: it is kept by the row. Who is late is told by fences that
-            // grow, so not across a flush.
+            // The order survives flushes: the row keeps it. A stale holder is recognized by growing
+            // fences, so not across a flush.
             let flushes = if promise == Promise::FenceOrder { 2 } else { 0 };
             let both = Writes { holders, flushes, promise, ..Writes::new(Rule::VersionAndFence) };
             holds(&format!("version and fence, {promise:?}, {holders} holders"), &both);
@@ -356,16 +356,16 @@ fn the_fence_keeps_the_order_and_tells_who_comes_late() {
 }
 
 #[test]
-fn the_fence_does_not_stop_who_was_overtaken_but_comes_first() {
-    // The row learns of a fence only by a write. Whoever writes before the next one does is let
-    // through by every rule here, and the next one is told to read again. No harm, but no refusal.
+fn overtaken_holder_may_still_write_first() {
+    // The row gets a fence only by a write. An overtaken holder that writes before the next one is
+    // accepted by every rule, and the next one reads again: no harm, but no rejection.
     let promise = Promise::OvertakenIsRefused;
     let writes = Writes { promise, flushes: 0, ..Writes::new(Rule::VersionAndFence) };
     breaks("version and fence, overtaken", &writes, "does not hold");
 }
 
 #[test]
-fn a_flush_costs_no_sale_and_heals() {
+fn fences_recover_after_flush() {
     for (holders, redis) in [(2, 1), (3, 1), (2, 2), (3, 3)] {
         let writes = Writes { holders, redis, flushes: 2, ..Writes::new(Rule::VersionAndFence) };
         let explored = explore(&writes).unwrap();
@@ -377,7 +377,7 @@ fn a_flush_costs_no_sale_and_heals() {
 }
 
 #[test]
-fn without_healing_a_flush_locks_the_shop_out() {
+fn unraised_fences_lock_shop_out() {
     let writes = Writes { heals: false, ..Writes::new(Rule::VersionAndFence) };
     let explored = explore(&writes).unwrap();
     let unserved = explored.states.iter().filter(|state| !writes.unserved(state).is_empty());

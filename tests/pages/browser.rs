@@ -14,7 +14,7 @@ use crate::common::ports::free_ports;
 use crate::common::until;
 
 /// One browser at a time: two of them on two cores are slower than one after the other.
-static TURN: Mutex<()> = Mutex::const_new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 const DRIVERS: [&str; 2] = ["chromedriver", "/usr/lib/chromium-browser/chromedriver"];
 const FLAGS: [&str; 11] = [
@@ -51,20 +51,21 @@ impl Browser {
     /// Opens one whose driver waits for pages as said. With `None` a second click can come while
     /// the first one's page is still loading.
     pub async fn open_with(base: &str, javascript: bool, waiting: PageLoadStrategy) -> Self {
-        let turn = TURN.lock().await;
+        let turn = ONE_AT_A_TIME.lock().await;
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
         let (server, port) = start_driver();
-        let mut wishes = DesiredCapabilities::chrome();
+        let mut capabilities = DesiredCapabilities::chrome();
         for flag in FLAGS {
-            wishes.add_arg(flag).unwrap();
+            capabilities.add_arg(flag).unwrap();
         }
-        wishes.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
-        wishes.set_page_load_strategy(waiting).unwrap();
+        capabilities.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
+        capabilities.set_page_load_strategy(waiting).unwrap();
         if !javascript {
             let prefs = json!({ "profile.managed_default_content_settings.javascript": 2 });
-            wishes.add_experimental_option("prefs", prefs).unwrap();
+            capabilities.add_experimental_option("prefs", prefs).unwrap();
         }
-        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), wishes).await.unwrap();
+        let driver =
+            WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await.unwrap();
         let runs = "data:text/html,<title>off</title><script>document.title = 'on'</script>";
         driver.goto(runs).await.unwrap();
         let title = if javascript { "on" } else { "off" };
@@ -90,7 +91,7 @@ impl Browser {
     }
 
     /// Where the element's middle is.
-    pub async fn middle(&self, css: &str) -> (f64, f64) {
+    pub async fn center(&self, css: &str) -> (f64, f64) {
         let place = self.find(css).await.rect().await.unwrap();
         (place.x + place.width / 2.0, place.y + place.height / 2.0)
     }
@@ -104,14 +105,14 @@ impl Browser {
         }
     }
 
-    /// Tells the browser something that WebDriver has no word for.
+    /// Sends a DevTools command that WebDriver does not have.
     pub async fn devtools(&self, command: &str, params: Value) {
         let command = json!({ "cmd": command, "params": params });
         self.ask_driver("goog/cdp/execute", &command).await;
     }
 
-    /// What the browser complained of since it was asked last.
-    pub async fn complaints(&self) -> Vec<Value> {
+    /// Console errors since the last call.
+    pub async fn console_errors(&self) -> Vec<Value> {
         let log = self.ask_driver("se/log", &json!({ "type": "browser" })).await;
         log["value"].as_array().unwrap().clone()
     }
@@ -132,7 +133,7 @@ impl Browser {
     }
 
     /// The element's text, its white space aside, once it contains that.
-    pub async fn reads(&self, css: &str, text: &str) {
+    pub async fn until_text(&self, css: &str, text: &str) {
         let contains =
             |there: String| there.split_whitespace().collect::<Vec<_>>().join(" ").contains(text);
         until(&format!("{css} reads {text:?}"), async || {
@@ -146,7 +147,7 @@ impl Browser {
     }
 
     /// Where it is, once the path begins so.
-    pub async fn is_at(&self, path: &str) -> String {
+    pub async fn until_path(&self, path: &str) -> String {
         let mut at = String::new();
         until(&format!("the browser is at {path}"), async || {
             let url = self.driver.current_url().await.map(|url| url.to_string());
@@ -207,7 +208,7 @@ fn start_driver() -> (Child, u16) {
         line.contains("started successfully")
     });
     assert!(started, "chromedriver did not start: {said}");
-    // Whoever stops reading makes the writer stop; so the rest is read and forgotten.
+    // The driver would block on a full pipe, so the rest is read and discarded.
     std::thread::spawn(move || lines.for_each(drop));
     (server, port)
 }

@@ -1,5 +1,5 @@
-//! The page of the jobs: who sees it, what it says of a run that failed too often, and the button
-//! that tries it again; with a browser that runs no scripts, on a phone.
+//! The page of the jobs: who may see it, a parked run, and the button that retries it, also without
+//! scripts on a phone.
 
 use holdfast::jobs::history;
 use holdfast::jobs::store::RunState;
@@ -10,9 +10,9 @@ use crate::browser::Browser;
 use crate::common::{Shop, until};
 use crate::visitor::Visitor;
 
-/// A run of `purge` that has failed five times. Nobody tries it by itself before next year.
+/// A run of `purge` that has failed five times, and is not retried automatically.
 async fn parked() -> Shop {
-    let shop = Shop::bare().await;
+    let shop = Shop::without_replicas().await;
     let earlier = json!([{ "attempt": 4, "replica": "till-4", "fence": 257,
         "started_at": "2026-11-21T10:00:00Z", "ended_at": "2026-11-21T10:00:01Z",
         "trouble": "it took longer than 300s, and was cancelled" }]);
@@ -37,11 +37,14 @@ async fn is_done(shop: &Shop) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
+async fn only_admin_retries_a_parked_run() {
     let mut shop = parked().await;
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     let stranger = Visitor::new(&shop).get("/jobs").await;
-    assert_eq!((stranger.status.as_u16(), stranger.place.as_str()), (303, "/sign-in?next=/jobs"));
+    assert_eq!(
+        (stranger.status.as_u16(), stranger.location.as_str()),
+        (303, "/sign-in?next=/jobs")
+    );
     let alice = Visitor::signed_in(&shop, "alice").await;
     assert_eq!(alice.get("/jobs").await.status, 403);
     let admin = Visitor::signed_in(&shop, "admin").await;
@@ -66,7 +69,7 @@ async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
     // A second click is no second run.
     for _ in 0..2 {
         let answer = admin.post(&path, &form).await;
-        assert_eq!((answer.status.as_u16(), answer.place.as_str()), (303, "/jobs"));
+        assert_eq!((answer.status.as_u16(), answer.location.as_str()), (303, "/jobs"));
     }
     until("it is done", async || is_done(&shop).await).await;
     let words = admin.get("/jobs").await.words();
@@ -75,8 +78,8 @@ async fn a_parked_run_is_loud_and_tried_again_by_an_admin_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn books_that_do_not_add_up_are_said_on_the_page() {
-    let mut shop = Shop::bare().await;
+async fn failed_audit_is_shown_on_jobs_page() {
+    let mut shop = Shop::without_replicas().await;
     let sql = "update items set stock = stock + 3 where sku = 'deadbolt'";
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
@@ -90,7 +93,7 @@ async fn books_that_do_not_add_up_are_said_on_the_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_button_works_without_scripts_on_a_phone() {
+async fn retry_button_works_without_scripts_on_phone() {
     let mut shop = parked().await;
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     let browser = Browser::open(&shop.replicas[0].base_url, false).await;
@@ -99,25 +102,25 @@ async fn the_button_works_without_scripts_on_a_phone() {
     browser.go("/sign-in").await;
     browser.sign_in("admin").await;
     browser.click("nav a[href='/jobs']").await;
-    browser.reads("#parked", "is parked").await;
+    browser.until_text("#parked", "is parked").await;
     let main = browser.find("main").await.rect().await.unwrap();
     let table = browser.find("#job-runs table").await.rect().await.unwrap();
     assert!(main.width <= 320.0 && table.x + table.width <= 320.0, "{main:?} {table:?}");
     browser.click("#parked button").await;
-    browser.is_at("/jobs").await;
+    browser.until_path("/jobs").await;
     until("it is done", async || is_done(&shop).await).await;
     browser.go("/jobs").await;
-    browser.reads("[aria-labelledby=job-purge]", "nothing to do").await;
+    browser.until_text("[aria-labelledby=job-purge]", "nothing to do").await;
     assert!(browser.find("#parked").await.text().await.unwrap().is_empty());
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unpaid_order_that_is_parked_is_loud_and_tried_again_by_an_admin_only() {
+async fn only_admin_retries_a_parked_expiry() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fills_basket("deadbolt", 1).await;
-    alice.orders(&token, &csrf).await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    alice.order(&token, &csrf).await;
     let park = "insert into unpaid_failures (order_id, attempts, cause, failed_at)
                 select id, 10, 'the shelf is <b>full</b>', now() from orders";
     sqlx::query(park).execute(&shop.pool).await.unwrap();
@@ -141,7 +144,7 @@ async fn an_unpaid_order_that_is_parked_is_loud_and_tried_again_by_an_admin_only
     }
     for _ in 0..2 {
         let again = admin.post(&path, &format!("csrf={}", page.csrf())).await;
-        assert_eq!((again.status.as_u16(), again.place.as_str()), (303, "/jobs"));
+        assert_eq!((again.status.as_u16(), again.location.as_str()), (303, "/jobs"));
         until("it is given back", async || status().await == 0).await;
     }
     let words = admin.get("/jobs").await.words();

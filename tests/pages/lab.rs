@@ -1,5 +1,5 @@
-//! The lab's pages: who sees them, what they show of a run, what is told beside a field, and a run
-//! that is taken home and opened again.
+//! The lab's pages: who may see them, the page of a run, errors beside fields, and the export and
+//! import of a run.
 
 use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
@@ -78,13 +78,13 @@ pub async fn with_run(run: &LabRun) -> Shop {
     shop
 }
 
-/// Says, as a runner does, that somebody carries runs out.
-async fn somebody_is_there(shop: &Shop) {
+/// Registers a runner, as `holdfast up` does.
+async fn register_runner(shop: &Shop) {
     let here = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
     sqlx::query(here).execute(&shop.pool).await.unwrap();
 }
 
-async fn uploads(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
+async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     let mut body = format!(
         "--{EDGE}\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n{csrf}\r\n--{EDGE}\r\n\
          Content-Disposition: form-data; name=\"file\"; filename=\"run.json\"\r\n\
@@ -94,7 +94,7 @@ async fn uploads(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     body.extend_from_slice(file);
     body.extend_from_slice(format!("\r\n--{EDGE}--\r\n").as_bytes());
     let kind = format!("multipart/form-data; boundary={EDGE}");
-    let form = visitor.sends("/lab/files", "").header(CONTENT_TYPE, kind);
+    let form = visitor.form_request("/lab/files", "").header(CONTENT_TYPE, kind);
     // Two content types would be none.
     let mut form = form.body(body).build().unwrap();
     let kind = form.headers().get_all(CONTENT_TYPE).iter().next_back().unwrap().clone();
@@ -103,7 +103,7 @@ async fn uploads(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lab_is_the_admin_s_and_off_it_shows_nothing() {
+async fn lab_pages_require_admin_and_lab_mode() {
     let shop = with_run(&oversold()).await;
     let run = format!("/lab/runs/{ID}");
     let file = format!("{run}/file");
@@ -112,8 +112,8 @@ async fn the_lab_is_the_admin_s_and_off_it_shows_nothing() {
     let admin = Visitor::signed_in(&shop, "admin").await;
     for path in pages {
         let sent = stranger.get(path).await;
-        let way = (sent.status.as_u16(), sent.place.starts_with("/sign-in?next=/lab"));
-        assert_eq!(way, (303, true), "{path}: {}", sent.place);
+        let way = (sent.status.as_u16(), sent.location.starts_with("/sign-in?next=/lab"));
+        assert_eq!(way, (303, true), "{path}: {}", sent.location);
         let refused = alice.get(path).await;
         assert_eq!(refused.status, 403, "{path}");
         assert!(refused.words().contains("This is the admin"), "{}", refused.words());
@@ -139,7 +139,7 @@ async fn the_lab_is_the_admin_s_and_off_it_shows_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
+async fn lesson_asks_for_guess_before_takeaway() {
     let shop = with_run(&oversold()).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let index = admin.get("/lab").await.words();
@@ -176,30 +176,30 @@ async fn a_lesson_asks_before_it_tells_and_shows_its_code() {
     }
     assert!(wrong.text.contains("value=\"many\""));
     assert_eq!(ask("guess=0").await.status, 503, "nobody carries it out");
-    somebody_is_there(&shop).await;
+    register_runner(&shop).await;
     let begun = ask("guess=0&buyers=8").await;
     assert_eq!(begun.status, 303, "{}", begun.text);
-    let going = admin.get(&begun.place).await;
+    let going = admin.get(&begun.location).await;
     assert!(going.words().contains("waits to begin"), "{}", going.words());
     assert!(going.text.contains("<noscript><meta http-equiv=\"refresh\""));
     assert!(!going.words().contains("Read, then update is two steps"), "told too early");
-    assert!(admin.get("/lab").await.text.contains(&begun.place));
+    assert!(admin.get("/lab").await.text.contains(&begun.location));
     let guesses = "select count(*) from lab_runs where guess = 'exactly 100'";
     assert_eq!(shop.number(guesses).await, 2);
 
     let instead = ask("guess=1").await;
     assert_eq!(
-        (instead.status.as_u16(), &instead.place),
-        (303, &format!("{}?instead=1", begun.place))
+        (instead.status.as_u16(), &instead.location),
+        (303, &format!("{}?instead=1", begun.location))
     );
-    let told = admin.get(&instead.place).await.words();
+    let told = admin.get(&instead.location).await.words();
     assert!(told.contains("what you asked for was not begun"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_of_one_s_own_is_told_what_is_wrong_beside_the_field() {
+async fn custom_load_reports_errors_per_field() {
     let shop = Shop::start(1).await;
-    somebody_is_there(&shop).await;
+    register_runner(&shop).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let csrf = admin.get("/lab").await.csrf();
     let ask = async |form: &str| admin.post("/lab/runs", &format!("csrf={csrf}&{form}")).await;
@@ -219,13 +219,13 @@ async fn a_load_of_one_s_own_is_told_what_is_wrong_beside_the_field() {
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
     let begun = ask("strategies=none&strategies=batched&stock=1,000&journey=pay&wait=").await;
     assert_eq!(begun.status, 303, "{}", begun.text);
-    let words = admin.get(&begun.place).await.words();
+    let words = admin.get(&begun.location).await.words();
     assert!(words.contains("A load of your own: none, batched"), "{words}");
     assert!(words.contains("journey pay · stock 1000"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_shows_its_verdict_and_everything_it_rests_on() {
+async fn run_page_shows_verdict_and_evidence() {
     let shop = with_run(&oversold()).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let page = admin.get(&format!("/lab/runs/{ID}")).await;
@@ -257,7 +257,7 @@ async fn a_run_shows_its_verdict_and_everything_it_rests_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_weighs_little_on_the_wire() {
+async fn run_page_is_small_when_compressed() {
     let shop = with_run(&oversold()).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let path = format!("/lab/runs/{ID}");
@@ -267,7 +267,7 @@ async fn a_run_weighs_little_on_the_wire() {
     assert!(all.len() > 6, "{all:?}");
     let (mut bytes, mut scripts) = (0, 0);
     for path in all {
-        let packed = admin.asks(path).header(ACCEPT_ENCODING, "gzip").send().await.unwrap();
+        let packed = admin.page_request(path).header(ACCEPT_ENCODING, "gzip").send().await.unwrap();
         assert_eq!(packed.headers()["content-encoding"], "gzip", "{path}");
         let weight = packed.bytes().await.unwrap().len();
         bytes += weight;
@@ -277,12 +277,12 @@ async fn a_run_weighs_little_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_taken_home_and_opened_in_another_shop() {
+async fn exported_run_opens_in_another_shop() {
     let run = oversold();
     let (here, there) = (with_run(&run).await, Shop::start(1).await);
     let path = format!("/lab/runs/{ID}");
     let home = Visitor::signed_in(&here, "admin").await;
-    let answer = home.asks(&format!("{path}/file")).send().await.unwrap();
+    let answer = home.page_request(&format!("{path}/file")).send().await.unwrap();
     let name = format!("attachment; filename=\"holdfast-run-{ID}.json\"");
     assert_eq!(answer.headers()[CONTENT_DISPOSITION], name.as_str());
     let file = answer.bytes().await.unwrap();
@@ -290,15 +290,15 @@ async fn a_run_is_taken_home_and_opened_in_another_shop() {
     let away = Visitor::signed_in(&there, "admin").await;
     let csrf = away.get("/lab").await.csrf();
     let main = |page: &Page| page.text.split("<main").nth(1).unwrap().to_owned();
-    let opened = uploads(&away, &csrf, &file).await;
-    assert_eq!((opened.status.as_u16(), &opened.place), (303, &path), "{}", opened.words());
+    let opened = upload(&away, &csrf, &file).await;
+    assert_eq!((opened.status.as_u16(), &opened.location), (303, &path), "{}", opened.words());
     assert_eq!(main(&away.get(&path).await), main(&home.get(&path).await));
-    let again = uploads(&away, &csrf, &file).await;
-    assert_eq!(again.place, format!("{path}?known=1"));
-    assert!(away.get(&again.place).await.words().contains("the file changed nothing"));
+    let again = upload(&away, &csrf, &file).await;
+    assert_eq!(again.location, format!("{path}?known=1"));
+    assert!(away.get(&again.location).await.words().contains("the file changed nothing"));
 
     for forged in ["", "forged"] {
-        assert_eq!(uploads(&away, forged, &file).await.status, 403);
+        assert_eq!(upload(&away, forged, &file).await.status, 403);
     }
     let mut going = run.clone();
     going.state = LabRunState::Running;
@@ -317,7 +317,7 @@ async fn a_run_is_taken_home_and_opened_in_another_shop() {
         (text(&zero), "has a zero byte"),
         (large, "The file is too large"),
     ] {
-        let refused = uploads(&away, &csrf, &file).await;
+        let refused = upload(&away, &csrf, &file).await;
         assert_eq!(refused.status, 422, "{why}: {}", refused.words());
         let beside = refused.text.split("id=\"file-wrong\"").nth(1).unwrap();
         assert!(beside.split("</p>").next().unwrap().contains(why), "{beside}");
@@ -326,7 +326,7 @@ async fn a_run_is_taken_home_and_opened_in_another_shop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_absurd_figures_is_shown_all_the_same() {
+async fn run_file_with_extreme_numbers_is_shown() {
     let mut run = oversold();
     run.wanted.lesson = Some("<script>alert(1)</script>".to_owned());
     for arm in &mut run.outcome.arms {
@@ -360,12 +360,12 @@ async fn a_file_with_absurd_figures_is_shown_all_the_same() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let csrf = admin.get("/lab").await.csrf();
-    let opened = uploads(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
+    let opened = upload(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
     assert_eq!(opened.status, 303, "{}", opened.words());
-    for path in [opened.place.as_str(), "/lab"] {
+    for path in [opened.location.as_str(), "/lab"] {
         let page = admin.get(path).await;
         assert_eq!(page.status, 200, "{path}: {}", page.words());
         assert!(!page.text.contains("<script>"), "{path}");
     }
-    assert_eq!(admin.get(&format!("{}/file", opened.place)).await.status, 200);
+    assert_eq!(admin.get(&format!("{}/file", opened.location)).await.status, 200);
 }

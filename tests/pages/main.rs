@@ -6,12 +6,12 @@
 mod common;
 
 mod browser;
+mod content;
+mod customer_limit;
+mod duplicate_submits;
 mod jobs;
 mod lab;
-mod limit;
-mod once;
 mod purchase;
-mod reading;
-mod refusals;
+mod rejections;
 mod swimlane;
 mod visitor;

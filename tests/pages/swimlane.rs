@@ -8,11 +8,11 @@ use crate::browser::Browser;
 use crate::common::{Shop, until};
 use crate::lab::{oversold, with_run};
 
-async fn at_the_run(shop: &Shop, javascript: bool) -> Browser {
+async fn open_run(shop: &Shop, javascript: bool) -> Browser {
     let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
     browser.go(&format!("/sign-in?next=/lab/runs/{}", oversold().id)).await;
     browser.sign_in("admin").await;
-    browser.is_at("/lab/runs/").await;
+    browser.until_path("/lab/runs/").await;
     browser
 }
 
@@ -22,14 +22,14 @@ async fn number(browser: &Browser, script: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swimlane_is_stepped_through_by_keyboard() {
+async fn swimlane_steps_by_keyboard() {
     let shop = with_run(&oversold()).await;
-    let browser = at_the_run(&shop, true).await;
-    browser.reads(".says", "16 events").await;
+    let browser = open_run(&shop, true).await;
+    browser.until_text(".says", "16 events").await;
     let scrub = browser.find(".swim input[type=range]").await;
     let press = async |key: Key, says: &str| {
         scrub.send_keys(key).await.unwrap();
-        browser.reads(".says", says).await;
+        browser.until_text(".says", says).await;
     };
     press(Key::Home, "event 1 of 16 0.0 ms · 8080 · order 1 is sent").await;
     press(Key::Right, "event 2 of 16 0.1 ms · 8080 · order 1 begins, without a lock").await;
@@ -39,26 +39,26 @@ async fn a_swimlane_is_stepped_through_by_keyboard() {
     press(Key::Left, "event 1 of 16").await;
     press(Key::End, "event 16 of 16 10.9 ms · 8081 · order 2 is answered 201").await;
     browser.click(".swim button[aria-label='One step back']").await;
-    browser.reads(".says", "event 15 of 16").await;
+    browser.until_text(".says", "event 15 of 16").await;
     browser.click(".swim button.play").await;
-    browser.reads(".says", "event 16 of 16").await;
+    browser.until_text(".says", "event 16 of 16").await;
 
     let fork = browser.find("details.fork summary").await;
     fork.send_keys(Key::Enter).await.unwrap();
-    browser.reads("details.fork .says", "12 events").await;
+    browser.until_text("details.fork .says", "12 events").await;
     until("the curve is drawn", async || {
         number(&browser, "document.querySelectorAll('.u-wrap').length").await == 1
     })
     .await;
-    assert_eq!(browser.complaints().await, Vec::<serde_json::Value>::new());
+    assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lab_s_pages_fit_a_small_screen_in_light_and_dark() {
+async fn lab_pages_fit_a_small_screen() {
     let shop = with_run(&oversold()).await;
-    let browser = at_the_run(&shop, true).await;
-    let run = browser.is_at("/lab/runs/").await;
+    let browser = open_run(&shop, true).await;
+    let run = browser.until_path("/lab/runs/").await;
     let screen = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
     browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
     for scheme in ["light", "dark"] {
@@ -72,12 +72,12 @@ async fn the_lab_s_pages_fit_a_small_screen_in_light_and_dark() {
             assert!(wide <= 320, "{path} in {scheme} is {wide} wide");
         }
     }
-    assert_eq!(browser.complaints().await, Vec::<serde_json::Value>::new());
+    assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_followed_to_its_end() {
+async fn run_page_updates_until_the_end() {
     let mut run = oversold();
     run.state = holdfast::lab::run::LabRunState::Running;
     let outcome = std::mem::take(&mut run.outcome);
@@ -85,8 +85,8 @@ async fn a_run_is_followed_to_its_end() {
     for javascript in [true, false] {
         let running = "update lab_runs set state = 'running', outcome = null, frame = 1";
         sqlx::query(running).execute(&shop.pool).await.unwrap();
-        let browser = at_the_run(&shop, javascript).await;
-        browser.reads("#state", "goes on").await;
+        let browser = open_run(&shop, javascript).await;
+        browser.until_text("#state", "goes on").await;
         let progress = json!({
             "said": ["A crowd comes."], "arms": 2, "arm": 1, "strategy": "batched",
             "samples": [{ "t_ms": 0, "sold": 1, "stock": 56, "oversold": 0, "answered": 1,
@@ -96,16 +96,16 @@ async fn a_run_is_followed_to_its_end() {
         });
         let show = "update lab_runs set progress = $1, frame = frame + 1";
         sqlx::query(show).bind(&progress).execute(&shop.pool).await.unwrap();
-        browser.reads("#said li", "A crowd comes.").await;
-        browser.reads("[data-figure=sold]", "41").await;
-        browser.reads("#live-title", "batched").await;
+        browser.until_text("#said li", "A crowd comes.").await;
+        browser.until_text("[data-figure=sold]", "41").await;
+        browser.until_text("#live-title", "batched").await;
         let end = "update lab_runs set state = 'done', outcome = $1, frame = frame + 1";
         let outcome = serde_json::to_value(&outcome).unwrap();
         sqlx::query(end).bind(outcome).execute(&shop.pool).await.unwrap();
-        browser.reads(".outcome", "43 units do not exist").await;
-        browser.reads(".takeaway", "Read, then update is two steps").await;
+        browser.until_text(".outcome", "43 units do not exist").await;
+        browser.until_text(".takeaway", "Read, then update is two steps").await;
         if javascript {
-            assert_eq!(browser.complaints().await, Vec::<serde_json::Value>::new());
+            assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
         }
         browser.close().await;
     }

@@ -1,4 +1,4 @@
-//! Somebody who asks for pages as a browser does, cookies and all, and sees the bare answers.
+//! A client that requests pages as a browser does, with cookies, and returns the raw responses.
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -14,19 +14,19 @@ pub struct Visitor {
 /// An answer, read.
 pub struct Page {
     pub status: StatusCode,
-    pub place: String,
+    pub location: String,
     pub kind: String,
     pub text: String,
 }
 
 impl Visitor {
-    /// A stranger.
+    /// A visitor without a session.
     pub fn new(shop: &Shop) -> Self {
         let http = Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
         Self { http, base: shop.replicas[0].base_url.clone() }
     }
 
-    /// Somebody who has signed in on the page; the password is the name.
+    /// A visitor who signed in on the page; the password is the name.
     pub async fn signed_in(shop: &Shop, name: &str) -> Self {
         let visitor = Self::new(shop);
         let answer = visitor.post("/sign-in", &format!("user={name}&password={name}")).await;
@@ -35,12 +35,12 @@ impl Visitor {
     }
 
     /// A request for that page, not sent yet.
-    pub fn asks(&self, path: &str) -> RequestBuilder {
+    pub fn page_request(&self, path: &str) -> RequestBuilder {
         self.http.get(format!("{}{path}", self.base)).header("Accept", "text/html,*/*;q=0.8")
     }
 
     /// A form for that page, not sent yet. Its values need no escaping.
-    pub fn sends(&self, path: &str, form: &str) -> RequestBuilder {
+    pub fn form_request(&self, path: &str, form: &str) -> RequestBuilder {
         self.http
             .post(format!("{}{path}", self.base))
             .header("Accept", "text/html,*/*;q=0.8")
@@ -50,26 +50,26 @@ impl Visitor {
 
     /// Goes there.
     pub async fn get(&self, path: &str) -> Page {
-        Page::read(self.asks(path).send().await.unwrap()).await
+        Page::read(self.page_request(path).send().await.unwrap()).await
     }
 
     /// Sends the form.
     pub async fn post(&self, path: &str, form: &str) -> Page {
-        Page::read(self.sends(path, form).send().await.unwrap()).await
+        Page::read(self.form_request(path, form).send().await.unwrap()).await
     }
 
     /// Puts an item in the basket, and says with which token and CSRF token it can be ordered.
-    pub async fn fills_basket(&self, sku: &str, quantity: i64) -> (String, String) {
+    pub async fn fill_basket(&self, sku: &str, quantity: i64) -> (String, String) {
         let csrf = self.get("/basket").await.csrf();
         let form = format!("csrf={csrf}&sku={sku}&quantity={quantity}");
         let added = self.post("/basket/lines", &form).await;
-        assert_eq!((added.status.as_u16(), added.place.as_str()), (303, "/basket"));
+        assert_eq!((added.status.as_u16(), added.location.as_str()), (303, "/basket"));
         let basket = self.get("/basket").await;
         (basket.field("token"), basket.csrf())
     }
 
     /// Orders what the basket of that token has in it.
-    pub async fn orders(&self, token: &str, csrf: &str) -> Page {
+    pub async fn order(&self, token: &str, csrf: &str) -> Page {
         self.post("/orders", &format!("csrf={csrf}&token={token}")).await
     }
 }
@@ -81,8 +81,8 @@ impl Page {
             let value = response.headers().get(name).and_then(|value| value.to_str().ok());
             value.unwrap_or_default().to_owned()
         };
-        let (place, kind) = (text("location"), text("content-type"));
-        Self { status: response.status(), place, kind, text: response.text().await.unwrap() }
+        let (location, kind) = (text("location"), text("content-type"));
+        Self { status: response.status(), location, kind, text: response.text().await.unwrap() }
     }
 
     /// The value of the first field of that name.

@@ -24,7 +24,7 @@ type Graph = BTreeMap<Module, BTreeSet<Module>>;
 struct File {
     /// Paths named in the code, as written.
     paths: Vec<Vec<String>>,
-    /// What `use` brings in: the name here, and the path.
+    /// The imports of `use`: the name here, and the path.
     uses: BTreeMap<String, Vec<String>>,
     /// The names that are re-exported.
     exported: BTreeSet<String>,

@@ -1,9 +1,10 @@
-//! The house rules that a compiler does not hold: who may use whom, how long a line and a file may
-//! be, and that every file says what it is for.
+//! The rules that a compiler does not check: dependencies of modules, length of lines and files, a
+//! header in every file, links in documents, and the language of comments and names.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod cycles;
+mod language;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -174,7 +175,7 @@ fn modules_use_only_what_the_map_allows() {
 }
 
 #[test]
-fn crates_stay_where_they_belong() {
+fn crates_are_used_only_in_their_modules() {
     for (module, path, text) in sources() {
         for (needle, modules) in KEPT_TO {
             let found =
@@ -205,11 +206,13 @@ fn code(text: &str) -> String {
     words.join(" ")
 }
 
-fn contains_word(text: &str, word: &str) -> bool {
+/// The number of times that `word` occurs, and not as a part of another word.
+fn count_word(text: &str, word: &str) -> usize {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(word).any(|(at, _)| {
-        !text[..at].ends_with(inside) && !text[at + word.len()..].starts_with(inside)
-    })
+    let whole = text.match_indices(word).filter(|(at, _)| {
+        !text[..*at].ends_with(inside) && !text[at + word.len()..].starts_with(inside)
+    });
+    whole.count()
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn commands_and_checker_are_synchronous() {
         for (_, path, text) in sources() {
             if relative(&path).starts_with(folder) {
                 found += 1;
-                assert!(!contains_word(&code(&text), "async"), "{} is async", path.display());
+                assert!(count_word(&code(&text), "async") == 0, "{} is async", path.display());
             }
         }
         assert!(found > 5, "{folder} was not found");
@@ -227,7 +230,7 @@ fn commands_and_checker_are_synchronous() {
 }
 
 #[test]
-fn only_the_store_writes_the_tables_of_the_shop() {
+fn only_the_store_writes_shop_tables() {
     let mut needed = BTreeSet::new();
     for (_, path, text) in sources() {
         let (file, code) = (relative(&path), code(&text));
@@ -236,7 +239,7 @@ fn only_the_store_writes_the_tables_of_the_shop() {
         }
         for statement in WRITES.iter().flat_map(|verb| TABLES.map(|table| format!("{verb}{table}")))
         {
-            if contains_word(&code, &statement) {
+            if count_word(&code, &statement) > 0 {
                 let known = WRITES_ELSEWHERE
                     .iter()
                     .position(|(exception, what, _)| *exception == file && *what == statement);
@@ -252,7 +255,7 @@ fn only_the_store_writes_the_tables_of_the_shop() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for_and_stays_readable() {
+fn every_file_has_header_and_bounded_length() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = rust_files(&root.join("src"));
     files.extend(rust_files(&root.join("tests")));
@@ -276,7 +279,7 @@ fn every_file_says_what_it_is_for_and_stays_readable() {
 }
 
 #[test]
-fn the_map_in_the_library_lists_every_module() {
+fn library_and_map_list_every_module() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = fs::read_to_string(root.join("src/lib.rs")).unwrap();
     for (module, path, _) in sources() {

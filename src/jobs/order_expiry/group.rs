@@ -160,13 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_one_item_go_back_together_and_never_too_many() {
+    fn orders_of_one_item_share_bounded_groups() {
         let groups = all(pending(&[&["tea"][..]; 70]));
         assert_eq!(groups, expected(&[("tea", 32), ("tea", 32), ("tea", 6)]));
     }
 
     #[test]
-    fn an_item_of_many_keeps_no_others_with_it() {
+    fn hot_item_does_not_delay_other_items() {
         let mut orders = vec![&["tea"][..]; MIN_OWN_TRANSACTION];
         orders.extend([&["salt"][..], &["pepper"], &["tea", "salt"], &["pepper"]]);
         assert_eq!(
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_somebody_is_at_wait_and_others_go_past() {
+    fn busy_items_wait_while_others_proceed() {
         let mut pending = pending(&[&["tea"], &["tea", "salt"], &["pepper"], &["salt"]]);
         let busy = BTreeSet::from([sku("tea")]);
         let next = pending.next(&busy).map(|group| group.skus);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_group_joins_those_of_the_same_items() {
+    fn returned_orders_join_group_of_same_items() {
         let mut pending = pending(&[&["salt"][..]]);
         let left =
             |count: usize| (0..count).map(|_| (OrderId(Uuid::now_v7()), Vec::new())).collect();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_of_waits_no_longer() {
+    fn released_orders_are_no_longer_pending() {
         let mut pending = pending(&[&["tea"], &["tea"], &["salt"]]);
         let orders: BTreeSet<OrderId> = pending.drain().into_iter().collect();
         assert_eq!(orders.len(), 3);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_no_more() {
+    fn pending_orders_are_bounded_per_item() {
         let mut full = pending(&[&["tea"][..]; MAX_ORDERS_PER_GROUP]);
         assert!(!full.join((OrderId(Uuid::now_v7()), vec![(sku("tea"), 1)])));
         assert!(full.join((OrderId(Uuid::now_v7()), vec![(sku("salt"), 1)])));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn no_transaction_locks_more_items_than_an_order_may_have() {
+    fn group_has_at_most_max_lines_items() {
         let names: Vec<String> = (0..120).map(|n| format!("item-{n}")).collect();
         let each: Vec<Vec<&str>> =
             names.chunks(3).map(|some| some.iter().map(String::as_str).collect()).collect();

@@ -12,7 +12,7 @@
 //! [`write_batches`] checks this, because two batches decided on one version would both match it.
 //!
 //! Source: group commit of log records (`DeWitt` et al., SIGMOD 1984).
-//! Tests: `tests/it/grouped.rs`.
+//! Tests: `tests/it/group_commit.rs`.
 
 use std::collections::VecDeque;
 use std::pin::pin;

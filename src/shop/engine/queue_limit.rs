@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queue_admits_what_it_executes_in_time() {
+    fn queue_limit_follows_throughput() {
         let mut limit = AdaptiveQueueLimit::default();
         assert_eq!(limit.max_length(), MAX_QUEUE_LENGTH);
         for _ in 0..50 {

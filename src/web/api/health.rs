@@ -5,7 +5,7 @@
 //! A response is from a check that ended at most [`KEPT`] ago, and takes at most [`PATIENCE`]: a
 //! component that is unavailable is reported within two seconds, and its recovery by the next
 //! check.
-//! Tests: `tests/it/ready.rs`.
+//! Tests: `tests/it/readiness.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

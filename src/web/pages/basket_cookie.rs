@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_has_a_token_of_its_own_and_comes_back_as_it_was() {
+    fn basket_changes_token_and_round_trips() {
         let mut basket = Basket::empty();
         let mut tokens = vec![basket.token()];
         basket.add(sku("tea"), 2).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_basket_that_nobody_could_have_filled_is_empty() {
+    fn malformed_basket_cookie_is_ignored() {
         let token = Uuid::new_v4();
         for text in [
             "".to_owned(),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_basket_is_full_at_fifty_items_and_a_thousand_units() {
+    fn basket_is_bounded_in_items_and_units() {
         let mut basket = Basket::empty();
         for n in 0..50 {
             basket.add(sku(&format!("sku-{n}")), 1_000).unwrap();

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_place_of_this_site_is_gone_to() {
+    fn redirect_target_is_always_local() {
         for next in ["/basket", "/orders/1?after=2"] {
             assert_eq!(local_place(next), next);
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_s_form_from_elsewhere_is_refused() {
+    fn cross_site_form_is_rejected() {
         let check = |headers: &[(&'static str, &'static str)]| {
             let request = TestRequest::default().insert_header(("host", "shop.example:8080"));
             let request = headers.iter().fold(request, |request, h| request.insert_header(*h));

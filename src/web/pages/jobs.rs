@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_of_a_run_is_said_in_words() {
+    fn job_result_is_described_in_words() {
         let words = |result: Value| came(Some(&result)).map(|came| (came.words, came.off));
         let sound = json!({ "sound": true, "checks": 18, "failing": [], "notes": [] });
         assert_eq!(words(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_as_short_as_it_can_be() {
+    fn duration_is_formatted_compactly() {
         assert_eq!(
             [12, 30_000, 3_450, 125_000, 600_000].map(span),
             ["12 ms", "30 s", "3.4 s", "2 min 05 s", "10 min"].map(str::to_owned)

@@ -8,7 +8,7 @@
 //!
 //! The guarantee rests on the token; the lock is a convenience. Under a strategy that does not need
 //! Redis, orders are placed without this lock while Redis is unavailable.
-//! Tests: `tests/pages/once.rs`.
+//! Tests: `tests/pages/duplicate_submits.rs`.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};

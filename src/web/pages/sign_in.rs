@@ -140,7 +140,7 @@ pub(super) fn set_cookie(answer: &mut HttpResponse, cookie: &Cookie<'_>) -> Resu
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_way_back_can_t_leave_its_parameter() {
+    fn return_path_is_percent_encoded() {
         assert_eq!(
             super::address("/orders?after=a&b=c"),
             "/sign-in?next=/orders%3Fafter%3Da%26b%3Dc"

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_read_as_people_type_it() {
+    fn typed_amount_is_parsed_to_cents() {
         for (text, cents) in [
             ("25", 2_500),
             (" 25.5 ", 2_550),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_have_a_sign_and_time_left_counts_down() {
+    fn changes_are_signed_and_time_left_counts_down() {
         assert_eq!(
             (signed(-2), signed(20), signed_money(-1_450)),
             ("−2".to_owned(), "+20".to_owned(), "−14.50".to_owned())
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_time_is_said_as_people_say_it() {
+    fn duration_is_formatted_in_words() {
         for (seconds, words) in [
             (1, "1 second"),
             (8, "8 seconds"),

@@ -1,21 +1,21 @@
-//! Futures that are dropped at an await point of one's choice.
+//! Futures that are dropped at a chosen await point.
 //!
-//! A test drops its future after no poll, after one, after two, … until one run comes to its end:
-//! then every await point that there is was one to be dropped at, however many there are.
+//! A test drops its future after no poll, after one, after two, … until one run completes: then it
+//! has been dropped at each of its await points.
 
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-/// More polls than any future here takes: it would wake itself for ever.
+/// More polls than any future here takes.
 const MOST: usize = 500;
 
 /// Where a future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// As soon as it waits after so many polls.
+    /// As soon as it is pending after this number of polls.
     AtOnce(usize),
-    /// When it is woken after so many polls: what it has waited for is there, and nobody takes it.
+    /// When it is woken after this number of polls: the awaited result is ready, and is dropped.
     WhenWoken(usize),
 }
 
@@ -25,7 +25,7 @@ impl Cut {
         (0..MOST).flat_map(|polls| [Cut::AtOnce(polls), Cut::WhenWoken(polls)])
     }
 
-    /// What comes of the future, or nothing if it was dropped. Counts its polls in `polls`.
+    /// The output of the future, or `None` if it was dropped. Counts its polls in `polls`.
     pub async fn run<F: Future>(self, polls: &AtomicUsize, future: F) -> Option<F::Output> {
         let mut future = Box::pin(future);
         let end = poll_fn(move |context| {

@@ -39,7 +39,7 @@ const AGE: &str = "
     local left = redis.call('pttl', KEYS[1])
     if left > 0 then redis.call('pexpire', KEYS[1], left - ARGV[1]) end";
 
-/// What other clients of Redis can observe, in the model's terms.
+/// The state that other clients of Redis can observe, in the model's terms.
 #[derive(Debug, PartialEq, Eq)]
 struct Visible {
     /// Owner, fence, ticks left.
@@ -305,11 +305,11 @@ fn compare(server: &Server) {
 }
 
 #[test]
-fn scripts_do_what_their_model_does() {
+fn scripts_match_their_model() {
     run(Topology::Redis, async |server| compare(server));
 }
 
 #[test]
-fn scripts_do_the_same_on_valkey() {
+fn scripts_match_their_model_on_valkey() {
     run(Topology::Valkey, async |server| compare(server));
 }

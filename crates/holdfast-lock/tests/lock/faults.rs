@@ -1,4 +1,4 @@
-//! Redis forgets, stops, restarts: nobody is locked out for longer than a lease, and numbers grow.
+//! Redis is flushed, paused, restarted: the lock is blocked for one lease at most, and fences grow.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use holdfast_lock::{LockKey, Released};
 use crate::server::{Server, TTL, everywhere, fence, in_line, until, wanted};
 
 everywhere!(
-    scripts_that_were_flushed_are_loaded_again,
-    after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows,
-    whoever_waits_through_a_flush_gets_the_lock,
-    after_a_restart_without_data_service_goes_on,
-    a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody,
+    flushed_scripts_are_reloaded,
+    refence_raises_fences_after_flush,
+    waiter_gets_lock_after_flush,
+    service_resumes_after_restart_without_data,
+    redis_pause_beyond_lease_loses_only_lock,
 );
 
-async fn scripts_that_were_flushed_are_loaded_again(server: &Server) {
+async fn flushed_scripts_are_reloaded(server: &Server) {
     let process = server.process();
     let first = process.take("{a}").await;
     let _: String = server.ask("SCRIPT FLUSH");
@@ -27,7 +27,7 @@ async fn scripts_that_were_flushed_are_loaded_again(server: &Server) {
     waiter.await.unwrap().release().await;
 }
 
-async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows(server: &Server) {
+async fn refence_raises_fences_after_flush(server: &Server) {
     let (process, there) = (server.process(), server.process());
     let key = LockKey::new("{a}").unwrap();
     process.take("{a}").await.release().await;
@@ -45,7 +45,7 @@ async fn after_a_flush_numbers_begin_again_and_are_raised_above_what_a_row_knows
     next.release().await;
 }
 
-async fn whoever_waits_through_a_flush_gets_the_lock(server: &Server) {
+async fn waiter_gets_lock_after_flush(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     let waiter = in_line(server, &there, "{a}").await;
@@ -63,7 +63,7 @@ async fn whoever_waits_through_a_flush_gets_the_lock(server: &Server) {
     assert_eq!(theirs.release().await, Released::Held);
 }
 
-async fn after_a_restart_without_data_service_goes_on(server: &mut Server) {
+async fn service_resumes_after_restart_without_data(server: &mut Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     assert!(!there.finds_it_free("{a}").await);
@@ -81,7 +81,7 @@ async fn after_a_restart_without_data_service_goes_on(server: &mut Server) {
     assert_eq!(held.release().await, Released::Held);
 }
 
-async fn a_pause_of_redis_longer_than_the_lease_loses_the_lock_and_jams_nobody(server: &Server) {
+async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     assert!(!there.finds_it_free("{a}").await);

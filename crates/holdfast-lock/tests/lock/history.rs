@@ -11,11 +11,11 @@ use crate::server::{Process, Server, everywhere, fence, until};
 
 everywhere!(
     holders_of_one_key_never_meet,
-    one_at_a_time_with_growing_fences_over_three_processes,
-    waiters_that_give_up_at_random_moments_never_jam_the_line,
+    three_processes_exclude_with_growing_fences,
+    random_cancellations_never_block_the_queue,
 );
 
-/// How long a client holds the lock: enough for another one to enter, were it let in.
+/// Time for which a client holds the lock: enough for another one to enter, if it could.
 const HOLD: Duration = Duration::from_millis(1);
 
 /// Where holders meet that hold at the same time.
@@ -33,7 +33,7 @@ impl Rendezvous {
     }
 }
 
-/// One time somebody had the lock.
+/// One period in which a client held the lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Hold {
     pub from_us: u64,
@@ -89,7 +89,7 @@ pub fn assert_exclusive(history: &History) {
     }
 }
 
-async fn one_at_a_time_with_growing_fences_over_three_processes(server: &Server) {
+async fn three_processes_exclude_with_growing_fences(server: &Server) {
     let history = History::default();
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..3 {
@@ -106,7 +106,7 @@ async fn one_at_a_time_with_growing_fences_over_three_processes(server: &Server)
     until("nothing is left behind", async || server.keys_left().is_empty()).await;
 }
 
-async fn waiters_that_give_up_at_random_moments_never_jam_the_line(server: &Server) {
+async fn random_cancellations_never_block_the_queue(server: &Server) {
     let history = History::default();
     let processes = [server.process(), server.process()];
     let mut clients = tokio::task::JoinSet::new();

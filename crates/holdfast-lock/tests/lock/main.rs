@@ -1,9 +1,7 @@
-//! The locks without the shop, against Redis servers of their own: who gets in, who is passed over,
-//! and what is left behind when everything goes wrong; on one Redis, one Valkey, a Cluster, and a
-//! primary with sentinels.
-//!
-//! The complaints that users of other lock libraries have, and that can happen here, are tests by
-//! name: [`complaints`].
+//! The locks without the shop, against Redis servers of their own: who acquires, who is skipped, and
+//! what is left after each failure; on one Redis, one Valkey, a Cluster, and a primary with
+//! sentinels. Known issues of other lock libraries that can happen here are tests by name:
+//! [`known_issues`].
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -14,15 +12,15 @@ mod topology;
 #[expect(dead_code, reason = "the walks of tests/model use the rest")]
 mod scripts;
 
-mod complaints;
+mod acquire_release;
+mod clock_jumps;
 mod cut;
 mod differential;
 mod faults;
 mod history;
-mod jumps;
 mod key_locks;
+mod known_issues;
 mod leases;
-mod manners;
 mod quorum;
 mod server;
-mod shapes;
+mod topologies;

@@ -48,7 +48,7 @@ async fn take(locks: &Locks) -> Guards {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_one_lock_and_has_no_fence() {
+async fn quorum_lock_excludes_without_a_fence() {
     let five = Five::start();
     let (here, there) = (five.process(), five.process());
     let held = take(&here).await;
@@ -60,7 +60,7 @@ async fn it_is_one_lock_and_has_no_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_nodes_down_works_and_three_down_refuses() {
+async fn quorum_survives_two_nodes_down_not_three() {
     let mut five = Five::start();
     let (process, there) = (five.process(), five.process());
     five.0[0].kill();
@@ -82,7 +82,7 @@ async fn two_nodes_down_works_and_three_down_refuses() {
 
 /// redsync #140: *it waits for slow nodes.*
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
+async fn slow_nodes_do_not_delay_acquire() {
     let five = Five::start();
     let (process, there) = (five.process(), five.process());
     take(&process).await.release().await;
@@ -102,7 +102,7 @@ async fn slow_nodes_hold_nobody_up_and_let_go_when_they_answer() {
 
 /// rslock: *a failed extension unlocks every node.* And redsync #153: there is one at all.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_extended_by_a_majority_and_a_failed_extension_unlocks_nothing() {
+async fn majority_renews_the_lease() {
     let mut five = Five::start();
     let (here, there) = (five.process(), five.process());
     let held = take(&here).await;
@@ -117,9 +117,9 @@ async fn it_is_extended_by_a_majority_and_a_failed_extension_unlocks_nothing() {
     assert_eq!(held.release().await, Released::Held);
 }
 
-/// node-redlock #369: *keys of its own minority are in its way, and nobody wins.*
+/// node-redlock #369: *keys of a minority block each other, and no client wins.*
 #[tokio::test(flavor = "multi_thread")]
-async fn votes_that_are_split_are_given_back_and_somebody_wins() {
+async fn split_votes_are_released() {
     let five = Five::start();
     let processes: Vec<Locks> = (0..4).map(|_| five.process()).collect();
     let mut takers = tokio::task::JoinSet::new();
@@ -141,7 +141,7 @@ async fn votes_that_are_split_are_given_back_and_somebody_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_the_nodes_forget_is_lost() {
+async fn lock_lost_by_all_nodes_is_reported() {
     let five = Five::start();
     let (process, there) = (five.process(), five.process());
     let held = take(&process).await;

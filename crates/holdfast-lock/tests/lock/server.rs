@@ -1,4 +1,4 @@
-//! Redis for one test, in every shape, and processes' worth of locks on it.
+//! Redis for one test, in every topology, and the locks of several processes on it.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -21,11 +21,11 @@ pub const TTL: Duration = Duration::from_millis(900);
 pub struct Server {
     running: Option<Running>,
     topology: Topology,
-    /// Nobody was killed or stopped.
+    /// No server was killed or stopped.
     sound: Cell<bool>,
 }
 
-/// Those that are in nobody's hands.
+/// Topologies that no test uses at the moment.
 static IDLE: Mutex<Vec<(Topology, Running)>> = Mutex::new(Vec::new());
 
 /// Runs each test against each topology, as a test of its own.
@@ -53,7 +53,7 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
-/// One test, with a runtime that ends before the server is somebody else's.
+/// Runs one test, with a runtime that ends before the server is reused.
 pub fn run(topology: Topology, test: impl AsyncFnOnce(&mut Server)) {
     let Some(mut server) = Server::of(topology) else { return };
     let runtime =
@@ -88,8 +88,8 @@ impl Server {
         &self.running().url
     }
 
-    /// What `command` is answered by the server that has its key; without a key by every primary,
-    /// and the answer is that of the last. Of the Cluster's three the last one has `{a}`.
+    /// The reply of the server that has the key of `command`; without a key it is sent to every
+    /// primary, and the last one replies. Of the Cluster's three the last one has `{a}`.
     pub fn ask<T: redis::FromRedisValue>(&self, command: &str) -> T {
         self.ask_each(command).pop().unwrap_or_else(|| panic!("nobody could answer {command}"))
     }
@@ -103,7 +103,7 @@ impl Server {
         answers.collect()
     }
 
-    /// SIGKILL, and new ones without data. Sentinels may prefer the replica meanwhile.
+    /// SIGKILL, and a restart without data. Sentinels may promote the replica.
     pub fn restart_empty(&mut self) {
         self.spoil();
         for (server, _) in &mut self.running.as_mut().unwrap().data {
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// SIGKILL to everybody who keeps keys.
+    /// SIGKILL to every server that stores keys.
     pub fn kill(&mut self) {
         self.spoil();
         for (server, _) in &mut self.running.as_mut().unwrap().data {
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// What is done to it outlasts the test: nobody else gets it.
+    /// Marks it as changed: no other test gets it.
     pub fn spoil(&self) {
         self.sound.set(false);
     }
@@ -136,7 +136,7 @@ impl Server {
         self.running().data[number].0.signal(signal);
     }
 
-    /// What one of them answers.
+    /// The reply of one of them.
     pub fn ask_one<T: redis::FromRedisValue>(
         &self,
         number: usize,
@@ -145,12 +145,12 @@ impl Server {
         topology::ask(&self.running().data[number].1, command)
     }
 
-    /// Which of them is the primary.
+    /// The number of the primary.
     pub fn primary(&self) -> usize {
         self.running().data.iter().position(|(_, url)| is_primary(url)).unwrap()
     }
 
-    /// How many of them think that they are.
+    /// The number of servers that are primaries by their own view.
     pub fn primaries(&self) -> usize {
         self.running().data.iter().filter(|(_, url)| is_primary(url)).count()
     }
@@ -160,7 +160,7 @@ impl Server {
         self.running().data[number].1.rsplit_once(':').unwrap().1.parse().unwrap()
     }
 
-    /// Nobody is answered for so long, and sentinels begin to wonder.
+    /// No client gets a reply for this time, so sentinels may start a failover.
     pub fn pause(&self, time: Duration) {
         self.spoil();
         let _: String = self.ask(&format!("CLIENT PAUSE {} ALL", time.as_millis()));
@@ -184,7 +184,7 @@ impl Server {
         self.process_of_times(Timing { ttl: TTL, local_handoffs, ..Timing::default() })
     }
 
-    /// One for which seconds are a moment; what it does not hear it still finds out.
+    /// The same with long times; it still polls for lost messages.
     pub fn process_without_hurry(&self) -> Process {
         let [ttl, grant_ttl, poll_interval] = [30, 15, 5].map(Duration::from_secs);
         self.process_of_times(Timing { ttl, grant_ttl, poll_interval, ..Timing::default() })
@@ -255,7 +255,7 @@ impl Process {
         }
     }
 
-    /// Whether the lock is free, without keeping it.
+    /// Returns whether the lock is free, without keeping it.
     pub async fn finds_it_free(&self, key: &str) -> bool {
         match self.ask(key, Wait::Try, Duration::from_secs(5)).await {
             AcquireOutcome::Acquired(guards) => {
@@ -300,7 +300,7 @@ pub async fn in_line(
     waiter
 }
 
-/// Returns when the holder has heard that somebody waits.
+/// Returns when the holder knows that another process waits.
 pub async fn wanted(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
     let guard = held.guard(&key).unwrap().as_fenced().unwrap();

@@ -1,8 +1,8 @@
 //! The time of day, shifted by as many seconds as a file says, for the process it is loaded into.
 //!
-//! No module of the tests: `jumps` has `rustc` make a library of it, which `LD_PRELOAD` puts before
-//! the C library of a Redis or of a client. The file is read with every look at the clock, so a
-//! clock can jump while its process runs. Clocks that count spans of time are left alone.
+//! No module of the tests: `clock_jumps` has `rustc` make a library of it, which `LD_PRELOAD` puts
+//! before the C library of a Redis or of a client. The file is read with every look at the clock,
+//! so a clock can jump while its process runs. Clocks that count spans of time are left alone.
 
 use std::ffi::{OsString, c_int, c_long, c_void};
 use std::sync::OnceLock;

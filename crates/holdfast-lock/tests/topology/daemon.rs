@@ -71,7 +71,7 @@ fn spawn(folder: &Path, command: &[String]) -> (Child, Pid) {
     (shell, Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
 }
 
-/// So many ports that were free a moment ago, all different.
+/// `N` different ports that were free a moment ago.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())

@@ -6,6 +6,7 @@
 
 mod daemon;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use daemon::{Daemon, free_ports, program};
 const MASTER: &str = "shop";
 const SLOTS: u32 = 16_384;
 
-/// What a test runs against.
+/// The kind of Redis that a test runs against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
     Redis,
@@ -183,7 +184,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// What `command` is answered there, on a connection of its own.
+/// Sends `command` on a new connection and returns the reply.
 pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
     let mut connection =
         redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(2))?;
@@ -194,6 +195,16 @@ pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
         cmd.arg(word);
     });
     cmd.query(&mut connection)
+}
+
+/// The number of calls of each command since the server started, in scripts too.
+pub fn command_calls(url: &str) -> BTreeMap<String, u64> {
+    let stats: String = ask(url, "INFO commandstats").unwrap();
+    let calls = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    });
+    calls.collect()
 }
 
 /// Looks again until `condition` holds, before there is a runtime.

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lesson_has_the_knobs_that_change_it_and_shows_its_own_numbers() {
+    fn lesson_form_has_its_parameters_and_defaults() {
         let of = |name: &str| {
             let lesson = lessons::named(name).expect("there is such a lesson");
             let fields = fields_of_a_lesson(lesson, &Vec::new(), &[]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_read_as_it_was_typed() {
+    fn load_form_is_parsed() {
         let (wanted, wrong) = load(&sent(&[
             ("strategies", "none"),
             ("strategies", "batched"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_beside_its_field() {
+    fn invalid_values_are_reported_per_field() {
         let (_, wrong) = load(&sent(&[
             ("strategies", "none"),
             ("stock", "many"),

@@ -1,0 +1,231 @@
+//! How a lock is acquired, waited for and released.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_lock::{AcquireOutcome, LockKey, Released, Wait};
+
+use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
+
+everywhere!(
+    held_lock_is_busy_and_names_holder,
+    dropped_guard_is_released,
+    renewed_lock_outlives_its_lease,
+    several_keys_are_acquired_atomically,
+    waiters_are_served_in_order,
+    local_handoffs_to_waiters_are_bounded,
+    local_handoff_time_is_bounded,
+    ticket_or_poll_keeps_waiter_alive,
+    requeued_waiter_leaves_no_key_without_expiry,
+);
+
+const MOMENT: Duration = Duration::from_millis(150);
+
+async fn held_lock_is_busy_and_names_holder(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    for process in [&here, &there] {
+        let AcquireOutcome::Busy(holder) = process.ask("{a}", Wait::Try, MOMENT).await else {
+            panic!("it is held")
+        };
+        assert!(holder.since_ms.unwrap() > 1_700_000_000_000);
+        assert!(holder.remaining.unwrap() <= TTL);
+        assert!(holder.fence.unwrap() <= fence(&held, "{a}"));
+        let AcquireOutcome::TimedOut { waited, holder } =
+            process.ask("{a}", Wait::Notify, MOMENT).await
+        else {
+            panic!("it is still held")
+        };
+        assert!(waited >= MOMENT && holder.fence.is_some());
+    }
+    assert_eq!(held.release().await, Released::Held);
+    assert!(there.finds_it_free("{a}").await);
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}
+
+async fn dropped_guard_is_released(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
+    drop(held);
+    let started = Instant::now();
+    there.take("{a}").await.release().await;
+    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
+}
+
+async fn renewed_lock_outlives_its_lease(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let started = Instant::now();
+    until("three leases have passed", async || {
+        assert!(!there.finds_it_free("{a}").await);
+        started.elapsed() > TTL * 3
+    })
+    .await;
+    assert_eq!(held.release().await, Released::Held);
+}
+
+async fn several_keys_are_acquired_atomically(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{b}").await;
+    let keys = ["{c}", "{a}", "{b}", "{a}"];
+    let asked = there.try_ask(&keys, Wait::Try, MOMENT).await.unwrap();
+    assert!(matches!(asked, AcquireOutcome::Busy(_)));
+    assert!(here.finds_it_free("{a}").await && here.finds_it_free("{c}").await);
+    held.release().await;
+    let AcquireOutcome::Acquired(all) = there.try_ask(&keys, Wait::Notify, TTL).await.unwrap()
+    else {
+        panic!("they are free")
+    };
+    for key in ["{a}", "{b}", "{c}"] {
+        assert!(all.cover(&LockKey::new(key).unwrap()));
+        assert!(!here.finds_it_free(key).await);
+    }
+    assert_eq!(all.release().await, Released::Held);
+}
+
+async fn waiters_are_served_in_order(server: &Server) {
+    let here = server.process();
+    let held = here.take("{a}").await;
+    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..5 {
+        let mut waiting = Box::pin({
+            let (here, sender) = (here.clone(), sender.clone());
+            async move {
+                let guards = here.take("{a}").await;
+                sender.send(number).unwrap();
+                guards.release().await;
+            }
+        });
+        // Polled once, it is in line.
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        tokio::spawn(waiting);
+    }
+    held.release().await;
+    for number in 0..5 {
+        assert_eq!(served.recv().await, Some(number));
+    }
+}
+
+async fn local_handoffs_to_waiters_are_bounded(server: &Server) {
+    let here = server.process_of_turn(Duration::from_secs(60));
+    assert_eq!(passes_before_others(server, &here).await, 8);
+}
+
+async fn local_handoff_time_is_bounded(server: &Server) {
+    let here = server.process_of_turn(Duration::ZERO);
+    assert_eq!(passes_before_others(server, &here).await, 0);
+}
+
+/// The number of handoffs within `here` while another process waits for the lock.
+async fn passes_before_others(server: &Server, here: &Process) -> usize {
+    let there = server.process();
+    let held = here.take("{a}").await;
+    let served = Arc::new(AtomicUsize::new(0));
+    // Ten of ours stand in line before the other process comes.
+    let mut ours = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let mut waiting = Box::pin({
+            let (here, served) = (here.clone(), served.clone());
+            async move {
+                let guards = here.take("{a}").await;
+                served.fetch_add(1, Ordering::SeqCst);
+                guards.release().await;
+            }
+        });
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        ours.spawn(waiting);
+    }
+    let theirs = in_line(server, &there, "{a}").await;
+    // The notification of a waiter may be lost; the next renewal reports it.
+    let left = || server.ask::<i64>("PTTL holdfast:lock:{a}");
+    let mut before = left();
+    until("the lease is renewed", async || {
+        let now = left();
+        std::mem::replace(&mut before, now) < now
+    })
+    .await;
+    held.release().await;
+    let theirs = theirs.await.unwrap();
+    let passes = served.load(Ordering::SeqCst);
+    theirs.release().await;
+    while let Some(waiter) = ours.join_next().await {
+        waiter.unwrap();
+    }
+    passes
+}
+
+/// A waiter that was queued by a handoff has a ticket, and no recorded poll yet.
+async fn ticket_or_poll_keeps_waiter_alive(server: &Server) {
+    let process = server.process_without_hurry();
+    let (soon_us, soon_ms) = soon(server);
+    let lines = [
+        (vec![ticket(soon_us, "new.0")], "new.0"),
+        (vec![ticket(1, "polls.0"), seen(soon_ms, "polls.0")], "polls.0"),
+        (vec![ticket(1, "dead.0")], ""),
+        (vec![ticket(1, "dead.0"), seen(1, "dead.0")], ""),
+        (vec![ticket(1, "dead.0"), ticket(2, "dead.1"), ticket(soon_us, "new.0")], "new.0"),
+    ];
+    for (line, heir) in lines {
+        for ran_out in [false, true] {
+            let held = process.take("{a}").await;
+            for command in &line {
+                let _: i64 = server.ask(command);
+            }
+            if ran_out {
+                let _: i64 = server.ask("DEL holdfast:lock:{a}");
+            }
+            held.release().await;
+            assert_eq!(owner(server), heir, "{line:?}, ran out: {ran_out}");
+            for key in ["{a}", "{a}:queue", "{a}:seen"] {
+                let _: i64 = server.ask(&format!("DEL holdfast:lock:{key}"));
+            }
+        }
+    }
+}
+
+async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
+    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
+    // A direct handoff; behind a dead waiter; after Redis lost the lock.
+    for before in ["PING", &ticket(1, "dead.0"), "DEL holdfast:lock:{a}"] {
+        let held = here.take("{a}").await;
+        let theirs = in_line(server, &there, "{a}").await;
+        wanted(&held, "{a}").await;
+        let mut again = Box::pin(here.take("{a}"));
+        assert!(futures_util::poll!(&mut again).is_pending());
+        // As if they had come in a hand-off themselves.
+        let _: i64 = server.ask("DEL holdfast:lock:{a}:seen");
+        let _: ::redis::Value = server.ask(before);
+        held.release().await;
+        let theirs = theirs.await.unwrap();
+        let line: Vec<String> = server.ask("ZRANGE holdfast:lock:{a}:queue 0 -1");
+        assert_eq!(line.len(), 1, "{before}: {line:?}");
+        for key in server.keys() {
+            let ttl_ms: i64 = server.ask(&format!("PTTL {key}"));
+            assert!(ttl_ms > 0, "{before}: {key} lives for ever");
+        }
+        theirs.release().await;
+        again.await.release().await;
+    }
+}
+
+/// A time after all pauses of these tests, in microseconds and in milliseconds.
+fn soon(server: &Server) -> (u64, u64) {
+    let now: (u64, u64) = server.ask("TIME");
+    ((now.0 + 600) * 1_000_000, (now.0 + 600) * 1_000)
+}
+
+fn ticket(us: u64, owner: &str) -> String {
+    format!("ZADD holdfast:lock:{{a}}:queue {us} {owner}")
+}
+
+fn seen(ms: u64, owner: &str) -> String {
+    format!("ZADD holdfast:lock:{{a}}:seen {ms} {owner}")
+}
+
+/// The owner of the lock, or an empty string.
+fn owner(server: &Server) -> String {
+    let value: Option<String> = server.ask("GET holdfast:lock:{a}");
+    value.as_deref().and_then(|value| value.split(' ').next()).unwrap_or("").to_owned()
+}

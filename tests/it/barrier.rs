@@ -1,0 +1,150 @@
+//! A lock that the test holds: requests queue up behind it until the test releases it, so the test
+//! decides which commands form a batch.
+
+use std::time::Duration;
+
+use holdfast_lock::{
+    AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Settings, Wait,
+};
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::common::{CONDITION_TIMEOUT, Shop, body, services, until};
+use crate::topology::{self, Running, Topology};
+
+/// The requests of a shop that are queued or executed, counted by their key locks in Redis.
+pub struct InFlightRequests {
+    redis: redis::aio::MultiplexedConnection,
+    tokens: String,
+}
+
+impl InFlightRequests {
+    pub async fn of(shop: &Shop) -> Self {
+        let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
+        // On a busy machine, behind hundreds of requests, Redis may take its time.
+        let patient =
+            redis::AsyncConnectionConfig::new().set_response_timeout(Some(CONDITION_TIMEOUT));
+        let redis = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+        Self { redis, tokens: format!("{}token:*", shop.prefix) }
+    }
+
+    pub async fn count(&mut self) -> usize {
+        self.tokens().await.len()
+    }
+
+    /// Waits until there are `requests`.
+    pub async fn until(&mut self, requests: usize, what: &str) {
+        until(what, async || self.count().await == requests).await;
+    }
+
+    async fn tokens(&mut self) -> Vec<String> {
+        let mut keys = redis::cmd("KEYS");
+        keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap()
+    }
+
+    /// Remaining milliseconds of each key lock.
+    pub async fn times_left(&mut self) -> Vec<i64> {
+        let mut times = Vec::new();
+        for token in self.tokens().await {
+            let mut left = redis::cmd("PTTL");
+            times.push(left.arg(token).query_async(&mut self.redis).await.unwrap());
+        }
+        times
+    }
+}
+
+/// A barrier before one key.
+pub struct Barrier {
+    guards: Guards,
+    pub in_flight: InFlightRequests,
+}
+
+impl Barrier {
+    /// Takes the lock of that item.
+    pub async fn before_item(shop: &Shop, sku: &str) -> Self {
+        Self::before(shop, &format!("{{sku:{sku}}}")).await
+    }
+
+    /// The same when the locks of keys whose commands are done have expired, so that the length of
+    /// the queue is what is sent from then on.
+    pub async fn before_idle_item(shop: &Shop, sku: &str) -> Self {
+        shop.until_keys_expired().await;
+        Self::before_item(shop, sku).await
+    }
+
+    /// Takes the lock of that name: `{sku:…}` or `{user:…}`.
+    pub async fn before(shop: &Shop, key: &str) -> Self {
+        let url = services().running.redis_url.as_str();
+        let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
+        let locks = Locks::new(Redis::open(url).unwrap(), settings);
+        let ask = AcquireRequest {
+            kind: LockKind::Fenced,
+            wait: Wait::Notify,
+            ttl: None,
+            deadline: Instant::now() + Duration::from_secs(5),
+            keys: &[LockKey::new(key).unwrap()],
+        };
+        let AcquireOutcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
+            panic!("{key} is taken");
+        };
+        Self { guards, in_flight: InFlightRequests::of(shop).await }
+    }
+
+    /// Waits until `requests` requests are queued.
+    pub async fn until_queued(&mut self, requests: usize) {
+        self.in_flight.until(requests, &format!("{requests} requests are in line")).await;
+    }
+
+    /// Releases the lock.
+    pub async fn open(self) {
+        self.guards.release().await;
+    }
+}
+
+impl Shop {
+    /// Waits until no key is locked any more: those of finished commands expire by themselves.
+    pub async fn until_keys_expired(&self) {
+        InFlightRequests::of(self).await.until(0, "no key is locked any more").await;
+    }
+
+    /// Two replicas on a Redis that is all theirs.
+    pub async fn with_own_redis() -> (Self, Running) {
+        Self::with_own_redis_and(&[]).await
+    }
+
+    /// The same, with more environment for the replicas.
+    pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
+        let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
+        let redis = redis.await.unwrap().expect("redis-server is there");
+        let env = [env, &[("REDIS_URL", redis.url.as_str())]].concat();
+        (Self::start_with(2, &env).await, redis)
+    }
+
+    /// An item of the shop's own, by sku: what it does counts in the audit.
+    pub async fn shop_item(&self, stock: i64, price_cents: i64) -> String {
+        let admin = self.sign_in("admin").await;
+        let sku = format!("item-{}", Uuid::new_v4().simple());
+        let item =
+            json!({ "sku": sku, "name": "Item", "price_cents": price_cents, "stock": stock });
+        let item = self.request(&admin, Method::POST, 0, "/api/items").json(&item);
+        body(item.send().await.unwrap(), StatusCode::CREATED).await;
+        sku
+    }
+
+    /// Adds `delta` units.
+    pub async fn restock(&self, sku: &str, delta: i64) {
+        let admin = self.sign_in("admin").await;
+        let path = format!("/api/items/{sku}/stock");
+        let more = json!({ "delta": delta, "reason": "restock" });
+        let more = self.request(&admin, Method::POST, 0, &path).json(&more);
+        body(more.send().await.unwrap(), StatusCode::OK).await;
+    }
+
+    /// The number of transactions that wrote orders.
+    pub async fn order_transactions(&self) -> i64 {
+        self.number("select count(distinct xmin::text) from stock_ledger where reason = 'order'")
+            .await
+    }
+}

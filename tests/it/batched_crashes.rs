@@ -1,0 +1,227 @@
+//! `batched` while a replica is terminated, paused or killed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use holdfast::checker::ObservedOutcome;
+use reqwest::StatusCode;
+
+use crate::barrier::{Barrier, InFlightRequests};
+use crate::batched_faults::{REQUEST_TIMEOUT, buy_during, until_sold_more};
+use crate::common::requests::{fresh_key, response_of, send};
+use crate::common::{Shop, body, until};
+use crate::observer::Observer;
+
+/// More than are sold here.
+const LARGE_STOCK: i64 = 1_000_000;
+
+/// Waits until that replica accepts no connections.
+async fn until_closed(shop: &Shop, replica: usize) {
+    let address = shop.replicas[replica].base_url.trim_start_matches("http://").to_owned();
+    until("nobody is let in", async || tokio::net::TcpStream::connect(&address).await.is_err())
+        .await;
+}
+
+#[tokio::test]
+async fn stopping_replica_completes_its_queue() {
+    let mut shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(100, 100).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
+    let sent: Vec<_> = (0..50).map(|n| send(shop.order(&alice, n % 5 / 4, &sku, 1))).collect();
+    barrier.until_queued(50).await;
+    shop.replicas[0].terminate();
+    until_closed(&shop, 0).await;
+    barrier.open().await;
+    for sent in sent {
+        body(response_of(sent).await, StatusCode::CREATED).await;
+    }
+    let stopped = shop.replicas[0].wait_for_exit().await;
+    assert!(stopped, "it did not end well");
+    assert_eq!(shop.number("select count(*) from orders").await, 50);
+    shop.until_no_locks_are_held(1).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn stopping_under_load_loses_nothing() {
+    let mut shop = Shop::start(2).await;
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
+    {
+        let observer = Observer::of(&shop).await;
+        let fault = async {
+            until_sold_more(&shop, 150).await;
+            shop.replicas[0].terminate();
+            until_closed(&shop, 0).await;
+            until_sold_more(&shop, 100).await;
+        };
+        buy_during(&observer, &sku, fault).await;
+        observer.assert_consistent(1, &[&sku]).await;
+    }
+    assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
+}
+
+#[tokio::test]
+async fn kill_under_load_loses_nothing() {
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
+    let fault = async {
+        until_sold_more(&shop, 150).await;
+        shop.replicas[0].send_kill();
+        until_sold_more(&shop, 100).await;
+    };
+    buy_during(&observer, &sku, fault).await;
+    observer.assert_consistent(1, &[&sku]).await;
+}
+
+/// A batch of replica 0 that stands still at that point: twenty-five orders, the first of which is
+/// paused there, as `standing` sees.
+async fn pause_batch_at<'a>(
+    observer: &'a Observer<'a>,
+    sku: &'a str,
+    point: &'static str,
+    standing: impl Future<Output = ()>,
+) -> impl Future<Output = ()> + 'a {
+    let shop = observer.shop;
+    let mut barrier = Barrier::before_idle_item(shop, sku).await;
+    let buyers = (0..25).map(move |n| async move {
+        let key = format!("batch-{}", fresh_key());
+        // An even number: sent to replica 0.
+        let n = 2 * n;
+        let paused = |it: reqwest::RequestBuilder| match n {
+            0 => it.header("Holdfast-Pause", point),
+            _ => it,
+        };
+        let told = observer.place(n, &key, &[(sku, 1)], paused, Some(REQUEST_TIMEOUT)).await;
+        if !matches!(told, ObservedOutcome::Done { .. }) {
+            observer.buy(n + 3, &key, &[(sku, 1)], REQUEST_TIMEOUT).await;
+        }
+    });
+    let mut buyers = Box::pin(async move { drop(join_all(buyers).await) });
+    let stands = async {
+        barrier.until_queued(25).await;
+        barrier.open().await;
+        standing.await;
+    };
+    tokio::select! {
+        () = &mut buyers => panic!("nobody was held"),
+        () = stands => buyers,
+    }
+}
+
+/// Pauses replica 0 at a point of a batch. The other sells the item again when the lease has ended;
+/// the late write is refused or was done, once.
+async fn check_paused_at(point: &'static str) {
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
+    let batch =
+        pause_batch_at(&observer, &sku, point, shop.until_paused_count(&admin, 1, point)).await;
+    let answered = AtomicBool::new(false);
+    let batch = async {
+        batch.await;
+        answered.store(true, Ordering::Release);
+    };
+    let before = shop.number("select count(*) from orders").await;
+    shop.replicas[0].pause();
+    let paused = Instant::now();
+    let others = async {
+        let buy = async |n: usize| {
+            let told =
+                observer.buy(2 * n + 1, &fresh_key(), &[(sku.as_str(), 1)], REQUEST_TIMEOUT).await;
+            assert!(matches!(told, ObservedOutcome::Done { .. }), "{told:?}");
+        };
+        buy(0).await;
+        let gap = paused.elapsed();
+        assert!(gap < Duration::from_secs(4), "nothing was sold for {gap:?}");
+        stream::iter(1..40).for_each_concurrent(20, buy).await;
+        assert_eq!(shop.number("select count(*) from orders").await, before + 40);
+        shop.replicas[0].resume();
+        // At its point, and there again if it begins again.
+        until("the batch is answered", async || {
+            for held in shop.paused_requests(&admin, 0).await {
+                shop.resume_request(&admin, 0, &held.request).await;
+            }
+            answered.load(Ordering::Acquire)
+        })
+        .await;
+    };
+    futures_util::join!(batch, others);
+    assert_eq!(shop.number("select count(*) from orders").await, 65);
+    observer.assert_consistent(1, &[&sku]).await;
+}
+
+#[tokio::test]
+async fn replica_paused_after_read_blocks_for_one_lease() {
+    check_paused_at("read").await;
+}
+
+#[tokio::test]
+async fn replica_paused_before_write_blocks_for_one_lease() {
+    check_paused_at("commit").await;
+}
+
+#[tokio::test]
+async fn replica_paused_after_write_blocks_for_one_lease() {
+    check_paused_at("committed").await;
+}
+
+/// Ten thousand people want one of a hundred, and a replica dies with a batch of theirs in its
+/// hands, before or after it has committed.
+async fn check_kill_during_sale(buyers: usize, committed: bool) {
+    const STOCK: i64 = 100;
+    let shop = Shop::start(2).await;
+    let observer = Observer::of(&shop).await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.shop_item(STOCK, 100).await;
+    let buy = async |n: usize| observer.buy(n, &fresh_key(), &[(&sku, 1)], REQUEST_TIMEOUT).await;
+    // Half is sold, …
+    join_all((0..50).map(buy)).await;
+    // … a quarter is in a transaction, …
+    let standing = async {
+        if committed {
+            until("it is committed", async || {
+                shop.number("select count(*) from orders").await == 75
+            })
+            .await;
+        } else {
+            shop.until_paused_count(&admin, 1, "commit").await;
+        }
+    };
+    let point = if committed { "committed" } else { "commit" };
+    let batch = pause_batch_at(&observer, &sku, point, standing).await;
+    // … and the rest of the world comes.
+    let world = stream::iter(0..buyers - 75).for_each_concurrent(128, |n| {
+        let told = buy(n);
+        async { drop(told.await) }
+    });
+    let crash = async {
+        // Those at the replica that lives: the other one is busy.
+        let mut in_flight = InFlightRequests::of(&shop).await;
+        until("others are in line", async || in_flight.count().await == 25 + 64).await;
+        shop.replicas[0].send_kill();
+    };
+    futures_util::join!(batch, world, crash);
+    let sold = observer.count(|it| matches!(it, ObservedOutcome::Done { replayed: false, .. }));
+    assert!(i64::try_from(sold).unwrap() <= STOCK, "{sold} were sold");
+    assert_eq!(shop.number("select count(*) from orders").await, STOCK);
+    let audit = shop.item_audit_at(1, &sku).await;
+    for (what, many) in [("sold", STOCK), ("stock", 0), ("oversold", 0), ("drift", 0)] {
+        assert_eq!(audit[what], many, "{audit:#}");
+    }
+    observer.assert_consistent(1, &[&sku]).await;
+}
+
+#[tokio::test]
+async fn killed_replica_never_oversells() {
+    check_kill_during_sale(10_000, false).await;
+}
+
+#[tokio::test]
+async fn kill_after_commit_never_oversells() {
+    check_kill_during_sale(2_000, true).await;
+}

@@ -1,0 +1,269 @@
+//! The strategy `queue`: a bounded queue, four behaviours when it is full, priorities, and the
+//! rendezvous.
+//!
+//! Requests are paused at probe points until the test resumes them, and a test continues when the
+//! replica reports the expected lengths of the queue.
+
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::requests::{Sent, problem_of, response_of, send};
+use crate::common::{Shop, User, body, problem, until};
+use crate::pause_points::with_pause;
+
+/// One replica and one item.
+struct QueueTest {
+    shop: Shop,
+    alice: User,
+    admin: User,
+    sku: String,
+}
+
+/// An order that is paused while it holds its turn.
+struct RunningOrder {
+    id: Uuid,
+    sent: Sent,
+}
+
+impl QueueTest {
+    async fn with(stock: i64, env: &[(&str, &str)]) -> Self {
+        let shop = Shop::start_with(1, env).await;
+        let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+        let sku = shop.lab_item(stock).await;
+        Self { shop, alice, admin, sku }
+    }
+
+    fn order(&self) -> RequestBuilder {
+        self.shop.order(&self.alice, 0, &self.sku, 1).header("Holdfast-Lock", "queue")
+    }
+
+    fn bounded_order(&self) -> RequestBuilder {
+        self.order().header("Holdfast-Places", "2")
+    }
+
+    fn offer(&self, offer: &str) -> RequestBuilder {
+        self.bounded_order().header("Holdfast-Offer", offer)
+    }
+
+    fn restock(&self, delta: i64) -> RequestBuilder {
+        let path = format!("/api/items/{}/stock", self.sku);
+        let more = json!({ "delta": delta, "reason": "restock" });
+        self.shop.request(&self.admin, Method::POST, 0, &path).json(&more)
+    }
+
+    /// Sends it, and waits until it is paused in its turn.
+    async fn start(&self, request: RequestBuilder) -> RunningOrder {
+        let (id, request) = with_pause(request, "held");
+        let sent = send(request);
+        self.shop.until_paused(&self.admin, 0, id, "held").await;
+        RunningOrder { id, sent }
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let get = self.shop.request(&self.admin, Method::GET, 0, path);
+        body(get.send().await.unwrap(), StatusCode::OK).await
+    }
+
+    /// The lengths of the queue and of the line outside of it.
+    async fn lengths(&self) -> (u64, u64) {
+        let key = format!("{{sku:{}}}", self.sku);
+        let queues = self.get("/api/lab/queues").await;
+        let here = queues.as_array().unwrap().iter().find(|queue| queue["key"] == key);
+        here.map_or((0, 0), |queue| {
+            (queue["inside"].as_u64().unwrap(), queue["outside"].as_u64().unwrap())
+        })
+    }
+
+    async fn until_lengths(&self, inside: u64, outside: u64) {
+        let what = format!("{inside} stand inside and {outside} outside");
+        until(&what, async || self.lengths().await == (inside, outside)).await;
+    }
+
+    /// Enqueues `many` requests, one behind the other.
+    async fn enqueue(&self, many: u64, request: impl Fn() -> RequestBuilder) -> Vec<Sent> {
+        let mut line = Vec::new();
+        for place in 1..=many {
+            line.push(send(request()));
+            self.until_lengths(place, 0).await;
+        }
+        line
+    }
+
+    async fn finish(&self, running: RunningOrder) -> reqwest::Response {
+        assert!(self.shop.resume_request(&self.admin, 0, &running.id.to_string()).await);
+        response_of(running.sent).await
+    }
+}
+
+async fn created(sent: Sent) -> Value {
+    body(response_of(sent).await, StatusCode::CREATED).await
+}
+
+#[tokio::test]
+async fn full_queue_follows_the_offer_mode() {
+    let test = QueueTest::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "700")]).await;
+    let running = test.start(test.bounded_order()).await;
+    // Longer than the lock timeout: `put` ignores it.
+    let line = test.enqueue(2, || test.offer("put")).await;
+
+    for fails in [test.bounded_order(), test.offer("add")] {
+        assert_eq!(problem(fails.send().await.unwrap(), 503).await, "overloaded");
+    }
+    let (status, kind, refused) = problem_of(test.offer("offer").send().await.unwrap()).await;
+    assert_eq!((status, kind.as_str()), (423, "lock-busy"));
+    assert_eq!(refused["holder_process"], test.shop.replicas[0].name());
+    assert!(refused["holder_since"].is_string(), "{refused}");
+    for (offer, ms) in [("offer-for:300", 300), ("offer-for", 700)] {
+        let (began, least) = (Instant::now(), Duration::from_millis(ms));
+        assert_eq!(
+            problem(test.offer(offer).send().await.unwrap(), 503).await,
+            "lock-timeout",
+            "{offer}"
+        );
+        assert!(began.elapsed() >= least, "{offer}: {:?}", began.elapsed());
+    }
+    let put = send(test.offer("put"));
+    test.until_lengths(2, 1).await;
+
+    body(test.finish(running).await, StatusCode::CREATED).await;
+    for waits in line.into_iter().chain([put]) {
+        created(waits).await;
+    }
+    let audit = test.shop.item_audit_at(0, &test.sku).await;
+    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(4)), "{audit:#}");
+    until("the queue is gone", async || test.get("/api/lab/queues").await == json!([])).await;
+}
+
+#[tokio::test]
+async fn restock_overtakes_waiting_orders() {
+    let test = QueueTest::with(1, &[]).await;
+    let running = test.start(test.order()).await;
+    let line = test.enqueue(3, || test.order()).await;
+    let restock = send(test.restock(3).header("Holdfast-Lock", "queue"));
+    test.until_lengths(4, 0).await;
+    body(test.finish(running).await, StatusCode::CREATED).await;
+    let entry = body(response_of(restock).await, StatusCode::OK).await;
+    assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(3)));
+    for (waits, left) in line.into_iter().zip([3, 2, 1]) {
+        assert_eq!(
+            created(waits).await["lines"][0]["stock"]["before"],
+            left,
+            "in the order they came"
+        );
+    }
+}
+
+#[tokio::test]
+async fn restock_without_priority_waits_its_turn() {
+    let test = QueueTest::with(1, &[]).await;
+    let running = test.start(test.order()).await;
+    let line = test.enqueue(2, || test.order()).await;
+    let restock = test.restock(2).header("Holdfast-Lock", "queue");
+    let restock = send(restock.header("Holdfast-Priority", "normal"));
+    test.until_lengths(3, 0).await;
+    body(test.finish(running).await, StatusCode::CREATED).await;
+    for waits in line {
+        assert_eq!(problem(response_of(waits).await, 409).await, "sold-out");
+    }
+    let entry = body(response_of(restock).await, StatusCode::OK).await;
+    assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(2)));
+}
+
+#[tokio::test]
+async fn cancelled_unit_goes_to_next_waiter() {
+    let mut test = QueueTest::with(0, &[("HOLDFAST_LOCK", "queue")]).await;
+    test.sku = test.shop.shop_item(1, 100).await;
+    let order = test.shop.order(&test.alice, 0, &test.sku, 1);
+    let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
+    let running = test.start(test.order()).await;
+    let line = test.enqueue(1, || test.order()).await;
+    let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
+    let cancel = send(test.shop.request(&test.alice, Method::POST, 0, &path));
+    test.until_lengths(2, 0).await;
+    assert_eq!(problem(test.finish(running).await, 409).await, "sold-out");
+    body(response_of(cancel).await, StatusCode::OK).await;
+    for next in line {
+        created(next).await;
+    }
+}
+
+#[tokio::test]
+async fn timed_out_waiter_frees_its_place() {
+    let test = QueueTest::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "2000")]).await;
+    let running = test.start(test.bounded_order()).await;
+    let mut line = test.enqueue(1, || test.offer("put")).await;
+    let timed_out = send(test.offer("offer"));
+    test.until_lengths(2, 0).await;
+    assert_eq!(problem(test.offer("offer").send().await.unwrap(), 423).await, "lock-busy");
+    assert_eq!(problem(response_of(timed_out).await, 503).await, "lock-timeout");
+    assert_eq!(test.lengths().await, (1, 0));
+    line.push(send(test.offer("put")));
+    test.until_lengths(2, 0).await;
+    body(test.finish(running).await, StatusCode::CREATED).await;
+    for waits in line {
+        created(waits).await;
+    }
+    let audit = test.shop.item_audit_at(0, &test.sku).await;
+    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{audit:#}");
+}
+
+#[tokio::test]
+async fn disconnected_client_frees_its_place() {
+    let test = QueueTest::with(10, &[]).await;
+    let running = test.start(test.bounded_order()).await;
+    let mut line = test.enqueue(2, || test.offer("put")).await;
+    let outside = send(test.offer("put"));
+    test.until_lengths(2, 1).await;
+    // The second waiter disconnects, and the request outside takes its place.
+    line.remove(1).abort();
+    test.until_lengths(2, 0).await;
+    outside.abort();
+    test.until_lengths(1, 0).await;
+    line.push(send(test.offer("put")));
+    test.until_lengths(2, 0).await;
+    body(test.finish(running).await, StatusCode::CREATED).await;
+    for waits in line {
+        created(waits).await;
+    }
+    let audit = test.shop.item_audit_at(0, &test.sku).await;
+    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{audit:#}");
+}
+
+#[tokio::test]
+async fn try_never_joins_the_queue() {
+    let test = QueueTest::with(10, &[]).await;
+    let trying = || test.order().header("Holdfast-Wait", "try");
+    let running = test.start(trying()).await;
+    assert_eq!(problem(trying().send().await.unwrap(), 423).await, "lock-busy");
+    let line = test.enqueue(1, || test.order()).await;
+    assert_eq!(problem(trying().send().await.unwrap(), 423).await, "lock-busy");
+    let both = trying().header("Holdfast-Offer", "put");
+    assert_eq!(problem(both.send().await.unwrap(), 422).await, "invalid-request");
+    body(test.finish(running).await, StatusCode::CREATED).await;
+    for waits in line {
+        created(waits).await;
+    }
+    body(trying().send().await.unwrap(), StatusCode::CREATED).await;
+}
+
+#[tokio::test]
+async fn restock_obeys_lab_restrictions() {
+    let test = QueueTest::with(10, &[]).await;
+    let of_the_shop = |lock: &str| {
+        let more = json!({ "delta": 1, "reason": "restock" });
+        let path = "/api/items/deadbolt/stock";
+        let request = test.shop.request(&test.admin, Method::POST, 0, path).json(&more);
+        request.header("Holdfast-Lock", lock)
+    };
+    assert_eq!(problem(of_the_shop("queue").send().await.unwrap(), 403).await, "forbidden");
+    assert_eq!(problem(of_the_shop("hope").send().await.unwrap(), 422).await, "invalid-request");
+    body(of_the_shop("row-lock").send().await.unwrap(), StatusCode::OK).await;
+    let traced = test.restock(1).header("Holdfast-Trace", "on").header("Holdfast-Lock", "queue");
+    let entry = body(traced.send().await.unwrap(), StatusCode::OK).await;
+    let events: Vec<&str> =
+        entry["trace"].as_array().unwrap().iter().map(|e| e["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["wait", "held", "read", "write", "commit", "committed", "release"]);
+}

@@ -1,0 +1,114 @@
+//! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an
+//! order that read an older limit is not placed by it.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::common::requests::{problem_of, response_of, send};
+use crate::common::{Shop, body, problem};
+use crate::customer_limits::{LIMIT, under};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_limit_counts_earlier_purchases() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let sku = shop.shop_item(50, 100).await;
+    let shown = shop.read(&alice, &format!("/api/items/{sku}")).await;
+    assert_eq!(shown.as_object().unwrap().len(), 4, "no limit is not shown: {shown}");
+    shop.place_order(&alice, &sku, 4).await;
+    let set = shop.set_limit(&sku, 3).await;
+    assert_eq!(set["limit_per_user"], 3);
+    assert_eq!(shop.read(&alice, &format!("/api/items/{sku}")).await, set);
+    let all = shop.read(&alice, "/api/items").await;
+    assert!(all.as_array().unwrap().contains(&set), "{all}");
+    let refused = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
+    let (status, kind, body) = problem_of(refused).await;
+    assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
+    shop.place_order(&bob, &sku, 3).await;
+    // Nothing is taken from anybody, and the books know by which limit each line was sold.
+    shop.set_limit(&sku, 1).await;
+    shop.assert_sound().await;
+    shop.set_limit(&sku, 5).await;
+    shop.place_order(&alice, &sku, 1).await;
+    assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
+    let lifted = shop.set_limit(&sku, Value::Null).await;
+    assert_eq!(lifted.as_object().unwrap().len(), 4, "{lifted}");
+    shop.place_order(&alice, &sku, 9).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_uses_the_limit_at_commit() {
+    let shop = Shop::start(2).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    for strategy in ["version"] {
+        for old in [Value::Null, json!(9)] {
+            let sku = shop.shop_item(50, 100).await;
+            shop.set_limit(&sku, old).await;
+            shop.place_order(&alice, &sku, 2).await;
+            let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
+            let held = shop.pause_after_read(&admin, 1, order).await;
+            shop.set_limit(&sku, 2).await;
+            let (status, refused) = shop.resume_until_response(&admin, 1, held).await;
+            assert_eq!(status, 409, "{strategy}: {refused}");
+            assert_eq!(refused["type"], "/problems/limit-reached", "{strategy}: {refused}");
+        }
+    }
+    // Where an order keeps others out from its read on, the change waits for it.
+    for strategy in ["batched", "fenced", "row-lock", "atomic"] {
+        let sku = shop.shop_item(50, 100).await;
+        let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
+        let held = shop.pause_after_read(&admin, 1, order).await;
+        let set = send(shop.limit(&admin, 0, &sku, &json!(1)));
+        assert_eq!(shop.resume_until_response(&admin, 1, held).await.0, 201, "{strategy}");
+        body(response_of(set).await, StatusCode::OK).await;
+        assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_limit_is_rejected_with_range() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    for (bad, field) in [
+        (json!(0), "limit_per_user"),
+        (json!(-1), "limit_per_user"),
+        (json!(1_001), "limit_per_user"),
+        (json!(i64::MAX), "limit_per_user"),
+        (json!(1.5), "limit_per_user"),
+        (json!("2"), "limit_per_user"),
+    ] {
+        let item = json!({ "sku": "new", "name": "New", "price_cents": 1, "stock": 1,
+                           "limit_per_user": bad });
+        let lab = json!({ "stock": 1, "limit_per_user": bad });
+        let post = |path: &str, json: &Value| {
+            shop.request(&admin, Method::POST, 0, path).json(json).send()
+        };
+        for response in [
+            post("/api/items", &item).await.unwrap(),
+            post("/api/lab/items", &lab).await.unwrap(),
+            shop.limit(&admin, 0, "deadbolt", &bad).send().await.unwrap(),
+        ] {
+            let refused = body(response, StatusCode::UNPROCESSABLE_ENTITY).await;
+            assert_eq!(refused["errors"][0]["field"], field, "{refused}");
+            if bad.is_i64() {
+                let detail = refused["errors"][0]["detail"].as_str().unwrap();
+                assert!(detail.contains("1 to 1000"), "{refused}");
+            }
+        }
+    }
+    let put = |path: &str, json: Value| {
+        shop.request(&admin, Method::PUT, 0, &format!("/api/items/{path}/limit")).json(&json).send()
+    };
+    // It is not lifted by a word that was forgotten.
+    assert_eq!(problem(put("deadbolt", json!({})).await.unwrap(), 422).await, "invalid-request");
+    let unknown = put("nothing", json!({ "limit_per_user": 1 })).await.unwrap();
+    assert_eq!(problem(unknown, 404).await, "not-found");
+    let not_the_admin = shop.limit(&alice, 0, "deadbolt", &json!(1)).send().await.unwrap();
+    assert_eq!(problem(not_the_admin, 403).await, "forbidden");
+    let nobody = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
+    let nobody = nobody.json(&json!({ "limit_per_user": 1 })).send().await.unwrap();
+    assert_eq!(problem(nobody, 401).await, "unauthenticated");
+    assert_eq!(shop.number("select count(limit_per_user) from items").await, 1, "the seeded one");
+}

@@ -1,0 +1,366 @@
+//! The limit per customer: exact under every strategy, checked when the order is placed, and free
+//! again when an order is cancelled or refunded.
+
+use futures_util::future::join_all;
+use holdfast::shop::strategy::STRATEGIES;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::barrier::Barrier;
+use crate::common::requests::{Sent, fresh_key, is_replayed, keyed, problem_of, response_of, send};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, body, problem, until};
+use crate::pause_points::with_pause;
+
+/// The problem type of the rejection.
+pub const LIMIT: &str = "limit-reached";
+
+impl Shop {
+    /// An item of the lab or of the shop with a limit per customer.
+    pub async fn limited_item(&self, lab: bool, stock: i64, limit: i64) -> String {
+        let admin = self.sign_in("admin").await;
+        let (path, item) = if lab {
+            ("/api/lab/items", json!({ "stock": stock, "limit_per_user": limit }))
+        } else {
+            let sku = format!("item-{}", Uuid::new_v4().simple());
+            let item = json!({ "sku": sku, "name": "Item", "price_cents": 100, "stock": stock,
+                               "limit_per_user": limit });
+            ("/api/items", item)
+        };
+        let made = self.request(&admin, Method::POST, 0, path).json(&item).send().await.unwrap();
+        let made = body(made, StatusCode::CREATED).await;
+        assert_eq!(made["limit_per_user"], limit);
+        made["sku"].as_str().unwrap().to_owned()
+    }
+
+    /// A limit for an item, not set yet.
+    pub fn limit(&self, admin: &User, at: usize, sku: &str, limit: &Value) -> RequestBuilder {
+        self.request(admin, Method::PUT, at, &format!("/api/items/{sku}/limit"))
+            .json(&json!({ "limit_per_user": limit }))
+    }
+
+    /// Sets it; the item as it is then.
+    pub async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
+        let admin = self.sign_in("admin").await;
+        let set = self.limit(&admin, 0, sku, &limit.into()).send().await.unwrap();
+        body(set, StatusCode::OK).await
+    }
+
+    /// Units of an item in a customer's pending and paid orders.
+    async fn has(&self, who: &User, sku: &str) -> i64 {
+        sqlx::query_scalar(
+            "select coalesce(sum(l.quantity), 0)::bigint from order_lines l
+               join orders o on o.id = l.order_id join users u on u.id = o.user_id
+              where l.sku = $1 and u.name = $2 and o.status in ('pending', 'paid')",
+        )
+        .bind(sku)
+        .bind(&who.name)
+        .fetch_one(&self.pool)
+        .await
+        .unwrap()
+    }
+
+    async fn act(&self, who: &User, order: &Value, action: &str) {
+        let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+        let act = self.request(who, Method::POST, 0, &path);
+        let act = act.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+        body(act, StatusCode::OK).await;
+    }
+
+    /// Sends an order and waits until it is paused after its read.
+    pub async fn pause_after_read(
+        &self,
+        admin: &User,
+        at: usize,
+        order: RequestBuilder,
+    ) -> (Uuid, Sent) {
+        self.pause_at(admin, at, order, "read").await
+    }
+
+    /// The same at that point.
+    async fn pause_at(
+        &self,
+        admin: &User,
+        at: usize,
+        order: RequestBuilder,
+        point: &str,
+    ) -> (Uuid, Sent) {
+        let (id, order) = with_pause(order, point);
+        let sent = send(order);
+        self.until_paused(admin, at, id, point).await;
+        (id, sent)
+    }
+
+    /// Resumes it, again after each retry, until there is a response.
+    pub async fn resume_until_response(
+        &self,
+        admin: &User,
+        at: usize,
+        (id, sent): (Uuid, Sent),
+    ) -> (u16, Value) {
+        until("the order is answered", async || {
+            self.resume_request(admin, at, &id.to_string()).await;
+            sent.is_finished()
+        })
+        .await;
+        let (status, _, body) = problem_of(response_of(sent).await).await;
+        (status, body)
+    }
+
+    async fn customers(&self) -> [User; 3] {
+        [self.sign_in("alice").await, self.sign_in("bob").await, self.sign_in("carol").await]
+    }
+}
+
+fn several(shop: &Shop, who: &User, at: usize, key: &str, lines: &[(&str, i64)]) -> RequestBuilder {
+    let lines: Vec<Value> =
+        lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
+    shop.request(who, Method::POST, at, "/api/orders")
+        .header("Idempotency-Key", key)
+        .json(&json!({ "lines": lines }))
+}
+
+/// Retries with one key until the outcome is final (a lost conflict or a lock timeout is not).
+/// Returns whether it was ordered.
+async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
+    let until = Instant::now() + CONDITION_TIMEOUT;
+    loop {
+        let (status, kind, body) = problem_of(order().send().await.unwrap()).await;
+        match (status, kind.as_str()) {
+            (201, _) => return true,
+            (409, "limit-reached") => {
+                let number = |name: &str| body[name].as_i64().unwrap();
+                assert!(number("already") <= number("limit"), "{what}: {body}");
+                assert!(
+                    number("already") + number("requested") > number("limit"),
+                    "{what}: {body}"
+                );
+                return false;
+            }
+            _ => assert_eq!(status, 503, "{what}: {body}"),
+        }
+        assert!(Instant::now() < until, "{what}: {body}");
+    }
+}
+
+/// Under `expire-only` each order costs a whole lease: a short one, and few orders.
+pub fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilder + Copy {
+    move |order| match strategy {
+        "expire-only" => order.header("Holdfast-Lock", strategy).header("Holdfast-Ttl-Ms", "100"),
+        _ => order.header("Holdfast-Lock", strategy),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn customer_limit_is_exact_under_every_strategy() {
+    let shop = Shop::start(2).await;
+    let customers = shop.customers().await;
+    // Under all of them, also those that sell what is not there.
+    for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
+        let each = if strategy == "expire-only" { 4 } else { 8 };
+        for limit in [1, 3] {
+            let sku = shop.limited_item(true, 1_000, limit).await;
+            let what = format!("{strategy}, limit {limit}");
+            let orders = (0..each * 3).map(|n| {
+                let (key, who) = (fresh_key(), &customers[n % 3]);
+                let (shop, sku, what) = (&shop, &sku, &what);
+                async move {
+                    let order = || under(strategy)(keyed(shop, who, n / 3 % 2, &key, sku, 1));
+                    (n % 3, ordered(what, order).await)
+                }
+            });
+            let told = join_all(orders).await;
+            for (n, who) in customers.iter().enumerate() {
+                let sold = told.iter().filter(|told| **told == (n, true)).count();
+                assert_eq!(i64::try_from(sold).unwrap(), limit, "{what}: {}", who.name);
+                assert_eq!(shop.has(who, &sku).await, limit, "{what}: {}", who.name);
+            }
+        }
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_several_items_keep_every_limit() {
+    let shop = Shop::start(2).await;
+    let customers = shop.customers().await;
+    for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
+        let (one, other) =
+            (shop.limited_item(false, 500, 1).await, shop.limited_item(false, 500, 2).await);
+        let free = shop.shop_item(500, 100).await;
+        let baskets: [&[(&str, i64)]; 4] = [
+            &[(&one, 1), (&free, 1), (&other, 1)],
+            &[(&other, 1), (&one, 1)],
+            &[(&other, 2)],
+            &[(&one, 1), (&other, 1), (&free, 3)],
+        ];
+        let orders = (0..24).map(|n| {
+            let (key, who, basket) = (fresh_key(), &customers[n % 3], baskets[n / 3 % 4]);
+            let shop = &shop;
+            async move {
+                let order = || under(strategy)(several(shop, who, n / 6 % 2, &key, basket));
+                ordered(strategy, order).await
+            }
+        });
+        join_all(orders).await;
+        for who in &customers {
+            // Depends on the order of execution: two of `other` at once, or one and one.
+            let (of_one, of_other) = (shop.has(who, &one).await, shop.has(who, &other).await);
+            assert!(matches!((of_one, of_other), (1, 1) | (0, 2)), "{strategy} {}", who.name);
+        }
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn customer_limit_holds_without_a_lock() {
+    let shop = Shop::start(2).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.limited_item(true, 10, 1).await;
+    let order = |who, at| under("none")(shop.order(who, at, &sku, 1));
+    // All three have read the same stock before anything was committed.
+    let third = shop.pause_after_read(&admin, 1, order(&bob, 1)).await;
+    let first = shop.pause_at(&admin, 0, order(&alice, 0), "write").await;
+    let second = send(order(&alice, 1));
+    // It waits to write the row that the first has written, and has not counted yet.
+    let waiting = "select count(*) from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock'";
+    until("the second waits for the row", async || shop.number(waiting).await == 1).await;
+    assert_eq!(shop.resume_until_response(&admin, 0, first).await.0, 201);
+    let (status, kind, refused) = problem_of(response_of(second).await).await;
+    assert_eq!((status, kind.as_str()), (409, LIMIT), "{refused}");
+    assert_eq!(refused["already"], 1);
+    assert_eq!(shop.resume_until_response(&admin, 1, third).await.0, 201);
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!((&audit["sold"], &audit["stock"]), (&json!(2), &json!(9)), "an update was lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_counts_its_own_orders_toward_limit() {
+    let shop = Shop::start(1).await;
+    let [alice, bob, carol] = shop.customers().await;
+    let sku = shop.limited_item(false, 8, 3).await;
+    let before = shop.place_order(&carol, &sku, 1).await;
+    assert_eq!(before["lines"][0]["stock"]["after"], 7);
+    let mut barrier = Barrier::before_item(&shop, &sku).await;
+    // User, quantity, units so far if it exceeds the limit, and stock if it is not enough.
+    let wanted: [(&User, i64, Result<i64, i64>, bool); 10] = [
+        (&alice, 2, Ok(0), true),
+        (&bob, 1, Ok(0), true),
+        (&alice, 2, Ok(2), false),
+        (&carol, 3, Ok(1), false),
+        (&alice, 1, Ok(2), true),
+        (&alice, 1, Ok(3), false),
+        (&bob, 3, Ok(1), false),
+        (&carol, 2, Ok(1), true),
+        // One is left: sold out for a quantity of two, independent of earlier purchases.
+        (&alice, 2, Err(1), false),
+        (&bob, 1, Ok(1), true),
+    ];
+    let mut sent = Vec::new();
+    for (who, many, ..) in wanted {
+        sent.push(send(shop.order(who, 0, &sku, many)));
+        barrier.until_queued(sent.len()).await;
+    }
+    barrier.open().await;
+    for ((who, many, there, sold), sent) in wanted.into_iter().zip(sent) {
+        let (status, kind, body) = problem_of(response_of(sent).await).await;
+        let what = format!("{} {many}: {body}", who.name);
+        match there {
+            _ if sold => assert_eq!(status, 201, "{what}"),
+            Ok(already) => {
+                assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{what}");
+                let told = ["sku", "limit", "already", "requested"].map(|name| &body[name]);
+                assert_eq!(told, [&json!(sku), &json!(3), &json!(already), &json!(many)]);
+            }
+            Err(available) => {
+                assert_eq!((status, kind.as_str()), (409, "sold-out"), "{what}");
+                assert_eq!(body["available"], available, "{what}");
+            }
+        }
+    }
+    assert_eq!(shop.order_transactions().await, 2, "carol's, and the batch");
+    let has = [shop.has(&alice, &sku).await, shop.has(&bob, &sku).await];
+    assert_eq!((has, shop.has(&carol, &sku).await), ([3, 2], 3));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_and_refunded_units_are_free_again() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
+        let sku = shop.limited_item(false, 50, 2).await;
+        let place = |key: &str, many| under(strategy)(keyed(&shop, &alice, 0, key, &sku, many));
+        let (first, second, third) = (fresh_key(), fresh_key(), fresh_key());
+        let order = body(place(&first, 2).send().await.unwrap(), StatusCode::CREATED).await;
+        let refused = || async {
+            let (status, kind, body) = problem_of(place(&second, 1).send().await.unwrap()).await;
+            assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
+            assert_eq!(body["already"], 2);
+        };
+        refused().await;
+        shop.act(&alice, &order, "pay").await;
+        refused().await;
+        // A finished key is looked up before anything is refused.
+        let again = place(&first, 2).send().await.unwrap();
+        assert!(is_replayed(&again));
+        assert_eq!(body(again, StatusCode::CREATED).await, order);
+        shop.act(&alice, &order, "refund").await;
+        // A refusal is not stored: the same key succeeds now.
+        let one = body(place(&second, 1).send().await.unwrap(), StatusCode::CREATED).await;
+        assert_eq!(problem(place(&third, 2).send().await.unwrap(), 409).await, "limit-reached");
+        shop.act(&alice, &one, "cancel").await;
+        body(place(&third, 2).send().await.unwrap(), StatusCode::CREATED).await;
+        assert_eq!(shop.has(&alice, &sku).await, 2);
+        assert_eq!(shop.item_audit(&sku).await["stock"], 48);
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_beyond_limit_changes_nothing() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
+        let (limited, free) =
+            (shop.limited_item(false, 10, 2).await, shop.shop_item(10, 100).await);
+        let entries = shop.number("select count(*) from stock_ledger").await;
+        let keys = shop.number("select count(*) from idempotency").await;
+        for lines in [&[(&*free, 4), (&*limited, 3)][..], &[(&*limited, 2), (&*limited, 1)]] {
+            let order = several(&shop, &alice, 0, &fresh_key(), lines);
+            let (status, kind, body) =
+                problem_of(under(strategy)(order).send().await.unwrap()).await;
+            assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
+            assert_eq!((&body["sku"], &body["requested"]), (&json!(limited), &json!(3)));
+        }
+        // Sold out comes first, in every line.
+        let short = several(&shop, &alice, 0, &fresh_key(), &[(&limited, 3), (&free, 11)]);
+        let (status, kind, body) = problem_of(under(strategy)(short).send().await.unwrap()).await;
+        assert_eq!((status, kind.as_str()), (409, "sold-out"), "{strategy}: {body}");
+        assert_eq!(shop.number("select count(*) from stock_ledger").await, entries, "{strategy}");
+        assert_eq!(shop.number("select count(*) from idempotency").await, keys, "{strategy}");
+        assert_eq!(shop.item_audit(&free).await["stock"], 10);
+    }
+    assert_eq!(shop.number("select count(*) from order_lines").await, 0);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sold_out_comes_before_customer_limit() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let sku = shop.limited_item(false, 1, 1).await;
+    shop.place_order(&alice, &sku, 1).await;
+    // From the queue, then from the sold-out cache, which does not check the limit.
+    for who in [&alice, &bob, &alice, &alice] {
+        let refused = shop.order(who, 0, &sku, 1).send().await.unwrap();
+        assert_eq!(problem(refused, 409).await, "sold-out");
+    }
+    shop.restock(&sku, 5).await;
+    assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
+    shop.place_order(&bob, &sku, 1).await;
+    shop.assert_sound().await;
+}

@@ -1,0 +1,92 @@
+//! `batched`: writes of several items, or payments of several users, that are ready together share
+//! a statement.
+
+use futures_util::future::join_all;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use sqlx::Executor as _;
+
+use crate::common::requests::{fresh_key, response_of, send};
+use crate::common::{Shop, body, until};
+
+/// Sends requests that all change orders. Table locks make all of them read before one writes:
+/// first no key record can be read, then no order can be written. Executes `statement` in the
+/// transaction that blocks the writes, once several of them wait, and commits it.
+async fn send_together(
+    shop: &Shop,
+    requests: Vec<RequestBuilder>,
+    statement: &str,
+) -> Vec<Response> {
+    let wanted = requests.len() as i64;
+    let mut reads = shop.pool.begin().await.unwrap();
+    let mut writes = shop.pool.begin().await.unwrap();
+    reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
+    writes.execute("lock table orders in share mode").await.unwrap();
+    let sent: Vec<_> = requests.into_iter().map(send).collect();
+    until("all want to read", async || waiting_for(shop, "idempotency").await == wanted).await;
+    reads.commit().await.unwrap();
+    // One by itself, and a group.
+    until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
+    writes.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
+    writes.commit().await.unwrap();
+    join_all(sent.into_iter().map(response_of)).await
+}
+
+/// The number of statements that wait for that table.
+async fn waiting_for(shop: &Shop, table: &str) -> i64 {
+    let waiting = "select count(*) from pg_locks join pg_database d on d.oid = database
+                    where not granted and relation = $1::regclass and datname = current_database()";
+    sqlx::query_scalar(waiting).bind(table).fetch_one(&shop.pool).await.unwrap()
+}
+
+/// Orders one unit of each of ten items.
+async fn order_together(shop: &Shop, statement: &str) {
+    let alice = shop.sign_in("alice").await;
+    let mut requests = Vec::new();
+    for _ in 0..10 {
+        requests.push(shop.order(&alice, 0, &shop.shop_item(10, 100).await, 1));
+    }
+    for answer in send_together(shop, requests, statement).await {
+        body(answer, StatusCode::CREATED).await;
+    }
+    assert_eq!(shop.number("select count(*) from orders").await, 10);
+    assert_eq!(shop.number("select count(*) from stock_ledger where reason = 'order'").await, 10);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn orders_for_several_items_share_a_commit() {
+    let shop = Shop::start(1).await;
+    order_together(&shop, "select 1").await;
+    let commits = shop.number("select count(distinct xmin::text) from orders").await;
+    assert!(commits < 10, "{commits} commits");
+}
+
+#[tokio::test]
+async fn moved_rows_fail_no_order_in_group() {
+    let shop = Shop::start(1).await;
+    let half = "update items set version = version + 1 where sku in
+                (select sku from items order by sku limit 5)";
+    order_together(&shop, half).await;
+}
+
+#[tokio::test]
+async fn payments_of_several_users_share_a_commit() {
+    let shop = Shop::start(1).await;
+    let sku = shop.shop_item(10, 100).await;
+    let mut payments = Vec::new();
+    for name in ["alice", "bob", "carol", "admin"] {
+        let user = shop.sign_in(name).await;
+        let order = shop.place_order(&user, &sku, 1).await;
+        let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+        let payment = shop.request(&user, Method::POST, 0, &path);
+        payments.push(payment.header("Idempotency-Key", fresh_key()));
+    }
+    for answer in send_together(&shop, payments, "select 1").await {
+        body(answer, StatusCode::OK).await;
+    }
+    assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 4);
+    let commits = "select count(distinct xmin::text) from balance_ledger where reason = 'payment'";
+    let commits = shop.number(commits).await;
+    assert!(commits < 4, "{commits} commits");
+    shop.assert_sound().await;
+}

@@ -1,0 +1,82 @@
+//! A rejected request names the holder of the lock, as the list of locks does.
+
+use reqwest::{RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::common::{Shop, User, body, until};
+
+/// Holds the lock of `sku` at the first replica, for some seconds.
+async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
+    let order = shop.order(who, 0, sku, 1);
+    tokio::spawn(order.header("Holdfast-Lock", strategy).header("Holdfast-Work-Ms", "4000").send());
+    shop.until_read().await;
+}
+
+async fn rejected(order: RequestBuilder, strategy: &str, status: StatusCode) -> Value {
+    let order = order.header("Holdfast-Lock", strategy);
+    body(order.send().await.unwrap(), status).await
+}
+
+#[tokio::test]
+async fn lock_timeout_names_the_holder() {
+    for strategy in ["owner", "watchdog", "redlock", "fenced", "batched"] {
+        let shop = Shop::start_with(2, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
+        let alice = shop.sign_in("alice").await;
+        let admin = shop.sign_in("admin").await;
+        let sku = shop.lab_item(10).await;
+        hold_lock(&shop, &alice, &sku, strategy).await;
+        let order = shop.order(&alice, 1, &sku, 1);
+        let timeout = rejected(order, strategy, StatusCode::SERVICE_UNAVAILABLE).await;
+        assert_eq!(timeout["type"], "/problems/lock-timeout");
+        assert_eq!(timeout["holder_process"], shop.replicas[0].name(), "{strategy}: {timeout}");
+        assert!(timeout["holder_since"].as_str().unwrap().starts_with("20"), "{timeout}");
+        assert_eq!(
+            timeout["holder_fence"].is_i64(),
+            strategy == "fenced" || strategy == "batched",
+            "{timeout}"
+        );
+        let order = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try");
+        let busy = rejected(order, strategy, StatusCode::LOCKED).await;
+        assert_eq!(busy["type"], "/problems/lock-busy");
+        assert_eq!(busy["holder_process"], timeout["holder_process"]);
+        assert_eq!(busy["holder_fence"], timeout["holder_fence"]);
+        // The nodes of a majority are none of the shop's own Redis, and not in its list.
+        if strategy != "redlock" {
+            let locks = shop.read(&admin, "/api/locks").await;
+            let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
+            let lock = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key).unwrap();
+            assert_eq!(lock["process"], timeout["holder_process"]);
+            assert_eq!(lock["fence"], timeout["holder_fence"]);
+            let token = |lock: &Value| lock["key"].as_str().unwrap().contains("token:");
+            let token = locks.as_array().unwrap().iter().find(|lock| token(lock)).unwrap();
+            assert_eq!(token["process"], timeout["holder_process"], "a token's holder too");
+        }
+    }
+}
+
+#[tokio::test]
+async fn local_lock_names_its_process() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "300")]).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(10).await;
+    hold_lock(&shop, &alice, &sku, "local").await;
+    let order = shop.order(&alice, 0, &sku, 1);
+    let timeout = rejected(order, "local", StatusCode::SERVICE_UNAVAILABLE).await;
+    assert_eq!(timeout["holder_process"], shop.replicas[0].name());
+    assert_eq!((&timeout["holder_since"], &timeout["holder_fence"]), (&json!(null), &json!(null)));
+}
+
+#[tokio::test]
+async fn locks_list_shows_configured_replica_name() {
+    let shop =
+        Shop::start_with(1, &[("HOLDFAST_REPLICA", "till-7"), ("HOLDFAST_LOCK", "fenced")]).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let sku = shop.lab_item(10).await;
+    hold_lock(&shop, &alice, &sku, "fenced").await;
+    until("the lock's holder is shown", async || {
+        let locks = shop.read(&admin, "/api/locks").await;
+        locks.as_array().unwrap().iter().any(|lock| lock["process"] == "till-7")
+    })
+    .await;
+}

@@ -1,0 +1,71 @@
+//! The OpenAPI description says what there is, and the page to try it answers.
+
+use std::collections::BTreeSet;
+
+use reqwest::StatusCode;
+
+use crate::common::{Shop, body};
+
+#[tokio::test]
+async fn openapi_describes_every_route() {
+    let shop = Shop::start(1).await;
+    let url = shop.url(0, "/api/openapi.json");
+    let description = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
+    let mut described = BTreeSet::new();
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            described.insert(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let contract = [
+        "POST /api/users",
+        "POST /api/sessions",
+        "DELETE /api/sessions",
+        "GET /api/items",
+        "POST /api/items",
+        "GET /api/items/{sku}",
+        "POST /api/items/{sku}/stock",
+        "PUT /api/items/{sku}/limit",
+        "GET /api/items/{sku}/ledger",
+        "GET /api/items/{sku}/audit",
+        "POST /api/order-tokens",
+        "POST /api/orders",
+        "GET /api/orders",
+        "GET /api/orders/{id}",
+        "POST /api/orders/{id}/pay",
+        "POST /api/orders/{id}/cancel",
+        "POST /api/orders/{id}/refund",
+        "GET /api/me",
+        "GET /api/me/ledger",
+        "POST /api/me/top-ups",
+        "GET /api/locks",
+        "GET /api/audit",
+        "GET /api/jobs",
+        "POST /api/jobs/runs/{id}/try-again",
+        "POST /api/jobs/unpaid/{id}/try-again",
+        "POST /api/lab/ticks",
+        "POST /api/lab/items",
+        "POST /api/lab/noop",
+        "POST /api/lab/runs",
+        "GET /api/lab/runs",
+        "GET /api/lab/runs/{id}",
+        "GET /api/lab/runs/{id}/events",
+        "GET /api/lab/holds",
+        "POST /api/lab/holds/{id}",
+        "POST /api/lab/worker",
+        "GET /api/lab/queues",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /metrics",
+    ];
+    assert_eq!(described, contract.map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn swagger_page_is_served() {
+    let shop = Shop::start(1).await;
+    let page = shop.http.get(shop.url(0, "/api/docs")).send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    assert!(page.url().path().starts_with("/api/docs/"), "{}", page.url());
+    assert!(page.text().await.unwrap().contains("swagger-ui"));
+}

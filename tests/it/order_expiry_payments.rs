@@ -1,0 +1,133 @@
+//! A payment concurrent with expiry: one of the two wins, and stock and money agree.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reqwest::{Method, Response, StatusCode};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::common::requests::fresh_key;
+use crate::common::{Shop, User, body, problem, until};
+use crate::order_expiry::JOBS_ON;
+
+/// Pays, and is held before the commit. Returns its response to come, and the name of the request.
+async fn held_payment(
+    shop: &Shop,
+    user: &User,
+    order: &str,
+) -> (JoinHandle<reqwest::Result<Response>>, String) {
+    let path = format!("/api/orders/{order}/pay");
+    let pay = shop
+        .request(user, Method::POST, 0, &path)
+        .header("Idempotency-Key", fresh_key())
+        .header("Holdfast-Pause", "commit");
+    let pay = tokio::spawn(pay.send());
+    (pay, shop.until_worker_paused(0, "commit").await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payment_in_its_transaction_wins_over_expiry() {
+    let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", "row-lock")]).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
+    let (pay, paying) = held_payment(&shop, &alice, &order).await;
+    until("its time is over", async || {
+        shop.number("select count(*) from orders where expires_at < now()").await == 1
+    })
+    .await;
+    // Others go back past it: the worker does not stand and wait for a row.
+    shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
+    until("another order has gone back", async || shop.expiry_entries().await == 1).await;
+    shop.resume_paused(0, &paying).await;
+    body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
+    shop.configure_worker(0, json!({ "pause": "claimed" })).await;
+    shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
+    let round = shop.until_worker_paused(0, "claimed").await;
+    shop.resume_paused(0, &round).await;
+    shop.until_no_order_is_pending().await;
+    let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
+    assert_eq!(status["status"], "paid");
+    assert_eq!(shop.stock(&alice, "deadbolt").await, 39);
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 95_100);
+    shop.assert_sound().await;
+}
+
+/// Without a transaction a payment locks nothing before its write: the order expires past it.
+#[tokio::test(flavor = "multi_thread")]
+async fn payment_before_its_write_loses_to_expiry() {
+    for strategy in ["batched", "fenced"] {
+        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
+        let alice = shop.sign_in("alice").await;
+        let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
+        let (pay, paying) = held_payment(&shop, &alice, &order).await;
+        until("the order has expired", async || shop.expiry_entries().await == 1).await;
+        shop.resume_paused(0, &paying).await;
+        assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
+        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
+        assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
+        shop.assert_sound().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payment_during_expiry_is_rejected() {
+    for strategy in ["batched", "fenced", "row-lock"] {
+        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
+        let alice = shop.sign_in("alice").await;
+        shop.configure_worker(0, json!({ "pause": "commit" })).await;
+        let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
+        let worker = shop.until_worker_paused(0, "commit").await;
+        let path = format!("/api/orders/{order}/pay");
+        let pay =
+            shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", fresh_key());
+        let pay = tokio::spawn(pay.send());
+        // Without a transaction nothing is locked: the payment reads that it comes late.
+        until("the payment waits for the order's row", async || {
+            if strategy != "row-lock" {
+                return true;
+            }
+            let waiting = "select count(*) from pg_stat_activity
+                            where datname = current_database() and wait_event_type = 'Lock'";
+            shop.number(waiting).await == 1
+        })
+        .await;
+        shop.resume_paused(0, &worker).await;
+        until("it has expired", async || shop.expiry_entries().await == 1).await;
+        assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
+        assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
+        assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
+        shop.assert_sound().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payment_and_expiry_exclude_each_other() {
+    let shop = Shop::start_with(2, &[JOBS_ON]).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(1_000, 100).await;
+    let buyers = (0..60).map(|n| {
+        let (shop, alice, sku) = (&shop, &alice, &sku);
+        async move {
+            let order = shop.place_expiring_order(alice, n % 2, sku, 700).await;
+            // From well before its time to well after it.
+            tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
+            let path = format!("/api/orders/{order}/pay");
+            let pay = shop.request(alice, Method::POST, (n + 1) % 2, &path);
+            let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+            if paid.status() == StatusCode::OK {
+                return 1;
+            }
+            assert_eq!(problem(paid, 409).await, "order-expired");
+            0
+        }
+    });
+    let paid: i64 = join_all(buyers).await.into_iter().sum();
+    shop.until_no_order_is_pending().await;
+    println!("{paid} of 60 were paid in time");
+    assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, paid);
+    assert_eq!(shop.expiry_entries().await, 60 - paid);
+    assert_eq!(shop.stock(&alice, &sku).await, 1_000 - paid);
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 100 * paid);
+    shop.assert_sound().await;
+}

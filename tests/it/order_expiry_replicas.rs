@@ -1,0 +1,45 @@
+//! Unpaid orders that a replica has claimed and cannot expire: the other replica takes over.
+
+use futures_util::{StreamExt as _, stream};
+use holdfast::jobs::order_expiry::OrderExpiry;
+use serde_json::json;
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, until};
+use crate::order_expiry::JOBS_ON;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_without_postgres_releases_claimed_orders() {
+    let postgres = Proxy::to_postgres().await;
+    let mut shop = Shop::without_replicas().await;
+    shop.add_replica(&[JOBS_ON]);
+    let through = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    shop.add_replica(&[JOBS_ON, ("DATABASE_URL", &through)]);
+    let alice = shop.sign_in("alice").await;
+    shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
+    let sku = shop.shop_item(60, 100).await;
+    stream::iter(0..60)
+        .for_each_concurrent(16, |_| async {
+            shop.place_expiring_order(&alice, 0, &sku, 1_500).await;
+        })
+        .await;
+    // The expiry of some of them waits for the item's row, and the others wait behind.
+    let mut idle = shop.pool.begin().await.unwrap();
+    let lock = "select from items where sku = $1 for update";
+    sqlx::query(lock).bind(&sku).execute(&mut *idle).await.unwrap();
+    let due = "select count(*) from orders where expires_at > now()";
+    until("all are due", async || shop.number(due).await == 0).await;
+    let queue = OrderExpiry::new(&shop.in_process("batched"));
+    let left = async || queue.queue().claim(60).await.unwrap().ids;
+    until("the other replica has all of them", async || left().await.is_empty()).await;
+    let blocked = "select count(*) from pg_stat_activity
+                    where datname = current_database() and wait_event_type = 'Lock'";
+    until("it stands before the row", async || shop.number(blocked).await > 0).await;
+
+    postgres.cut();
+    idle.rollback().await.unwrap();
+    shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
+    shop.until_no_order_is_pending().await;
+    assert_eq!((shop.expiry_entries().await, shop.stock(&alice, &sku).await), (60, 60));
+    shop.assert_sound().await;
+}

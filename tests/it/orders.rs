@@ -1,0 +1,240 @@
+//! Orders, payments, cancellations and refunds, and their ledger entries.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::{Shop, body, problem};
+
+#[tokio::test]
+async fn order_and_payment_are_in_the_ledgers() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let order = body(
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", "journey-journey-1")
+            .json(&json!({ "lines": [
+                { "sku": "key-ring", "quantity": 2 },
+                { "sku": "deadbolt", "quantity": 1 },
+                { "sku": "key-ring", "quantity": 1 },
+            ] }))
+            .send()
+            .await
+            .unwrap(),
+        StatusCode::CREATED,
+    )
+    .await;
+    assert_eq!(order["status"], "pending");
+    assert_eq!(order["total_cents"], 4_900 + 3 * 650);
+    assert_eq!(order["lines"][0]["sku"], "deadbolt", "lines are sorted");
+    assert_eq!(order["lines"][1]["quantity"], 3, "the same item twice is summed");
+    assert_eq!(order["lines"][1]["stock"], json!({ "before": 300, "delta": -3, "after": 297 }));
+
+    let id = order["id"].as_str().unwrap();
+    // The other replica knows the order, the session and the stock.
+    let paid = shop
+        .request(&alice, Method::POST, 1, &format!("/api/orders/{id}/pay"))
+        .header("Idempotency-Key", "journey-journey-2")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(paid.headers()["holdfast-replica"], shop.replicas[1].name());
+    assert_eq!(paid.headers()["holdfast-strategy"], "batched");
+    let paid = body(paid, StatusCode::OK).await;
+    assert_eq!(paid["order"]["status"], "paid");
+    assert_eq!(paid["balance"], json!({ "before": 100_000, "delta": -6_850, "after": 93_150 }));
+
+    let ledger = shop.read(&alice, "/api/items/key-ring/ledger").await;
+    let last = ledger.as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["before"], &last["delta"], &last["after"]),
+        (&json!(300), &json!(-3), &json!(297))
+    );
+    assert_eq!(last["order_id"], id);
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 93_150);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn refund_returns_units_and_money_once() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.place_order(&alice, "deadbolt", 2).await;
+    let id = order["id"].as_str().unwrap();
+    let post = |action: &'static str| {
+        shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/{action}"))
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+    };
+    let refused = problem(post("refund").send().await.unwrap(), 409).await;
+    assert_eq!(refused, "order-state", "what was not paid can't be refunded");
+    body(post("pay").send().await.unwrap(), StatusCode::OK).await;
+    assert_eq!(problem(post("pay").send().await.unwrap(), 409).await, "order-state");
+    assert_eq!(problem(post("cancel").send().await.unwrap(), 409).await, "order-state");
+
+    let refunded = body(post("refund").send().await.unwrap(), StatusCode::OK).await;
+    assert_eq!(refunded["order"]["status"], "refunded");
+    assert_eq!(refunded["stock"]["deadbolt"], json!({ "before": 38, "delta": 2, "after": 40 }));
+    assert_eq!(refunded["balance"], json!({ "before": 90_200, "delta": 9_800, "after": 100_000 }));
+    assert_eq!(problem(post("refund").send().await.unwrap(), 409).await, "order-state");
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn cancelled_order_returns_stock_once() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.place_order(&alice, "strongbox", 5).await;
+    let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
+    let cancel = || shop.request(&alice, Method::POST, 0, &path).send();
+    let (first, second, third) = futures_util::join!(cancel(), cancel(), cancel());
+    let mut statuses: Vec<u16> =
+        [first, second, third].map(|response| response.unwrap().status().as_u16()).into();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409, 409]);
+    assert_eq!(shop.item_audit("strongbox").await["stock"], 12);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn order_of_several_items_is_atomic() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let both = shop
+        .request(&alice, Method::POST, 0, "/api/orders")
+        .header("Idempotency-Key", "all-or-nothing-1")
+        .json(&json!({ "lines": [
+            { "sku": "deadbolt", "quantity": 1 },
+            { "sku": "last-lantern", "quantity": 2 },
+        ] }));
+    let response = both.send().await.unwrap();
+    assert_eq!(response.status(), 409);
+    let refusal: Value = response.json().await.unwrap();
+    assert_eq!(refusal["type"], "/problems/sold-out");
+    assert_eq!(refusal["sku"], "last-lantern");
+    assert_eq!((&refusal["requested"], &refusal["available"]), (&json!(2), &json!(1)));
+    assert_eq!(shop.item_audit("deadbolt").await["stock"], 40, "the other line took nothing");
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+}
+
+#[tokio::test]
+async fn payment_needs_sufficient_balance() {
+    let shop = Shop::start(1).await;
+    let bob = shop.sign_in("bob").await;
+    let order = shop.place_order(&bob, "strongbox", 6).await;
+    let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    let pay = || {
+        shop.request(&bob, Method::POST, 0, &path)
+            .header("Idempotency-Key", "not-enough-money-1")
+            .send()
+    };
+    assert_eq!(problem(pay().await.unwrap(), 402).await, "insufficient-funds");
+    let top_up = shop
+        .request(&bob, Method::POST, 0, "/api/me/top-ups")
+        .header("Idempotency-Key", "not-enough-money-2")
+        .json(&json!({ "amount_cents": 50_000 }));
+    let entry = body(top_up.send().await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(entry["after"], 150_000);
+    // A refusal is not stored: the same key succeeds now.
+    let paid = body(pay().await.unwrap(), StatusCode::OK).await;
+    assert_eq!(paid["balance"]["after"], 150_000 - 6 * 18_900);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn expired_order_cannot_be_paid() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
+    sqlx::query("update orders set expires_at = clock_timestamp()")
+        .execute(&shop.pool)
+        .await
+        .unwrap();
+    let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    let pay = shop
+        .request(&alice, Method::POST, 0, &path)
+        .header("Idempotency-Key", "it-is-too-late-now");
+    assert_eq!(problem(pay.send().await.unwrap(), 409).await, "order-expired");
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn admin_creates_and_restocks_items() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let item = json!({ "sku": "hasp", "name": "Hasp", "price_cents": 900, "stock": 10 });
+    let create = || shop.request(&admin, Method::POST, 0, "/api/items").json(&item).send();
+    body(create().await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(problem(create().await.unwrap(), 409).await, "exists");
+    for (delta, after) in [(20, 30), (-5, 25)] {
+        let restock = shop
+            .request(&admin, Method::POST, 0, "/api/items/hasp/stock")
+            .json(&json!({ "delta": delta, "reason": "inventory" }));
+        let entry = body(restock.send().await.unwrap(), StatusCode::OK).await;
+        assert_eq!(entry["after"], after);
+    }
+    let audit = shop.item_audit("hasp").await;
+    assert_eq!(
+        (&audit["opening"], &audit["restocked"], &audit["stock"]),
+        (&json!(10), &json!(15), &json!(25))
+    );
+    let ledger = shop.read(&admin, "/api/items/hasp/ledger").await;
+    let reasons: Vec<&str> =
+        ledger.as_array().unwrap().iter().map(|e| e["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["opening", "inventory", "inventory"]);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn lists_are_paginated_by_cursor() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let mut placed = Vec::new();
+    for _ in 0..3 {
+        let order = shop.place_order(&alice, "key-ring", 1).await;
+        placed.insert(0, order["id"].as_str().unwrap().to_owned());
+    }
+    let ids = |list: &Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|o| o["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let newest = shop.read(&alice, "/api/orders?limit=2").await;
+    assert_eq!(ids(&newest), placed[..2]);
+    let rest = shop.read(&alice, &format!("/api/orders?limit=2&after={}", placed[1])).await;
+    assert_eq!(ids(&rest), placed[2..]);
+    let entries = shop.read(&alice, "/api/items/key-ring/ledger?limit=2").await;
+    let seq = entries[1]["seq"].as_i64().unwrap();
+    let more = shop.read(&alice, &format!("/api/items/key-ring/ledger?after={seq}")).await;
+    assert_eq!(more.as_array().unwrap().len(), 2);
+    let items = shop.read(&alice, "/api/items?after=key-ring&limit=1").await;
+    assert_eq!(items[0]["sku"], "last-lantern");
+}
+
+#[tokio::test]
+async fn tables_have_the_documented_columns() {
+    let shop = Shop::without_replicas().await;
+    let expected = [
+        ("items", "sku name price_cents stock version fence kind"),
+        ("stock_ledger", "seq sku before delta after version reason order_id fence request_id at"),
+        ("accounts", "user_id balance_cents version fence"),
+        (
+            "balance_ledger",
+            "seq user_id before delta after version reason order_id fence request_id at",
+        ),
+        ("users", "id"),
+        ("orders", "id user_id status total_cents token created_at expires_at paid_at"),
+        ("order_lines", "order_id sku quantity unit_price_cents"),
+        ("idempotency", "user_id method path key fingerprint status body created_at"),
+    ];
+    for (table, columns) in expected {
+        let actual: Vec<String> = sqlx::query_scalar(
+            "select column_name::text from information_schema.columns where table_name = $1",
+        )
+        .bind(table)
+        .fetch_all(&shop.pool)
+        .await
+        .unwrap();
+        for column in columns.split(' ') {
+            assert!(actual.iter().any(|name| name == column), "{table}.{column}");
+        }
+    }
+}

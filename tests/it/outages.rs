@@ -1,0 +1,193 @@
+//! An outage of Postgres or Redis: reported within two seconds, no partial write, automatic
+//! recovery.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, body, problem, until};
+
+/// "Within two seconds", with a margin for a busy machine.
+const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);
+
+pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Shop {
+    let mut shop = Shop::without_replicas().await;
+    let mut env = Vec::new();
+    if let Some(proxy) = postgres {
+        let url = format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database);
+        env.push(("DATABASE_URL", url));
+    }
+    if let Some(proxy) = redis {
+        env.push(("REDIS_URL", format!("redis://127.0.0.1:{}", proxy.port)));
+    }
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    shop.add_replica(&env);
+    shop
+}
+
+pub async fn send_in_time(request: reqwest::RequestBuilder) -> Response {
+    let started = Instant::now();
+    let response = request.send().await.unwrap();
+    assert!(started.elapsed() < MAX_RESPONSE_TIME, "{:?}", started.elapsed());
+    response
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_outage_rejects_writes_and_serves_reads() {
+    let redis = Proxy::to_redis().await;
+    let shop = shop_behind(None, Some(&redis)).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(5).await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
+    let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
+    redis.cut();
+    let refused = send_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(problem(refused, 503).await, "unavailable");
+    let pay = shop
+        .request(&alice, Method::POST, 0, &pay)
+        .header("Idempotency-Key", Uuid::new_v4().to_string());
+    assert_eq!(problem(send_in_time(pay).await, 503).await, "unavailable");
+    assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
+    assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
+    let ready = send_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
+    assert_eq!(ready.status(), 503);
+    let ready: Value = ready.json().await.unwrap();
+    assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("ok"), &json!("away")));
+    // A strategy that needs no Redis does not miss it.
+    let by_row = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
+    body(by_row.send().await.unwrap(), StatusCode::CREATED).await;
+    redis.restore();
+    until("service is back", async || {
+        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_outage_rejects_all_requests() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    shop.place_order(&alice, "deadbolt", 1).await;
+    postgres.cut();
+    // Those in the queue behind the first one, too.
+    let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
+    for refused in join_all(orders).await {
+        assert_eq!(problem(refused, 503).await, "unavailable");
+    }
+    let items = send_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
+    assert_eq!(problem(items, 503).await, "unavailable");
+    let ready = send_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
+    assert_eq!(ready.status(), 503);
+    let ready: Value = ready.json().await.unwrap();
+    assert_eq!((&ready["postgres"], &ready["redis"]), (&json!("away"), &json!("ok")));
+    assert_eq!(shop.http.get(shop.url(0, "/healthz")).send().await.unwrap().status(), 200);
+    postgres.restore();
+    until("service is back", async || {
+        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_outcome_is_resolved() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let key = Uuid::new_v4().to_string();
+    let order = || {
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", &key)
+            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+    };
+    let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
+    shop.until_read().await;
+    postgres.drop_next_response();
+    let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    let again = order().send().await.unwrap();
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+    assert_eq!(body(again, StatusCode::CREATED).await, answered);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_lost_before_commit_writes_nothing() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let order = |key: &str| {
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", key)
+            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+    };
+    let mut bought = 0;
+    let key = loop {
+        let key = Uuid::new_v4().to_string();
+        let sent = tokio::spawn(order(&key).header("Holdfast-Pause", "commit:1500").send());
+        shop.until_read().await;
+        postgres.cut();
+        postgres.restore();
+        let response = sent.await.unwrap().unwrap();
+        if response.status() != 201 {
+            assert_eq!(problem(response, 503).await, "unavailable");
+            break key;
+        }
+        // The result of the read was still on its way, so the command read again and succeeded.
+        bought += 1;
+        assert!(bought < 5, "no write was sent on a dead connection");
+    };
+    assert_eq!(shop.number("select count(*) from orders").await, bought);
+    until("the same key succeeds", async || order(&key).send().await.unwrap().status() == 201)
+        .await;
+    assert_eq!(shop.number("select count(*) from orders").await, bought + 1);
+    shop.assert_sound().await;
+}
+
+/// The first statement finds its connection dead, and is repeated on the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_idle_sessions_are_replaced() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(100).await;
+    let mut bought = 0;
+    for strategy in ["owner", "fenced", "batched", "row-lock"] {
+        let crowd =
+            (0..8).map(|_| shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).send());
+        for response in futures_util::future::join_all(crowd).await {
+            assert_eq!(response.unwrap().status(), 201, "{strategy}");
+            bought += 1;
+        }
+        let key = Uuid::new_v4().to_string();
+        let order = || {
+            let lines = json!({ "lines": [{ "sku": sku, "quantity": 1 }] });
+            shop.request(&alice, Method::POST, 0, "/api/orders")
+                .header("Idempotency-Key", &key)
+                .header("Holdfast-Lock", strategy)
+                .json(&lines)
+        };
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            let ended = shop
+                .number(
+                    "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                      where datname = current_database() and application_name = 'holdfast'
+                        and pid <> pg_backend_pid()",
+                )
+                .await;
+            assert!(ended > 0, "{strategy}");
+            answers.push(body(order().send().await.unwrap(), StatusCode::CREATED).await);
+        }
+        bought += 1;
+        assert_eq!(answers[0], answers[1], "{strategy}");
+    }
+    assert_eq!(shop.item_audit(&sku).await["sold"], bought);
+    shop.assert_sound().await;
+}

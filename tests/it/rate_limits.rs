@@ -1,0 +1,309 @@
+//! The rate limit that all replicas share: the rejection, and what it costs.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use futures_util::{StreamExt as _, stream};
+use holdfast::rate_limit::Rate;
+use holdfast::rate_limit::bucket::{BucketGrant, TokenBucket, script_arguments};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use redis::Script;
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::common::proxy::Proxy;
+use crate::common::requests::{fresh_key, keyed};
+use crate::common::{Shop, User, body, problem, services, until};
+use crate::metrics::{metrics, value};
+use crate::topology::{ask, command_calls};
+
+const SCRIPT: &str = include_str!("../../src/rate_limit/bucket.lua");
+
+/// Limits that are not the one that is looked at.
+pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [
+    ("HOLDFAST_LIMIT_CLIENT", "off"),
+    ("HOLDFAST_LIMIT_ADDRESS", "off"),
+    ("HOLDFAST_LIMIT_SIGN_IN", "off"),
+    ("HOLDFAST_LIMIT_SIGN_IN_NAME", "off"),
+];
+
+/// Replicas with these settings, and no other limits.
+pub async fn shop_with_limits(replicas: usize, settings: &[(&str, &str)]) -> Shop {
+    let mut env = NO_OTHER_LIMITS.to_vec();
+    env.extend(settings);
+    Shop::start_with(replicas, &env).await
+}
+
+async fn me(shop: &Shop, who: &User, replica: usize) -> Response {
+    shop.request(who, Method::GET, replica, "/api/me").send().await.unwrap()
+}
+
+fn header(response: &Response, name: &str) -> String {
+    let value = response.headers().get(name);
+    value.map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rate_limit_is_shared_by_replicas() {
+    let shop = shop_with_limits(2, &[("HOLDFAST_LIMIT_CLIENT", "40/s:20")]).await;
+    let alice = shop.sign_in("alice").await;
+    // A second session is no second limit.
+    let again = shop.sign_in_at(1, "alice").await;
+    let began = Instant::now();
+    let statuses: Vec<StatusCode> = stream::iter(0..800)
+        .map(|n| {
+            let (shop, who) = (&shop, if n % 3 == 0 { &again } else { &alice });
+            async move { me(shop, who, n % 2).await.status() }
+        })
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    let most = 20.0 + 40.0 * began.elapsed().as_secs_f64();
+    let mut counted: BTreeMap<StatusCode, u32> = BTreeMap::new();
+    for status in statuses {
+        *counted.entry(status).or_default() += 1;
+    }
+    let passed = counted.get(&StatusCode::OK).copied().unwrap_or(0);
+    let refused = counted.get(&StatusCode::TOO_MANY_REQUESTS).copied().unwrap_or(0);
+    assert_eq!(passed + refused, 800, "{counted:?}");
+    assert!(f64::from(passed) <= most, "{passed} of {most:.1}");
+    assert!(f64::from(passed) >= most.min(800.0) / 2.0, "only {passed} of {most:.1}");
+    // Others are not concerned.
+    let bob = shop.sign_in("bob").await;
+    assert_eq!(me(&shop, &bob, 1).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rate_limited_order_keeps_key_unused() {
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_CLIENT", "20/m:2")]).await;
+    let alice = shop.sign_in("alice").await;
+    until("the limit is used up", async || me(&shop, &alice, 0).await.status() == 429).await;
+    // The next permit comes three seconds after that.
+    let key = fresh_key();
+    let order = || keyed(&shop, &alice, 0, &key, "deadbolt", 1);
+    let refused = order().send().await.unwrap();
+    assert!(["1", "2", "3"].contains(&header(&refused, "retry-after").as_str()), "{refused:?}");
+    assert_eq!(header(&refused, "x-request-id").len(), 36);
+    assert_eq!(problem(refused, 429).await, "too-many-requests");
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+    assert_eq!(shop.number("select count(*) from idempotency").await, 0);
+    until("the same key succeeds", async || {
+        let answer = order().send().await.unwrap();
+        let replayed = header(&answer, "idempotent-replayed");
+        answer.status() == 201 && replayed.is_empty()
+    })
+    .await;
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_have_rate_limit_headers() {
+    let limits = [("HOLDFAST_LIMIT_CLIENT", "2/h:2"), ("HOLDFAST_LIMIT_ADDRESS", "100/s:5000")];
+    let shop = shop_with_limits(1, &limits).await;
+    let alice = shop.sign_in("alice").await;
+    let first = me(&shop, &alice, 0).await;
+    let policies = "\"address\";q=5000;w=50, \"client\";q=2;w=3600";
+    assert_eq!(header(&first, "ratelimit-policy"), policies);
+    let stands = header(&first, "ratelimit");
+    assert!(stands.ends_with("\"client\";r=1;t=1800"), "{stands}");
+    assert!(stands.starts_with("\"address\";r=49"), "{stands}");
+    assert_eq!(me(&shop, &alice, 0).await.status(), 200);
+    let refused = me(&shop, &alice, 0).await;
+    assert_eq!(header(&refused, "ratelimit-policy"), policies);
+    assert!(header(&refused, "ratelimit").contains("\"client\";r=0;t=3"), "{refused:?}");
+    let wait: u64 = header(&refused, "retry-after").parse().unwrap();
+    assert!((1_700..=1_800).contains(&wait), "{wait}");
+    let told: Value = body(refused, StatusCode::TOO_MANY_REQUESTS).await;
+    assert_eq!(
+        (&told["limit"], &told["type"]),
+        (&json!("client"), &json!("/problems/too-many-requests"))
+    );
+    assert!(told["retry_after_ms"].as_u64().unwrap().div_ceil(1_000) == wait, "{told}");
+    // A stranger has only the address's, and a page is refused as a page.
+    let items = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
+    assert_eq!(header(&items, "ratelimit-policy"), "\"address\";q=5000;w=50");
+    let page = shop.request(&alice, Method::GET, 0, "/orders").header("Accept", "text/html");
+    let page = page.send().await.unwrap();
+    assert_eq!(page.status(), 429);
+    assert!(header(&page, "content-type").starts_with("text/html"));
+    assert!(!header(&page, "retry-after").is_empty());
+    assert!(page.text().await.unwrap().contains("Slower, please"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_address_of_untrusted_peer_is_ignored() {
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "5/h:5")]).await;
+    let from = async |replica: usize, address: &str, path: &str| {
+        let request = shop.http.get(shop.url(replica, path)).header("X-Forwarded-For", address);
+        request.send().await.unwrap().status().as_u16()
+    };
+    for n in 0..5 {
+        assert_eq!(from(0, &format!("1.2.3.{n}"), "/api/items").await, 200);
+    }
+    assert_eq!(from(0, "1.2.3.5", "/api/items").await, 429);
+    // Machines and files are not counted.
+    for path in ["/healthz", "/readyz", "/metrics", "/api/docs/"] {
+        assert_eq!(from(0, "1.2.3.6", path).await, 200, "{path}");
+    }
+    let told = metrics(&shop, 0).await;
+    assert_eq!(value(&told, "holdfast_rate_limit_rejections_total{limit=\"address\"}"), Some(1.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trusted_proxy_names_the_client() {
+    let limits =
+        [("HOLDFAST_LIMIT_ADDRESS", "5/h:5"), ("HOLDFAST_TRUSTED_PROXIES", "10.0.0.0/8,127.0.0.1")];
+    let shop = shop_with_limits(2, &limits).await;
+    let from = async |n: usize, address: &str| {
+        let request = shop.http.get(shop.url(n % 2, "/api/items"));
+        request.header("X-Forwarded-For", address).send().await.unwrap().status().as_u16()
+    };
+    for n in 0..5 {
+        // What the client wrote itself stands before what the proxy wrote.
+        assert_eq!(from(n, &format!("6.6.6.{n}, 1.2.3.4")).await, 200);
+    }
+    assert_eq!(from(0, "6.6.6.6, 1.2.3.4").await, 429);
+    assert_eq!(from(1, "1.2.3.4, 10.9.9.9").await, 429);
+    assert_eq!(from(1, "1.2.3.5").await, 200);
+    for n in 0..5 {
+        assert_eq!(from(n, &format!("2001:db8:0:1::{n}")).await, 200);
+    }
+    assert_eq!(from(0, "2001:db8:0:1:9::9").await, 429, "one network is one customer");
+    assert_eq!(from(0, "2001:db8:0:2::1").await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_mode_turns_limits_off() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    shop.add_replica(&[("HOLDFAST_LAB", "off"), ("HOLDFAST_LIMIT_CLIENT", "off")]);
+    let alice = shop.sign_in("alice").await;
+    assert_eq!(header(&me(&shop, &alice, 0).await, "ratelimit-policy"), "");
+    let usual = header(&me(&shop, &alice, 1).await, "ratelimit-policy");
+    assert_eq!(usual, "\"address\";q=2000;w=4, \"client\";q=200;w=4");
+    let address = header(&me(&shop, &alice, 2).await, "ratelimit-policy");
+    assert_eq!(address, "\"address\";q=2000;w=4");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_enforces_limit_without_redis() {
+    let redis = Proxy::to_redis().await;
+    let at = format!("redis://127.0.0.1:{}", redis.port);
+    let shop =
+        shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "20/h:20"), ("REDIS_URL", &at)]).await;
+    let items = async || {
+        let answer = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(items().await, 200);
+    redis.cut();
+    let mut passed = 0;
+    until("the limit is used up", async || match items().await {
+        200 => {
+            passed += 1;
+            false
+        }
+        status => status == 429,
+    })
+    .await;
+    assert_eq!(passed, 20);
+    let alone = async || value(&metrics(&shop, 0).await, "holdfast_rate_limit_degraded");
+    assert_eq!(alone().await, Some(1.0));
+    redis.restore();
+    until("limits are shared again", async || alone().await == Some(0.0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejection_costs_no_redis_call() {
+    let (mut shop, redis) = Shop::with_own_redis().await;
+    let at = ("REDIS_URL", redis.url.as_str());
+    let mut env = NO_OTHER_LIMITS.to_vec();
+    env.extend([at, ("HOLDFAST_LIMIT_CLIENT", "3/h:3")]);
+    shop.add_replica(&env);
+    let mut env = NO_OTHER_LIMITS.to_vec();
+    env.extend([at, ("HOLDFAST_LIMIT_ADDRESS", "100000/s")]);
+    shop.add_replica(&env);
+    let alice = shop.sign_in("alice").await;
+    until("the limit is used up", async || me(&shop, &alice, 2).await.status() == 429).await;
+    let before = command_calls(&redis.url);
+    for _ in 0..100 {
+        assert_eq!(me(&shop, &alice, 2).await.status(), 429);
+    }
+    let after = command_calls(&redis.url);
+    assert_eq!(before.get("evalsha"), after.get("evalsha"), "{after:?}");
+
+    let requests = 2_000;
+    stream::iter(0..requests)
+        .for_each_concurrent(32, |_| async {
+            assert_eq!(me(&shop, &alice, 3).await.status(), 200);
+        })
+        .await;
+    let scripts = |calls: &BTreeMap<String, u64>| {
+        ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum::<u64>()
+    };
+    let asked = scripts(&command_calls(&redis.url)) - scripts(&after);
+    assert!(asked * 10 <= requests, "{asked} calls for {requests} requests");
+}
+
+/// A key is there only as long as its bucket is not full.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_bucket_leaves_no_redis_key() {
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "2/s:20")]).await;
+    let redis = &services().running.redis_url;
+    assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
+    let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
+    let left: i64 = ask(redis, &format!("PTTL {key}")).unwrap();
+    // One permit was spent, which is half a second; or it is over already.
+    assert!(left <= 500 && left != -1, "{left}");
+    until("the key has gone", async || ask::<i64>(redis, &format!("EXISTS {key}")).unwrap() == 0)
+        .await;
+}
+
+/// The script with the time as an argument instead of the server's, so that both use the same.
+fn script_with_given_time() -> Script {
+    let clock = "redis.call('time')";
+    assert_eq!(SCRIPT.matches(clock).count(), 1, "the only clock is the server's");
+    let expiry = "(full_at - now) / 1000";
+    assert_eq!(SCRIPT.matches(expiry).count(), 1);
+    let told = SCRIPT.replace(clock, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
+    Script::new(&told.replace(expiry, "3600000"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bucket_script_matches_its_model() {
+    let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let script = script_with_given_time();
+    let mut dice = StdRng::seed_from_u64(7);
+    let rates =
+        ["50/s:200", "1000000/s", "7/s:3", "10/m:5", "1/h:1000000", "999983/h:77", "333/s:1"];
+    let rates = rates.map(|rate| rate.parse::<Rate>().unwrap());
+    let run = fresh_key();
+    let mut buckets = rates.map(|_| TokenBucket::default());
+    let mut now_us = 1_800_000_000_000_000_u64;
+    for step in 0..600 {
+        // Sometimes the clock is set back.
+        let longest = if step % 3 == 0 { 5_000_000 } else { 30_000 };
+        now_us += dice.random_range(0..longest);
+        now_us -= if step % 50 == 49 { 20_000_000 } else { 0 };
+        let mut call = script.prepare_invoke();
+        let mut expected = Vec::new();
+        for (at, rate) in rates.iter().enumerate() {
+            let mut many = || {
+                let most = if dice.random_bool(0.2) { rate.burst() } else { 6 };
+                dice.random_range(0..=most)
+            };
+            let (requested, lease) = (many(), many());
+            call.key(format!("{run}:{at}"));
+            call.arg(&script_arguments(*rate)).arg(requested).arg(lease);
+            let BucketGrant { granted, leased, left, wait_us, full_us } =
+                buckets[at].take(*rate, now_us, requested, lease);
+            expected.push((granted, leased, left, wait_us, full_us));
+        }
+        call.arg(now_us / 1_000_000).arg(now_us % 1_000_000);
+        let told: Vec<(u64, u64, u64, u64, u64)> = call.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(told, expected, "step {step}");
+    }
+}

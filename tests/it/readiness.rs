@@ -1,0 +1,61 @@
+//! `/readyz` has no rate limit: many probes share one check at a time, and see the true state.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, until};
+use crate::outages::{send_in_time, shop_behind};
+use crate::topology::command_calls;
+
+/// Lifetime of a cached result: `KEPT` in `src/web/api/health.rs`.
+const KEPT: Duration = Duration::from_millis(250);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_probes_share_one_check() {
+    let (shop, own) = Shop::with_own_redis().await;
+    let pings = || command_calls(&own.url).get("ping").copied().unwrap_or(0);
+    let (before, began) = (pings(), Instant::now());
+    let probes = 1_000;
+    stream::iter(0..probes)
+        .for_each_concurrent(64, |_| async {
+            let told = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+            assert_eq!(told.status(), 200);
+        })
+        .await;
+    let looks = pings() - before;
+    let most = 2 + began.elapsed().div_duration_f64(KEPT) as u64;
+    assert!((1..=most).contains(&looks), "{looks} looks for {probes} probes, {most} at most");
+}
+
+/// Probes that disconnect do not block others, and a cached result is used only briefly.
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_follows_redis_under_flood() {
+    let redis = Proxy::to_redis().await;
+    let shop = shop_behind(None, Some(&redis)).await;
+    let ready = || shop.http.get(shop.url(0, "/readyz"));
+    let over = AtomicBool::new(false);
+    let crowd = (0..32).map(async |n| {
+        while !over.load(Ordering::Relaxed) {
+            if n % 2 == 0 {
+                send_in_time(ready()).await;
+            } else {
+                let _ = ready().timeout(Duration::from_millis(n)).send().await;
+            }
+        }
+    });
+    let told = async {
+        for _ in 0..2 {
+            redis.cut();
+            until("it is told", async || send_in_time(ready()).await.status() == 503).await;
+            assert_eq!(send_in_time(ready()).await.status(), 503);
+            redis.restore();
+            until("it is back", async || send_in_time(ready()).await.status() == 200).await;
+        }
+        over.store(true, Ordering::Relaxed);
+    };
+    futures_util::join!(join_all(crowd), told);
+}

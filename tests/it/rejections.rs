@@ -1,0 +1,293 @@
+//! Invalid input at every route: the documented problem, and no change.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::{Shop, body, problem};
+
+/// Counts and sums of everything that could have changed.
+async fn state(shop: &Shop) -> Vec<i64> {
+    vec![
+        shop.number("select coalesce(sum(stock), 0)::bigint from items").await,
+        shop.number("select count(*) from items").await,
+        shop.number("select count(*) from stock_ledger").await,
+        shop.number("select coalesce(sum(balance_cents), 0)::bigint from accounts").await,
+        shop.number("select count(*) from balance_ledger").await,
+        shop.number("select count(*) from orders").await,
+        shop.number("select count(*) from idempotency").await,
+        shop.number("select count(*) from users").await,
+    ]
+}
+
+#[tokio::test]
+async fn invalid_body_names_the_field() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let before = state(&shop).await;
+    let line =
+        |sku: &str, quantity: Value| json!({ "lines": [{ "sku": sku, "quantity": quantity }] });
+    let many: Vec<Value> =
+        (0..51).map(|n| json!({ "sku": format!("s{n}"), "quantity": 1 })).collect();
+    let item = |name: &str, value: Value| {
+        let mut item = json!({ "sku": "new", "name": "New", "price_cents": 1, "stock": 1 });
+        item[name] = value;
+        item
+    };
+    let second = json!({ "lines": [
+        { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 0 } ] });
+    let refused: [(&str, Value, &str); 39] = [
+        ("/api/orders", json!({}), "lines"),
+        ("/api/orders", json!([]), "body"),
+        ("/api/orders", json!({ "lines": [] }), "lines"),
+        ("/api/orders", json!({ "lines": many }), "lines"),
+        ("/api/orders", json!({ "lines": "all" }), "lines"),
+        ("/api/orders", json!({ "lines": [{ "sku": "deadbolt" }] }), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(0)), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(-1)), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(1001)), "lines[0].quantity"),
+        ("/api/orders", second, "lines[1].quantity"),
+        ("/api/orders", line("deadbolt", json!(1.5)), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!("1")), "lines[0].quantity"),
+        ("/api/orders", line("deadbolt", json!(u64::MAX)), "lines[0].quantity"),
+        ("/api/orders", line("Deadbolt", json!(1)), "lines[0].sku"),
+        ("/api/orders", line("", json!(1)), "lines[0].sku"),
+        ("/api/orders", line(&"x".repeat(65), json!(1)), "lines[0].sku"),
+        ("/api/orders", json!({ "lines": [], "coupon": "x" }), "coupon"),
+        ("/api/lab/noop", line("deadbolt", json!(0)), "lines[0].quantity"),
+        ("/api/me/top-ups", json!({ "amount_cents": 0 }), "amount_cents"),
+        ("/api/me/top-ups", json!({ "amount_cents": -5 }), "amount_cents"),
+        ("/api/me/top-ups", json!({ "amount_cents": 1_000_000_001_i64 }), "amount_cents"),
+        ("/api/me/top-ups", json!({ "amount_cents": 1, "user": "bob" }), "user"),
+        ("/api/items", item("sku", json!("Ünicode")), "sku"),
+        ("/api/items", item("name", json!("")), "name"),
+        ("/api/items", item("name", json!("a\u{0}b")), "name"),
+        ("/api/items", item("name", json!("x".repeat(201))), "name"),
+        ("/api/items", item("price_cents", json!(-1)), "price_cents"),
+        ("/api/items", item("price_cents", json!(1_000_000_001_i64)), "price_cents"),
+        ("/api/items", item("stock", json!(-1)), "stock"),
+        ("/api/items", item("stock", json!(1_000_000_001_i64)), "stock"),
+        ("/api/items", item("kind", json!("lab")), "kind"),
+        ("/api/items/deadbolt/stock", json!({ "delta": 0, "reason": "x" }), "delta"),
+        ("/api/items/deadbolt/stock", json!({ "delta": -41, "reason": "x" }), "delta"),
+        ("/api/items/deadbolt/stock", json!({ "delta": i64::MIN, "reason": "x" }), "delta"),
+        ("/api/items/deadbolt/stock", json!({ "delta": 1_000_000_000, "reason": "x" }), "delta"),
+        ("/api/items/deadbolt/stock", json!({ "delta": 1, "reason": "order" }), "reason"),
+        ("/api/items/deadbolt/stock", json!({ "delta": 1, "reason": " " }), "reason"),
+        ("/api/lab/items", json!({ "stock": -1 }), "stock"),
+        ("/api/users", json!({ "user": "No Spaces", "password": "long enough" }), "user"),
+    ];
+    for (path, bad, field) in refused {
+        let request = shop
+            .request(&admin, Method::POST, 0, path)
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .json(&bad);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 422, "{path} {bad}");
+        let problem: Value = response.json().await.unwrap();
+        assert_eq!(problem["type"], "/problems/invalid-request");
+        assert_eq!(problem["errors"][0]["field"], field, "{path} {bad}");
+    }
+    assert_eq!(state(&shop).await, before);
+}
+
+#[tokio::test]
+async fn malformed_large_and_missing_have_own_problems() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let before = state(&shop).await;
+    let json_addresses = [
+        "/api/users",
+        "/api/sessions",
+        "/api/items",
+        "/api/items/deadbolt/stock",
+        "/api/orders",
+        "/api/me/top-ups",
+        "/api/lab/items",
+        "/api/lab/noop",
+    ];
+    for path in json_addresses {
+        let post = || {
+            shop.request(&admin, Method::POST, 0, path)
+                .header("Idempotency-Key", Uuid::new_v4().to_string())
+        };
+        let json = "application/json";
+        for (kind, body, status, name) in [
+            (json, "{\"lines\": [".to_owned(), 400, "invalid-request"),
+            (json, String::new(), 400, "invalid-request"),
+            (json, "nonsense".to_owned(), 400, "invalid-request"),
+            (json, "{} {}".to_owned(), 400, "invalid-request"),
+            ("text/plain", "{}".to_owned(), 415, "invalid-request"),
+            (json, format!("{{\"x\": \"{}\"}}", "x".repeat(70_000)), 413, "payload-too-large"),
+        ] {
+            let sent = post().header("Content-Type", kind).body(body.clone()).send().await.unwrap();
+            assert_eq!(problem(sent, status).await, name, "{path} {:.40}", body);
+        }
+    }
+    let missing = [
+        "/api/nothing",
+        "/api/items/nothing",
+        "/api/items/NOT-A-SKU",
+        "/api/items/nothing/ledger",
+        "/api/items/nothing/audit",
+        "/api/orders/not-an-id",
+        "/api/orders/00000000-0000-7000-8000-000000000000",
+    ];
+    for path in missing {
+        let response = shop.request(&admin, Method::GET, 0, path).send().await.unwrap();
+        assert_eq!(problem(response, 404).await, "not-found", "{path}");
+    }
+    for path in [
+        "/api/orders?limit=0",
+        "/api/orders?limit=1001",
+        "/api/orders?limit=x",
+        "/api/orders?after=x",
+        "/api/items?after=X",
+        "/api/me/ledger?after=x",
+        "/api/items/deadbolt/ledger?limit=-1",
+    ] {
+        let response = shop.request(&admin, Method::GET, 0, path).send().await.unwrap();
+        assert_eq!(problem(response, 422).await, "invalid-request", "{path}");
+    }
+    let unknown = shop.order(&admin, 0, "nothing", 1).send().await.unwrap();
+    assert_eq!(problem(unknown, 404).await, "not-found");
+    let restock = shop
+        .request(&admin, Method::POST, 0, "/api/items/nothing/stock")
+        .json(&json!({ "delta": 1, "reason": "x" }));
+    assert_eq!(problem(restock.send().await.unwrap(), 404).await, "not-found");
+    assert_eq!(state(&shop).await, before);
+}
+
+#[tokio::test]
+async fn wrong_method_lists_allowed_methods() {
+    let shop = Shop::start(1).await;
+    let description =
+        body(shop.http.get(shop.url(0, "/api/openapi.json")).send().await.unwrap(), StatusCode::OK)
+            .await;
+    for path in description["paths"].as_object().unwrap().keys() {
+        let path = path.replace("{sku}", "deadbolt").replace("{id}", &Uuid::nil().to_string());
+        let response = shop.http.patch(shop.url(0, &path)).send().await.unwrap();
+        let allowed = response.headers()["allow"].clone();
+        assert_eq!(problem(response, 405).await, "invalid-request", "{path}");
+        assert!(!allowed.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn foreign_orders_are_invisible_and_immutable() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
+    let id = order["id"].as_str().unwrap();
+    let read = shop.request(&bob, Method::GET, 0, &format!("/api/orders/{id}")).send().await;
+    assert_eq!(problem(read.unwrap(), 404).await, "not-found");
+    for action in ["pay", "cancel", "refund"] {
+        let response = shop
+            .request(&bob, Method::POST, 0, &format!("/api/orders/{id}/{action}"))
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(problem(response, 404).await, "not-found", "{action}");
+    }
+    let own = shop.read(&alice, &format!("/api/orders/{id}")).await;
+    assert_eq!(own["status"], "pending");
+    assert_eq!(shop.read(&bob, "/api/orders").await, json!([]));
+    for (method, path, send) in [
+        (
+            Method::POST,
+            "/api/items",
+            json!({ "sku": "x", "name": "X", "price_cents": 1, "stock": 1 }),
+        ),
+        (Method::POST, "/api/items/deadbolt/stock", json!({ "delta": 1, "reason": "x" })),
+        (Method::POST, "/api/lab/items", json!({ "stock": 1 })),
+        (Method::GET, "/api/audit", json!({})),
+        (Method::GET, "/api/locks", json!({})),
+    ] {
+        let response = shop.request(&bob, method, 0, path).json(&send).send().await.unwrap();
+        assert_eq!(problem(response, 403).await, "forbidden", "{path}");
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn invalid_session_is_unauthenticated() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let me = |token: &str| shop.http.get(shop.url(0, "/api/me")).bearer_auth(token).send();
+    let nobody = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
+    assert_eq!(problem(nobody, 401).await, "unauthenticated");
+    for forged in ["", "x", &alice.token[1..], &format!("{}x", alice.token)] {
+        assert_eq!(problem(me(forged).await.unwrap(), 401).await, "unauthenticated");
+    }
+    let basic = shop.http.get(shop.url(0, "/api/me")).basic_auth("alice", Some("alice"));
+    assert_eq!(problem(basic.send().await.unwrap(), 401).await, "unauthenticated");
+    for (user, password) in [("alice", "bob"), ("nobody", "nobody"), ("alice", ""), ("", "")] {
+        let sent = json!({ "user": user, "password": password });
+        let response =
+            shop.http.post(shop.url(0, "/api/sessions")).json(&sent).send().await.unwrap();
+        assert_eq!(problem(response, 401).await, "unauthenticated");
+    }
+    sqlx::query("update sessions set expires_at = now()").execute(&shop.pool).await.unwrap();
+    // The first replica has not seen this session yet, so nothing is remembered.
+    assert_eq!(problem(me(&alice.token).await.unwrap(), 401).await, "unauthenticated");
+
+    let bob = shop.sign_in("bob").await;
+    let out = shop.request(&bob, Method::DELETE, 0, "/api/sessions").send().await.unwrap();
+    assert_eq!(out.status(), 204);
+    assert_eq!(problem(me(&bob.token).await.unwrap(), 401).await, "unauthenticated");
+}
+
+#[tokio::test]
+async fn cookie_session_requires_csrf_token() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let csrf: String =
+        sqlx::query_scalar("select csrf from sessions").fetch_one(&shop.pool).await.unwrap();
+    let before = state(&shop).await;
+    let order = || {
+        shop.http
+            .post(shop.url(0, "/api/orders"))
+            .header("Cookie", format!("holdfast_session={}", alice.token))
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+    };
+    assert_eq!(problem(order().send().await.unwrap(), 403).await, "forbidden");
+    let wrong = order().header("X-CSRF-Token", "wrong").send().await.unwrap();
+    assert_eq!(problem(wrong, 403).await, "forbidden");
+    assert_eq!(state(&shop).await, before);
+    let right = order().header("X-CSRF-Token", csrf).send().await.unwrap();
+    body(right, StatusCode::CREATED).await;
+}
+
+#[tokio::test]
+async fn user_name_is_unique() {
+    let shop = Shop::start(1).await;
+    let create = |password: &str| {
+        shop.http
+            .post(shop.url(0, "/api/users"))
+            .json(&json!({ "user": "dave", "password": password }))
+            .send()
+    };
+    assert_eq!(problem(create("no").await.unwrap(), 422).await, "invalid-request");
+    let made = body(create("dave").await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(made["user"], "dave");
+    assert_eq!(problem(create("other").await.unwrap(), 409).await, "exists");
+    let dave = shop.sign_in("dave").await;
+    let me = shop.read(&dave, "/api/me").await;
+    assert_eq!(me, json!({ "user": "dave", "balance_cents": 0 }));
+}
+
+#[tokio::test]
+async fn responses_name_replica_and_strategy() {
+    let shop = Shop::start(1).await;
+    let id = Uuid::new_v4().to_string();
+    for path in ["/api/items", "/api/nothing", "/healthz"] {
+        let request = shop.http.get(shop.url(0, path)).header("X-Request-Id", &id);
+        let response = request.send().await.unwrap();
+        let headers = response.headers();
+        assert_eq!(headers["holdfast-replica"], shop.replicas[0].name());
+        assert_eq!(headers["holdfast-strategy"], "batched");
+        assert_eq!(headers["x-request-id"], id);
+    }
+}

@@ -1,0 +1,120 @@
+//! Rate limits of signing in: a password can't be guessed from one address or from many, and the
+//! attempts do not lock the owner out.
+
+use reqwest::{Method, Response};
+use serde_json::json;
+
+use crate::common::{Shop, User, problem, until};
+use crate::rate_limits::{NO_OTHER_LIMITS, shop_with_limits};
+use crate::topology::command_calls;
+
+const BEHIND_A_PROXY: (&str, &str) = ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.0/8");
+
+async fn sign_in_from(
+    shop: &Shop,
+    replica: usize,
+    from: &str,
+    user: &str,
+    password: &str,
+) -> Response {
+    let request = shop.http.post(shop.url(replica, "/api/sessions"));
+    let credentials = json!({ "user": user, "password": password });
+    request.header("X-Forwarded-For", from).json(&credentials).send().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn password_guessing_does_not_lock_out_owner() {
+    let shop =
+        shop_with_limits(2, &[("HOLDFAST_LIMIT_SIGN_IN_NAME", "4/h:4"), BEHIND_A_PROXY]).await;
+    let at_home = "203.0.113.7";
+    let session = sign_in_from(&shop, 0, at_home, "bob", "bob").await;
+    let token = session.json::<serde_json::Value>().await.unwrap()["token"].to_string();
+    let bob = User { name: "bob".to_owned(), token: token.trim_matches('"').to_owned() };
+    let mut told = Vec::new();
+    for n in 0..10 {
+        let from = format!("198.51.100.{n}");
+        told.push(
+            sign_in_from(&shop, n % 2, &from, "bob", &format!("guess-{n}")).await.status().as_u16(),
+        );
+    }
+    assert_eq!(told, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
+    // Even the right password is rejected from an address that never signed in with it.
+    let stranger = sign_in_from(&shop, 0, "198.51.100.77", "bob", "bob").await;
+    let wait: u64 = stranger.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=900).contains(&wait), "{wait}");
+    assert_eq!(problem(stranger, 429).await, "too-many-requests");
+    // The owner comes in from where he has been, at either replica, and what he had goes on.
+    assert_eq!(sign_in_from(&shop, 1, at_home, "bob", "bob").await.status(), 201);
+    assert_eq!(sign_in_from(&shop, 0, at_home, "bob", "bob").await.status(), 201);
+    let me = shop.request(&bob, Method::GET, 1, "/api/me").send().await.unwrap();
+    assert_eq!(me.status(), 200);
+    // There he has as much as anybody, and no more.
+    let more = [
+        sign_in_from(&shop, 0, at_home, "bob", "x").await,
+        sign_in_from(&shop, 0, at_home, "bob", "x").await,
+    ];
+    assert_eq!(more.map(|answer| answer.status().as_u16()), [401, 401]);
+    assert_eq!(sign_in_from(&shop, 0, at_home, "bob", "bob").await.status(), 429);
+    // Other names are not concerned, and a name that can't be is not counted by name.
+    assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "carol", "carol").await.status(), 201);
+    for _ in 0..6 {
+        assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "No Such Name", "x").await.status(), 401);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_limit_counts_all_names_together() {
+    let shop = shop_with_limits(2, &[("HOLDFAST_LIMIT_SIGN_IN", "3/h:3"), BEHIND_A_PROXY]).await;
+    let from = "203.0.113.9";
+    assert_eq!(sign_in_from(&shop, 0, from, "alice", "wrong").await.status(), 401);
+    assert_eq!(sign_in_from(&shop, 1, from, "bob", "bob").await.status(), 201);
+    let up = |name: &str, password: &str| {
+        let request = shop.http.post(shop.url(0, "/api/users")).header("X-Forwarded-For", from);
+        request.json(&json!({ "user": name, "password": password })).send()
+    };
+    assert_eq!(up("dora", "dora's").await.unwrap().status(), 201);
+    assert_eq!(problem(up("emil", "emil's").await.unwrap(), 429).await, "too-many-requests");
+    assert_eq!(sign_in_from(&shop, 1, from, "carol", "carol").await.status(), 429);
+    assert_eq!(shop.number("select count(*) from users where name = 'emil'").await, 0);
+    // The forms share the limit.
+    for (page, form) in
+        [("/sign-in", "user=carol&password=carol"), ("/sign-up", "user=emil&password=emil")]
+    {
+        let form = shop
+            .http
+            .post(shop.url(0, page))
+            .header("X-Forwarded-For", from)
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .header("Accept", "text/html")
+            .body(form)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(form.status(), 429, "{page}");
+        assert!(form.text().await.unwrap().contains("Slower, please"), "{page}");
+    }
+    assert_eq!(sign_in_from(&shop, 0, "203.0.113.10", "carol", "carol").await.status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_address_costs_no_redis_call() {
+    let (mut shop, redis) = Shop::with_own_redis().await;
+    let mut env = NO_OTHER_LIMITS.to_vec();
+    env.extend([("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LIMIT_SIGN_IN", "3/h:3")]);
+    env.push(("HOLDFAST_LIMIT_SIGN_IN_NAME", "1000/s"));
+    shop.add_replica(&env);
+    let here = "127.0.0.1";
+    until("the limit is used up", async || {
+        sign_in_from(&shop, 2, here, "bob", "wrong").await.status() == 429
+    })
+    .await;
+    let asked =
+        || ["exists", "evalsha", "eval"].map(|name| command_calls(&redis.url).get(name).copied());
+    let before = asked();
+    assert!(before[0] >= Some(3), "who may try is looked for: {before:?}");
+    for n in 0..50 {
+        let refused = sign_in_from(&shop, 2, here, ["alice", "bob"][n % 2], "bob").await;
+        assert_eq!(problem(refused, 429).await, "too-many-requests");
+    }
+    assert_eq!(asked(), before);
+}

@@ -1,0 +1,99 @@
+//! What the pages show of a shop that was used for a while: the lab's orders, forks far apart,
+//! locks.
+
+use reqwest::StatusCode;
+
+use crate::common::{Shop, body, until};
+use crate::visitor::Visitor;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_orders_are_listed_separately() {
+    let shop = Shop::start(1).await;
+    let user = shop.sign_in("alice").await;
+    let own = shop.place_order(&user, "deadbolt", 1).await;
+    let own = own["id"].as_str().unwrap();
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    assert!(!alice.get("/orders").await.text.contains("lab items"));
+    let sku = shop.lab_item(50).await;
+    for _ in 0..30 {
+        shop.place_order(&user, &sku, 1).await;
+    }
+    let page = alice.get("/orders").await;
+    assert!(page.words().contains("30 orders of lab items are kept apart."), "{}", page.words());
+    assert_eq!(page.text.matches("href=\"/orders/").count(), 1);
+    assert!(page.text.contains(own) && page.text.contains("href=\"/orders?lab=on\""));
+    let all = alice.get("/orders?lab=on").await;
+    assert_eq!(all.text.matches(">lab</span>").count(), 25);
+    let older = all.text.split("href=\"").find(|href| href.starts_with("/orders?after=")).unwrap();
+    let older = older.split('"').next().unwrap().replace("&amp;", "&");
+    let rest = alice.get(&older).await;
+    assert_eq!(rest.text.matches(">lab</span>").count(), 5);
+    assert!(rest.text.contains(own));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fork_links_to_entry_on_other_page() {
+    let shop = Shop::start(1).await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         select 'deadbolt', 39 + n, 1, 40 + n, case n when 80 then 2 else n + 1 end, 'restock',
+                gen_random_uuid() from generate_series(1, 80) n order by n",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let visitor = Visitor::new(&shop);
+    let page = visitor.get("/items/deadbolt").await;
+    let link = page.text.split("as did <a href=\"").nth(1).unwrap();
+    let (link, anchor) = link.split('"').next().unwrap().split_once('#').unwrap();
+    let other = visitor.get(link).await;
+    assert!(other.text.contains(&format!("id=\"{anchor}\"")), "{link}#{anchor}");
+    assert!(other.words().contains("Fork: it read version 2, as did"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn basket_shows_available_stock() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (_, csrf) = alice.fill_basket("deadbolt", 500).await;
+    let words = alice.get("/basket").await.words();
+    assert!(!words.contains("You can order now"), "{words}");
+    assert!(words.contains("single cylinder: 500 in the basket, only 40 left."), "{words}");
+    let form = format!("csrf={csrf}&sku=deadbolt&quantity=5000");
+    let wrong = alice.post("/basket", &form).await;
+    assert!(wrong.words().contains("Choose 0 to 1,000 of each item."));
+    assert_eq!(wrong.field("quantity\" type=\"number\" min=\"0\" max=\"1000"), "5000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_page_shows_holder_and_waiters() {
+    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
+    let user = shop.sign_in("alice").await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    assert!(admin.get("/locks").await.words().contains("No lock is held"));
+    let sku = shop.lab_item(10).await;
+    let slow =
+        |n| tokio::spawn(shop.order(&user, n, &sku, 1).header("Holdfast-Work-Ms", "800").send());
+    let orders = [slow(0), slow(1)];
+    until("one holds, one waits", async || {
+        let page = admin.get("/locks").await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        page.words().contains(&format!("lock:{{sku:{sku}}}"))
+            && [0, 1].iter().any(|n: &usize| {
+                page.text.contains(&format!("\">{}</code>", shop.replicas[*n].name()))
+            })
+            && page.text.contains("data-name=\"Waiting\" class=\"number\">1</td>")
+    })
+    .await;
+    for order in orders {
+        body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_in_user_is_redirected_from_sign_up() {
+    let shop = Shop::start(1).await;
+    assert_eq!(Visitor::new(&shop).get("/sign-up").await.status, 200);
+    let alice = Visitor::signed_in(&shop, "alice").await.get("/sign-up").await;
+    assert_eq!((alice.status.as_u16(), alice.location.as_str()), (303, "/"));
+}

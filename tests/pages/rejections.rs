@@ -1,0 +1,440 @@
+//! Forbidden and invalid requests: pages for browsers, problems for programs.
+
+use std::time::{Duration, Instant};
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, until};
+use crate::visitor::{Page, Visitor};
+
+/// Every form of the shop that changes something.
+const FORMS: [(&str, &str); 12] = [
+    ("/basket/lines", "sku=deadbolt&quantity=1"),
+    ("/basket", "sku=deadbolt&quantity=1"),
+    ("/orders", "token=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("ORDER/pay", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("ORDER/cancel", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("ORDER/refund", "key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("/account/top-ups", "amount=5&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("/items/deadbolt/stock", "delta=5&reason=restock&key=0b6f4c1e-0f0e-4c3e-9c39-5d4f1a2b3c4d"),
+    ("/items/deadbolt/limit", "limit_per_user=1"),
+    ("/lab/runs", "strategies=none"),
+    ("/lab/lessons/lost-update/runs", "guess=0"),
+    ("/sign-out", ""),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_without_csrf_token_changes_nothing() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
+    let order = admin.order(&token, &csrf).await.location;
+    let books = "select count(*) + coalesce(sum(after), 0)::bigint from stock_ledger";
+    let before = shop.number(books).await;
+    for (path, form) in FORMS {
+        let path = path.replace("ORDER", &order);
+        for csrf in ["", "csrf=forged&", &format!("csrf={}&", &csrf[1..])] {
+            let refused = admin.post(&path, &format!("{csrf}{form}")).await;
+            assert_eq!(refused.status, 403, "{path} {csrf}: {}", refused.text);
+            assert!(refused.words().contains("Reload the page") || refused.text.contains("reload"));
+        }
+    }
+    assert_eq!(shop.number(books).await, before);
+    assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
+    assert_eq!(shop.number("select count(*) from top_ups").await, 4);
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
+    assert_eq!(admin.get("/audit").await.status, 200, "still signed in");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cross_site_form_is_rejected() {
+    let shop = Shop::start(1).await;
+    let forms = [
+        ("/sign-in", "user=alice&password=alice"),
+        ("/sign-up", "user=mallory&password=mallory"),
+        ("/basket/lines", "sku=deadbolt&quantity=1"),
+    ];
+    for (path, form) in forms {
+        let stranger = Visitor::new(&shop);
+        for (name, value) in [
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Sec-Fetch-Site", "same-site"),
+            ("Origin", "http://evil.example"),
+            ("Origin", "null"),
+        ] {
+            let request = stranger.form_request(path, form).header(name, value);
+            let refused = Page::read(request.send().await.unwrap()).await;
+            assert_eq!(refused.status, 403, "{path} {name}: {value}");
+        }
+        let request = stranger.form_request(path, form).header("Sec-Fetch-Site", "same-origin");
+        let request = request.header("Origin", &stranger.base);
+        let taken = Page::read(request.send().await.unwrap()).await;
+        assert_eq!(taken.status, 303, "{path}: {}", taken.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browsers_get_pages_and_programs_get_problems() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    for (path, status) in [
+        ("/nothing-here", 404),
+        ("/items/nothing", 404),
+        ("/problems/nothing", 404),
+        ("/?after=Not%20a%20sku", 200),
+        ("/items/deadbolt?before=x", 422),
+    ] {
+        let page = visitor.get(path).await;
+        assert_eq!(page.status.as_u16(), status, "{path}");
+        assert_eq!(page.kind, "text/html; charset=utf-8", "{path}");
+        assert!(page.text.contains("<h1>"), "{path}");
+        let plain = visitor.http.get(format!("{}{path}", visitor.base)).send().await.unwrap();
+        let plain = Page::read(plain).await;
+        assert_eq!(plain.status.as_u16(), status, "{path}");
+        if status != 200 {
+            assert_eq!(plain.kind, "application/problem+json", "{path}");
+        }
+    }
+    let put = visitor.http.put(format!("{}/basket", visitor.base)).header("Accept", "text/html");
+    let put = Page::read(put.send().await.unwrap()).await;
+    assert_eq!((put.status.as_u16(), put.kind.as_str()), (405, "text/html; charset=utf-8"));
+    for path in ["/api/nothing", "/api/items/nothing"] {
+        assert_eq!(visitor.get(path).await.kind, "application/problem+json", "{path}");
+    }
+    let headers = visitor.page_request("/nothing-here").send().await.unwrap().headers().clone();
+    for name in ["content-security-policy", "holdfast-replica", "x-request-id"] {
+        assert_eq!(headers.get_all(name).iter().count(), 1, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sign_in_returns_to_requested_page() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    for (path, back) in [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")] {
+        let page = visitor.get(path).await;
+        let forged = visitor.page_request(path).header("Cookie", "holdfast_session=forged");
+        let forged = Page::read(forged.send().await.unwrap()).await;
+        for page in [page, forged] {
+            assert_eq!(page.status, 303);
+            assert_eq!(page.location, format!("/sign-in?next={back}"));
+        }
+    }
+    for (path, back) in [("/orders", "/basket"), ("/account/top-ups", "/account")] {
+        let page = visitor.post(path, "token=0123456789abcdef&key=0123456789abcdef&amount=1").await;
+        assert_eq!(page.location, format!("/sign-in?next={back}"));
+    }
+    for (next, place) in [
+        ("/account", "/account"),
+        ("//evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/%5Cevil.example", "/"),
+    ] {
+        let form = format!("user=alice&password=alice&next={next}");
+        assert_eq!(visitor.post("/sign-in", &form).await.location, place, "{next}");
+    }
+    let wrong = visitor.post("/sign-in", "user=alice&password=bob&next=/account").await;
+    assert_eq!(wrong.status, 401);
+    assert!(wrong.words().contains("Name or password is wrong"));
+    assert_eq!(wrong.field("next"), "/account");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_errors_are_shown_beside_field() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let csrf = admin.get("/").await.csrf();
+    let key = admin.get("/account").await.field("key");
+    for (path, form, field) in [
+        ("/basket/lines", "sku=deadbolt&quantity=many".to_owned(), "wrong-deadbolt"),
+        ("/basket/lines", "sku=deadbolt&quantity=1001".to_owned(), "wrong-deadbolt"),
+        ("/account/top-ups", format!("key={key}&amount=-5"), "amount-wrong"),
+        ("/account/top-ups", format!("key={key}&amount=0"), "amount-wrong"),
+        ("/account/top-ups", format!("key={key}&amount=1,5"), "amount-wrong"),
+        ("/items/deadbolt/stock", format!("key={key}&delta=0&reason=restock"), "delta-wrong"),
+        ("/items/deadbolt/stock", format!("key={key}&delta=-41&reason=broken"), "delta-wrong"),
+        ("/items/deadbolt/stock", format!("key={key}&delta=1&reason=order"), "reason-wrong"),
+        ("/sign-up", "user=No&password=12345".to_owned(), "user-wrong"),
+        ("/sign-up", "user=dora&password=12".to_owned(), "password-wrong"),
+    ] {
+        let page = admin.post(path, &format!("csrf={csrf}&{form}")).await;
+        assert_eq!(page.status, 422, "{path} {form}");
+        assert!(page.text.contains(&format!("id=\"{field}\"")), "{path} {form}: {}", page.text);
+    }
+    let taken = admin.post("/sign-up", "user=alice&password=12345").await;
+    assert_eq!(taken.status, 409);
+    assert!(taken.text.contains("user-wrong"));
+    let joined = admin.post("/sign-up", "user=dora&password=12345&next=/account").await;
+    assert_eq!((joined.status.as_u16(), joined.location.as_str()), (303, "/account"));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_orders_are_not_shown() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) =
+        (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
+    assert_eq!(bob.get(&order).await.status, 404);
+    let csrf = bob.get("/").await.csrf();
+    let key = bob.get("/account").await.field("key");
+    let cancel = format!("csrf={csrf}&key={key}");
+    assert_eq!(bob.post(&format!("{order}/cancel"), &cancel).await.status, 404);
+    let stock = format!("csrf={csrf}&key={key}&delta=5&reason=restock");
+    assert_eq!(bob.post("/items/deadbolt/stock", &stock).await.status, 403);
+    for page in ["/audit", "/locks"] {
+        assert_eq!(bob.get(page).await.status, 403);
+    }
+    // In the ledger everybody sees the order, and only its owner a way to it.
+    let link = format!("href=\"{order}\"");
+    assert!(alice.get("/items/deadbolt").await.text.contains(&link));
+    assert!(!bob.get("/items/deadbolt").await.text.contains(&link));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bar_shows_strategy_and_failing_audit() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
+    let calm = Visitor::signed_in(&shop, "admin").await;
+    let broken = Visitor { http: calm.http.clone(), base: shop.replicas[1].base_url.clone() };
+    assert!(calm.get("/").await.words().contains("lock: batched"));
+    let page = broken.get("/basket").await;
+    assert!(page.words().contains("lock: none · this shop will oversell"));
+    assert!(page.words().contains(&format!("replica {}", shop.replicas[1].name())));
+
+    // Two items that are off by as much in both directions do not make up for each other.
+    sqlx::query(
+        "update items set stock = stock + case sku when 'deadbolt' then 3 else -3 end
+          where sku in ('deadbolt', 'key-ring')",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let words = calm.get("/").await.words();
+    assert!(words.contains("✗ off by 6: deadbolt key-ring · audit"), "{words}");
+    assert!(calm.get("/items/deadbolt").await.words().contains("It does not add up"));
+    let audit = calm.get("/audit").await.words();
+    assert!(audit.contains("broken stock-drift deadbolt: on the shelf 43"), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_ledger_chain_is_marked() {
+    let shop = Shop::start(1).await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         values ('deadbolt', 40, 2, 42, 1, 'found', gen_random_uuid()),
+                ('deadbolt', 40, 5, 45, 1, 'found', gen_random_uuid())",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let words = Visitor::new(&shop).get("/items/deadbolt").await.words();
+    assert!(words.contains("the entry below ended at 42, this one begins at 40"), "{words}");
+    assert_eq!(words.matches("Fork: it read version 1, as did").count(), 2, "{words}");
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let words = admin.get("/audit").await.words();
+    assert!(words.contains("the entry before it ended at 42, this one begins at 40"), "{words}");
+    sqlx::raw_sql(
+        "alter table stock_ledger drop constraint stock_ledger_sum;
+         update stock_ledger set delta = -50 where sku = 'deadbolt' and delta = 5",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let words = admin.get("/audit").await.words();
+    assert!(words.contains("deadbolt: on the shelf 40, by the ledger −8"), "{words}");
+    assert!(words.contains("and it says that 40 and −50 make 45"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_orders_without_redis_under_row_lock() {
+    let redis = Proxy::to_redis().await;
+    let redis_url = format!("redis://127.0.0.1:{}", redis.port);
+    let mut shop = Shop::without_replicas().await;
+    for lock in ["owner", "row-lock"] {
+        shop.add_replica(&[("REDIS_URL", &redis_url), ("HOLDFAST_LOCK", lock)]);
+    }
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    redis.cut();
+    let refused = alice.order(&token, &csrf).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.words().contains("Postgres or Redis is away"));
+    let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
+    assert_eq!(other.order(&token, &csrf).await.status, 303);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_report_postgres_outage_within_two_seconds() {
+    let postgres = Proxy::to_postgres().await;
+    let mut shop = Shop::without_replicas().await;
+    let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
+    shop.add_replica(&[("DATABASE_URL", &url)]);
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    postgres.cut();
+    for (visitor, path) in [
+        (&Visitor::new(&shop), "/"),
+        (&Visitor::new(&shop), "/items/deadbolt"),
+        (&alice, "/account"),
+        (&alice, "/"),
+    ] {
+        let started = Instant::now();
+        let page = visitor.get(path).await;
+        assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+        assert_eq!(page.status, 503, "{path}");
+        assert!(page.words().contains("Postgres or Redis is away"), "{path}");
+        assert!(page.words().contains("the books can’t be read at this moment"), "{path}");
+    }
+    let started = Instant::now();
+    let page = Visitor::new(&shop).get("/problems/unavailable").await;
+    assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
+    assert_eq!(page.status, 200, "what needs no Postgres is there");
+    postgres.restore();
+    until("the shop is back", async || alice.get("/account").await.status == 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overdue_order_can_only_be_cancelled() {
+    // The order does not expire: the jobs are off.
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("Held for you for another 1"), "{}", page.words());
+    let over = "update orders set expires_at = created_at";
+    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    let pay = format!("csrf={csrf}&key={}", page.field("key"));
+    let refused = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(refused.status, 409);
+    let words = refused.words();
+    assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
+    assert!(words.contains("Nothing was paid.") && words.contains("The hold is over"), "{words}");
+    let page = alice.get(&order).await;
+    assert!(!page.text.contains("id=\"pay\""));
+    assert!(alice.get("/orders").await.words().contains("⊘ not paid in time"));
+    let cancel = format!("csrf={csrf}&key={}", page.field("key"));
+    for _ in 0..2 {
+        let cancelled = alice.post(&format!("{order}/cancel"), &cancel).await;
+        assert_eq!((cancelled.status.as_u16(), &cancelled.location), (303, &order));
+    }
+    assert!(alice.get(&order).await.words().contains("deadbolt cancel 39 +1 → 40"));
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_order_page_says_so() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
+    let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
+    let over = "update orders set expires_at = created_at";
+    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    until("it is given back", async || {
+        let words = alice.get(&order).await.words();
+        words.contains("not paid in time Its units are back on the shelf. If they are still there")
+    })
+    .await;
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("deadbolt expiry 39 +1 → 40"), "{}", page.words());
+    let refused = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(refused.status, 409);
+    let words = refused.words();
+    assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
+    assert_eq!(words.matches("order anew").count(), 1, "{words}");
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_address_redirects_to_its_page() {
+    let shop = Shop::start(1).await;
+    let stranger = Visitor::new(&shop);
+    let order = "/orders/00000000-0000-7000-8000-000000000000";
+    for (path, page) in [
+        (format!("{order}/pay"), order),
+        (format!("{order}/cancel"), order),
+        (format!("{order}/refund"), order),
+        ("/items/deadbolt/stock".to_owned(), "/items/deadbolt"),
+        ("/items/deadbolt/limit".to_owned(), "/items/deadbolt"),
+        ("/account/top-ups".to_owned(), "/account"),
+        ("/basket/lines".to_owned(), "/"),
+        ("/jobs/7/try-again".to_owned(), "/jobs"),
+        ("/jobs/unpaid/7/try-again".to_owned(), "/jobs"),
+        ("/lab/scheduler/7/steps".to_owned(), "/lab/scheduler/7"),
+        ("/sign-out".to_owned(), "/"),
+    ] {
+        let led = stranger.get(&path).await;
+        assert_eq!((led.status.as_u16(), led.location.as_str()), (303, page), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ledger_pages_show_no_false_break() {
+    let shop = Shop::start(1).await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
+           from generate_series(1, 99) n order by n",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let visitor = Visitor::new(&shop);
+    let newest = visitor.get("/items/deadbolt").await;
+    assert_eq!(newest.text.matches("class=\"entry").count(), 50);
+    let older = newest.text.split("href=\"").find(|href| href.contains("?before=")).unwrap();
+    let oldest = visitor.get(older.split('"').next().unwrap()).await;
+    assert_eq!(oldest.text.matches("class=\"entry").count(), 50);
+    assert!(oldest.words().contains("0 +40 → 40 opening"));
+    for page in [&newest, &oldest] {
+        assert!(!page.words().contains("broken here"), "{}", page.words());
+    }
+    assert!(!oldest.text.contains("?before="));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_small_without_inline_code() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
+    let order = admin.order(&token, &csrf).await.location;
+    admin.fill_basket("key-ring", 1).await;
+    let mut pages = vec![order.as_str(), "/items/deadbolt", "/problems/sold-out"];
+    pages.extend([
+        "/",
+        "/basket",
+        "/orders",
+        "/account",
+        "/audit",
+        "/locks",
+        "/lab",
+        "/lab/lessons/lost-update",
+        "/problems",
+        "/sign-in",
+    ]);
+    let asset = |page: &Page, name: &str| {
+        let at = page.text.find(&format!("/static/{name}")).unwrap();
+        page.text[at..].split('"').next().unwrap().to_owned()
+    };
+    let shown = admin.get("/").await;
+    let mut assets = 0;
+    for name in ["holdfast.css", "holdfast.js", "holdfast.svg"] {
+        let response = admin.page_request(&asset(&shown, name)).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(response.headers()["cache-control"].to_str().unwrap().contains("immutable"));
+        let tag = response.headers()["etag"].clone();
+        assets += response.bytes().await.unwrap().len();
+        let again = admin.page_request(&format!("/static/{name}")).header("If-None-Match", tag);
+        assert_eq!(again.send().await.unwrap().status(), 304);
+    }
+    for path in pages {
+        let page = admin.get(path).await;
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.text.len() + assets < 100_000, "{path}: {} bytes", page.text.len() + assets);
+        for inline in [" style=", " onclick=", "<style", "javascript:", "<script>"] {
+            assert!(!page.text.contains(inline), "{path} has {inline}");
+        }
+    }
+}
