@@ -25,11 +25,11 @@ use crate::probe::Board;
 use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
-use crate::web::address::Proxies;
-use crate::web::admission::{Door, Rates, admission};
-use crate::web::envelope::envelope;
-use crate::web::pages::dress::dress;
-use crate::web::{Site, configure};
+use crate::web::middleware::address::TrustedProxies;
+use crate::web::middleware::admission::{RateLimits, Rates, enforce_rate_limits};
+use crate::web::middleware::request_context::request_context;
+use crate::web::pages::error_pages::render_problems;
+use crate::web::{AppState, configure};
 
 /// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
 const DRAIN_S: u64 = 3;
@@ -50,7 +50,7 @@ const BUCKETS_N: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 
 #[derive(Debug)]
 pub struct Replica {
     listener: TcpListener,
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
 }
 
 impl Replica {
@@ -79,22 +79,22 @@ impl Replica {
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
-        let door = Door::new(limiter, rates, proxies);
-        let site = Site {
+        let rate_limits = RateLimits::new(limiter, rates, proxies);
+        let state = AppState {
             shop,
             unpaid,
             jobs,
             replica,
-            door,
+            rate_limits,
             readiness: crate::web::api::health::Readiness::default(),
             lab: options.lab == Switch::On,
             board,
             games,
             stop,
-            sessions: crate::web::auth::Sessions::default(),
+            sessions: crate::web::middleware::auth::SessionCache::default(),
             metrics: metrics_handle()?,
         };
-        Ok(Self { listener, site: web::Data::new(site) })
+        Ok(Self { listener, state: web::Data::new(state) })
     }
 
     pub fn port(&self) -> std::io::Result<u16> {
@@ -103,11 +103,11 @@ impl Replica {
 
     /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
-        let site = self.site;
-        let running = site.shop.running.clone();
-        let metrics = site.metrics.clone();
-        let ending = site.clone();
-        running.spawn(site.jobs.clone().run());
+        let state = self.state;
+        let running = state.shop.running.clone();
+        let metrics = state.metrics.clone();
+        let ending = state.clone();
+        running.spawn(state.jobs.clone().run());
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(UPKEEP);
             loop {
@@ -117,10 +117,10 @@ impl Replica {
         });
         let server = HttpServer::new(move || {
             App::new()
-                .app_data(site.clone())
-                .wrap(from_fn(admission))
-                .wrap(from_fn(envelope))
-                .wrap(from_fn(dress))
+                .app_data(state.clone())
+                .wrap(from_fn(enforce_rate_limits))
+                .wrap(from_fn(request_context))
+                .wrap(from_fn(render_problems))
                 .configure(configure)
         })
         // A closed connection cancels its request. A client that closes only its writing half looks
@@ -216,7 +216,7 @@ pub fn check(options: &Serve) -> Result<(), Unusable> {
 }
 
 /// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
-fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
+fn checked(options: &Serve) -> Result<(Rates, TrustedProxies), Unusable> {
     if options.redis_prefix.trim().is_empty() {
         let why = "it must not be blank: whose keys are whose could not be told".to_owned();
         return Err(Unusable { flag: "--redis-prefix", why });
@@ -243,7 +243,7 @@ fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
     };
     let unusable = |why| Unusable { flag: "--trusted-proxies", why };
-    Ok((rates, Proxies::read(trusted_proxies).map_err(unusable)?))
+    Ok((rates, TrustedProxies::parse(trusted_proxies).map_err(unusable)?))
 }
 
 /// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half

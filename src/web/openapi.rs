@@ -77,9 +77,9 @@ pub struct ProblemBody {
 
 /// The error responses of every operation.
 #[derive(Debug)]
-pub struct Refusals;
+pub struct ErrorResponses;
 
-impl utoipa::IntoResponses for Refusals {
+impl utoipa::IntoResponses for ErrorResponses {
     fn responses()
     -> std::collections::BTreeMap<String, utoipa::openapi::RefOr<utoipa::openapi::Response>> {
         let schema = utoipa::openapi::Ref::from_schema_name("ProblemBody");

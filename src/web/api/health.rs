@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::shop::{Error, Shop};
-use crate::web::Site;
+use crate::web::AppState;
 
 /// Timeout of a check; a component that has not responded by then is unavailable.
 const PATIENCE: Duration = Duration::from_millis(1_800);
@@ -74,14 +74,14 @@ pub async fn alive() -> HttpResponse {
 /// Reports whether Postgres and Redis respond; 503 if one does not, and the body says which.
 #[utoipa::path(get, path = "/readyz", tag = "machines",
     responses((status = 200), (status = 503, description = "says which of the two is away")))]
-pub async fn ready(site: web::Data<Site>) -> HttpResponse {
-    let Seen { postgres, redis, .. } = site.readiness.seen(&site.shop).await;
+pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
+    let Seen { postgres, redis, .. } = state.readiness.seen(&state.shop).await;
     let word = |ok: bool| if ok { "ok" } else { "away" };
     let body = json!({
         "ok": postgres && redis,
         "postgres": word(postgres),
         "redis": word(redis),
-        "replica": site.replica,
+        "replica": state.replica,
     });
     if postgres && redis {
         HttpResponse::Ok().json(body)
@@ -92,8 +92,8 @@ pub async fn ready(site: web::Data<Site>) -> HttpResponse {
 
 /// Returns the metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "machines", responses((status = 200)))]
-pub async fn metrics(site: web::Data<Site>) -> HttpResponse {
+pub async fn metrics(state: web::Data<AppState>) -> HttpResponse {
     HttpResponse::Ok()
         .content_type("text/plain; version=0.0.4; charset=utf-8")
-        .body(site.metrics.render())
+        .body(state.metrics.render())
 }

@@ -11,14 +11,14 @@ use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::lab::lab_is_on;
+use super::lab::require_lab;
 use crate::lab::run::{Run, Wanted};
 use crate::lab::store::{self, Asked, Head};
-use crate::web::auth::Admin;
-use crate::web::body::Json;
-use crate::web::openapi::Refusals;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::auth::AdminUser;
+use crate::web::middleware::body::Json;
+use crate::web::openapi::ErrorResponses;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 /// Interval of frames: at most ten per second.
 const FRAME: Duration = Duration::from_millis(100);
@@ -39,17 +39,17 @@ pub struct RunId {
 /// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
 /// run is in progress, the request is rejected with its id.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    request_body = Wanted, responses((status = 202, body = RunId), Refusals))]
-pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpResult {
+    request_body = Wanted, responses((status = 202, body = RunId), ErrorResponses))]
+pub async fn ask(state: web::Data<AppState>, _: AdminUser, wanted: Json<Wanted>) -> HttpResult {
     let wanted = wanted.read()?;
-    lab_is_on(&site)?;
-    match queue(&site, &wanted, None).await? {
+    require_lab(&state)?;
+    match queue(&state, &wanted, None).await? {
         Ok(id) => Ok(HttpResponse::Accepted()
             .insert_header(("Location", format!("/api/lab/runs/{id}")))
             .json(RunId { id })),
         Err(other) => {
             let detail = format!("run {other} goes on; wait for its end");
-            Err(Problem::new(Kind::Exists, detail).with("run", other.to_string()))
+            Err(Problem::new(ProblemType::Exists, detail).with("run", other.to_string()))
         }
     }
 }
@@ -59,7 +59,7 @@ pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<Wanted>) -> HttpR
 /// # Errors
 /// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
 pub async fn queue(
-    site: &Site,
+    state: &AppState,
     wanted: &Wanted,
     guess: Option<&str>,
 ) -> Result<Result<Uuid, Uuid>, Problem> {
@@ -68,7 +68,7 @@ pub async fn queue(
     }
     let end = Instant::now() + OPENS_WITHIN;
     let asked = loop {
-        match store::ask(&site.shop.pool, wanted, guess).await? {
+        match store::ask(&state.shop.pool, wanted, guess).await? {
             Asked::Nobody if Instant::now() < end => sleep(FRAME).await,
             asked => break asked,
         }
@@ -79,46 +79,46 @@ pub async fn queue(
         Asked::Nobody => {
             let detail = "nobody is there to carry runs out: they need the `holdfast up` that owns \
                           the replicas";
-            Err(Problem::new(Kind::Unavailable, detail))
+            Err(Problem::new(ProblemType::Unavailable, detail))
         }
     }
 }
 
 /// Lists the newest runs (admin).
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [Head]), Refusals))]
-pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
-    lab_is_on(&site)?;
-    Ok(HttpResponse::Ok().json(store::newest(&site.shop.pool, LISTED).await?))
+    responses((status = 200, body = [Head]), ErrorResponses))]
+pub async fn list(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    require_lab(&state)?;
+    Ok(HttpResponse::Ok().json(store::newest(&state.shop.pool, LISTED).await?))
 }
 
 /// Returns a run with its results (admin).
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = Run), Refusals))]
-pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
-    lab_is_on(&site)?;
-    Ok(HttpResponse::Ok().json(find(&site, &id).await?))
+    params(("id" = String, Path)), responses((status = 200, body = Run), ErrorResponses))]
+pub async fn read(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
+    require_lab(&state)?;
+    Ok(HttpResponse::Ok().json(find(&state, &id).await?))
 }
 
 /// Returns the run with that id.
 ///
 /// # Errors
 /// `not-found`.
-pub async fn find(site: &Site, id: &str) -> Result<Run, Problem> {
-    let nowhere = || Problem::new(Kind::NotFound, format!("there is no run {id}"));
+pub async fn find(state: &AppState, id: &str) -> Result<Run, Problem> {
+    let nowhere = || Problem::new(ProblemType::NotFound, format!("there is no run {id}"));
     let parsed = Uuid::parse_str(id).map_err(|_| nowhere())?;
-    store::find(&site.shop.pool, parsed).await?.ok_or_else(nowhere)
+    store::find(&state.shop.pool, parsed).await?.ok_or_else(nowhere)
 }
 
 /// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
 /// second; the last event is sent when the run is over.
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)),
-    responses((status = 200, content_type = "text/event-stream"), Refusals))]
-pub async fn follow(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
-    lab_is_on(&site)?;
-    let run = find(&site, &id).await?;
-    let first = Following { site, id: run.id, seen: -1, over: false };
+    responses((status = 200, content_type = "text/event-stream"), ErrorResponses))]
+pub async fn follow(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
+    require_lab(&state)?;
+    let run = find(&state, &id).await?;
+    let first = RunStream { state, id: run.id, seen: -1, over: false };
     let frames = stream::unfold(first, |following| following.next());
     Ok(HttpResponse::build(StatusCode::OK)
         .content_type("text/event-stream")
@@ -126,22 +126,22 @@ pub async fn follow(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> H
         .streaming(frames))
 }
 
-struct Following {
-    site: web::Data<Site>,
+struct RunStream {
+    state: web::Data<AppState>,
     id: Uuid,
     seen: i64,
     over: bool,
 }
 
-impl Following {
+impl RunStream {
     /// Returns the next frame; `None` after the last one, and when the replica shuts down.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
-        if self.over || self.site.stop.is_cancelled() {
+        if self.over || self.state.stop.is_cancelled() {
             return None;
         }
-        let pool = &self.site.shop.pool;
+        let pool = &self.state.shop.pool;
         for _ in 0..SIGN_OF_LIFE {
-            if self.site.stop.is_cancelled() {
+            if self.state.stop.is_cancelled() {
                 return None;
             }
             match store::frame(pool, self.id).await {

@@ -13,12 +13,14 @@ use crate::shop::{
     Executed, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, StoredResponse, UserId,
     engine,
 };
-use crate::web::auth::SignedIn;
-use crate::web::body::{self, Json, Page};
-use crate::web::conditions::{Usual, Wished, idempotency_key, optional_idempotency_key};
-use crate::web::openapi::Refusals;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site, answer};
+use crate::web::middleware::auth::SignedInUser;
+use crate::web::middleware::body::{self, Json, ListQuery};
+use crate::web::middleware::request_options::{
+    DefaultOptions, LabOptions, idempotency_key, optional_idempotency_key,
+};
+use crate::web::openapi::ErrorResponses;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult, answer};
 
 /// An order request.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -40,8 +42,8 @@ pub struct OrderToken {
 
 /// Creates an idempotency key for one order. A client may also use a UUID of its own.
 #[utoipa::path(post, path = "/api/order-tokens", tag = "orders", security(("session" = [])),
-    responses((status = 201, body = OrderToken), Refusals))]
-pub async fn mint_token(_: SignedIn) -> HttpResult {
+    responses((status = 201, body = OrderToken), ErrorResponses))]
+pub async fn mint_token(_: SignedInUser) -> HttpResult {
     Ok(HttpResponse::Created().json(OrderToken {
         token: IdempotencyKey::mint().as_str().to_owned(),
         expires_at: OffsetDateTime::now_utc() + time::Duration::hours(KEPT_HOURS),
@@ -52,71 +54,75 @@ pub async fn mint_token(_: SignedIn) -> HttpResult {
 #[utoipa::path(post, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "16 to 255 characters"),
            ("token" = Option<String>, Query, description = "the same, for tools that can't vary a header")),
-    request_body = Wanted, responses((status = 201, body = Order), Refusals))]
+    request_body = Wanted, responses((status = 201, body = Order), ErrorResponses))]
 pub async fn place(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedIn,
-    conditions: Wished,
+    who: SignedInUser,
+    options: LabOptions,
     wanted: Json<Wanted>,
 ) -> HttpResult {
-    let conditions = conditions.read()?;
+    let options = options.read()?;
     let wanted = wanted.read()?;
     let key = idempotency_key(&request)?;
     let user = who.caller.id;
-    let placed = engine::place_order(&site.shop, &conditions, user, key, &wanted.lines).await;
-    traced(placed, &conditions.probe)
+    let placed = engine::place_order(&state.shop, &options, user, key, &wanted.lines).await;
+    traced(placed, &options.probe)
 }
 
 /// Lists the caller's orders, newest first.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("after" = Option<String>, Query, description = "older than this order"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [Order]), Refusals))]
+    responses((status = 200, body = [Order]), ErrorResponses))]
 pub async fn list(
-    site: web::Data<Site>,
-    who: SignedIn,
-    page: web::Query<Page<OrderId>>,
+    state: web::Data<AppState>,
+    who: SignedInUser,
+    query: web::Query<ListQuery<OrderId>>,
 ) -> HttpResult {
-    let limit = page.limit()?;
+    let limit = query.limit()?;
     Ok(HttpResponse::Ok().json(
-        orders::orders(&site.shop, who.caller.id, page.after, orders::Lab::With, limit).await?,
+        orders::orders(&state.shop, who.caller.id, query.after, orders::Lab::With, limit).await?,
     ))
 }
 
 /// Returns an order of the caller.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = Order), Refusals))]
-pub async fn read(site: web::Data<Site>, who: SignedIn, id: web::Path<String>) -> HttpResult {
-    let id = body::order_id(&id)?;
-    match orders::order(&site.shop, who.caller.id, id).await? {
+    params(("id" = String, Path)), responses((status = 200, body = Order), ErrorResponses))]
+pub async fn read(
+    state: web::Data<AppState>,
+    who: SignedInUser,
+    id: web::Path<String>,
+) -> HttpResult {
+    let id = body::parse_order_id(&id)?;
+    match orders::order(&state.shop, who.caller.id, id).await? {
         Some(order) => Ok(HttpResponse::Ok().json(order)),
-        None => Err(Problem::new(Kind::NotFound, format!("you have no order {id}"))),
+        None => Err(Problem::new(ProblemType::NotFound, format!("you have no order {id}"))),
     }
 }
 
 /// Pays a pending order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 200, body = Paid), Refusals))]
+    responses((status = 200, body = Paid), ErrorResponses))]
 pub async fn pay(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedIn,
-    conditions: Wished,
+    who: SignedInUser,
+    options: LabOptions,
     id: web::Path<String>,
 ) -> HttpResult {
-    let conditions = conditions.read()?;
-    let id = body::order_id(&id)?;
+    let options = options.read()?;
+    let id = body::parse_order_id(&id)?;
     let key = idempotency_key(&request)?;
-    let paid = engine::pay_order(&site.shop, &conditions, who.caller.id, id, key).await;
-    traced(paid, &conditions.probe)
+    let paid = engine::pay_order(&state.shop, &options, who.caller.id, id, key).await;
+    traced(paid, &options.probe)
 }
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
+           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), ErrorResponses))]
 pub async fn cancel(sent: Sent) -> HttpResult {
     returned(sent, engine::cancel_order).await
 }
@@ -125,16 +131,16 @@ pub async fn cancel(sent: Sent) -> HttpResult {
 /// idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), Refusals))]
+           ("token" = Option<String>, Query)), responses((status = 200, body = Returned), ErrorResponses))]
 pub async fn refund(sent: Sent) -> HttpResult {
     returned(sent, engine::refund_order).await
 }
 
 /// The extracted parts of a request to cancel or refund an order.
-type Sent = (web::Data<Site>, HttpRequest, SignedIn, Usual, web::Path<String>);
+type Sent = (web::Data<AppState>, HttpRequest, SignedInUser, DefaultOptions, web::Path<String>);
 
 async fn returned(
-    (site, request, who, Usual(conditions), id): Sent,
+    (state, request, who, DefaultOptions(options), id): Sent,
     undo: impl AsyncFn(
         &Shop,
         &RequestOptions,
@@ -143,9 +149,9 @@ async fn returned(
         Option<IdempotencyKey>,
     ) -> Result<Executed, Failure>,
 ) -> HttpResult {
-    let id = body::order_id(&id)?;
+    let id = body::parse_order_id(&id)?;
     let key = optional_idempotency_key(&request)?;
-    Ok(answer(undo(&site.shop, &conditions, who.caller.id, id, key).await?))
+    Ok(answer(undo(&state.shop, &options, who.caller.id, id, key).await?))
 }
 
 /// Returns the response or the problem, with the trace if one was requested.

@@ -5,23 +5,24 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
-use super::frame::Frame;
-use super::notice::Notice;
-use super::words::{Moment as _, full_sentence, typed_cents};
-use super::{copies, door, html, see_other};
+use super::format::{FormatTime as _, parse_cents, sentence};
+use super::layout::Layout;
+use super::ledger_rows::{self, Ledger, ON_ONE_PAGE, Row};
+use super::rejection::RejectionNotice;
+use super::{duplicate_submit, html, see_other};
 use crate::shop::query::ledger;
 use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
-use crate::web::auth::site;
-use crate::web::conditions::Usual;
+use crate::web::middleware::auth::app_state;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
 use crate::web::problems::Problem;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
 struct AccountPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     balance: Cents,
     entries: Vec<Row>,
     older: Option<i64>,
@@ -46,26 +47,26 @@ pub struct TopUpForm {
 
 /// Shows the account.
 pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
-    let user = door::signed_in(&request).await?.caller.id;
+    let user = csrf::require_user(&request).await?.caller.id;
     page(&request, user, listing.before, Trouble::default()).await
 }
 
 /// Tops up the account, once per form.
 pub async fn top_up(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     form: web::Form<TopUpForm>,
 ) -> HttpResult {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
     let TopUpForm { key, amount, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
-    let rejection = match typed_cents(&amount) {
+    let rejection = match parse_cents(&amount) {
         Err(why) => Rejection::Invalid("amount_cents".into(), why),
         Ok(cents) => {
             let top_up =
-                async || engine::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
-            match copies::settled(top_up).await {
+                async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
+            match duplicate_submit::settled(top_up).await {
                 // The key was used: the form was sent and executed before.
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
                     return Ok(see_other("/account"));
@@ -81,7 +82,7 @@ pub async fn top_up(
     };
     let trouble = match rejection {
         Rejection::Invalid(_, why) => {
-            Trouble { amount, wrong: Some(full_sentence(&why)), problem: None }
+            Trouble { amount, wrong: Some(sentence(&why)), problem: None }
         }
         other => Trouble { amount, wrong: None, problem: Some(other.into()) },
     };
@@ -101,7 +102,7 @@ async fn page(
     before: Option<i64>,
     trouble: Trouble,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
+    let shop = &app_state(request)?.shop;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;
     let balance = ledger::balance(shop, user).await?.unwrap_or(0);
@@ -111,14 +112,14 @@ async fn page(
         (None, None) => StatusCode::OK,
     };
     let page = AccountPage {
-        notice: trouble.problem.as_ref().map(Notice::from),
+        notice: trouble.problem.as_ref().map(RejectionNotice::from),
         balance: Cents(balance),
-        older: entries::older(&entries),
-        entries: entries::rows(&entries, Ledger::Money).collect(),
+        older: ledger_rows::older(&entries),
+        entries: ledger_rows::rows(&entries, Ledger::Money).collect(),
         key: IdempotencyKey::mint(),
         amount: trouble.amount,
         wrong: trouble.wrong,
-        frame: Frame::of(request).await?,
+        layout: Layout::of(request).await?,
     };
     html(status, &page)
 }

@@ -8,25 +8,26 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::basket_cookie::{Basket, choose};
-use super::frame::Frame;
-use super::notice::Notice;
+use super::format::format_duration;
+use super::layout::Layout;
+use super::rejection::RejectionNotice;
 use super::sign_in::set_cookie;
-use super::words::in_words;
-use super::{door, html, see_other, storefront};
+use super::{html, see_other, storefront};
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
 use crate::web::HttpResult;
-use crate::web::auth::site;
-use crate::web::body;
-use crate::web::problems::{Kind, Problem};
+use crate::web::middleware::auth::app_state;
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::problems::{Problem, ProblemType};
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]
 struct BasketPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     token: String,
     lines: Vec<BasketLine>,
     total: Cents,
@@ -108,10 +109,10 @@ pub async fn show(request: HttpRequest) -> HttpResult {
 
 /// Adds an item to the basket.
 pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
-    door::posted_by_anyone(&request, &form.csrf).await?;
-    let sku = body::sku(form.sku.clone())?;
-    if catalog::item(&site(&request)?.shop, &sku).await?.is_none() {
-        return Err(Problem::new(Kind::NotFound, format!("there is no item {sku}")));
+    csrf::check_public_form(&request, &form.csrf).await?;
+    let sku = body::parse_sku(form.sku.clone())?;
+    if catalog::item(&app_state(&request)?.shop, &sku).await?.is_none() {
+        return Err(Problem::new(ProblemType::NotFound, format!("there is no item {sku}")));
     }
     let mut basket = Basket::of(&request);
     let added = typed_units(&form.quantity, 1).and_then(|units| basket.add(sku.clone(), units));
@@ -127,8 +128,8 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult 
 
 /// Changes the quantity of a line.
 pub async fn change(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
-    door::posted_by_anyone(&request, &form.csrf).await?;
-    let sku = body::sku(form.sku.clone())?;
+    csrf::check_public_form(&request, &form.csrf).await?;
+    let sku = body::parse_sku(form.sku.clone())?;
     let mut basket = Basket::of(&request);
     let units = if form.remove.is_some() { Ok(0) } else { typed_units(&form.quantity, 0) };
     match units.and_then(|units| basket.set(sku.clone(), units)) {
@@ -156,20 +157,20 @@ pub(super) async fn page(
     request: &HttpRequest,
     status: StatusCode,
     basket: &Basket,
-    notice: Option<Notice>,
+    notice: Option<RejectionNotice>,
     wrong: Option<WrongUnits>,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
+    let shop = &app_state(request)?.shop;
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
     let items = if skus.is_empty() { Vec::new() } else { catalog::items_of(shop, &skus).await? };
-    let frame = Frame { here: "/basket".to_owned(), ..Frame::of(request).await? };
-    let held = match &frame.caller {
+    let layout = Layout { here: "/basket".to_owned(), ..Layout::of(request).await? };
+    let held = match &layout.caller {
         Some(caller) => catalog::purchased_by(shop, caller.id, &items).await?,
         None => HashMap::new(),
     };
     let lines = lines(basket, items, &held, wrong.as_ref());
     let total_cents = lines.iter().map(|line| line.sum.0).sum();
-    let balance = match &frame.caller {
+    let balance = match &layout.caller {
         Some(caller) => ledger::balance(shop, caller.id).await?,
         None => None,
     };
@@ -180,8 +181,8 @@ pub(super) async fn page(
         can_be_had: !lines.iter().any(|it| it.is_short() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
-        hold: in_words(shop.hold),
-        frame,
+        hold: format_duration(shop.hold),
+        layout,
     };
     html(status, &page)
 }

@@ -11,7 +11,7 @@ use actix_web::cookie::time::Duration;
 use actix_web::cookie::{Cookie, SameSite};
 use uuid::Uuid;
 
-use super::words::grouped;
+use super::format::format_count;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use crate::shop::model::WantedLine;
 use crate::shop::{IdempotencyKey, Sku};
@@ -82,7 +82,7 @@ impl Basket {
             return Err(choose(1));
         }
         if there + quantity > MAX_QUANTITY {
-            let (there, most) = (grouped(there), grouped(MAX_QUANTITY));
+            let (there, most) = (format_count(there), format_count(MAX_QUANTITY));
             return Err(format!("{there} are in the basket already; {most} of each is the most."));
         }
         self.set(sku, there + quantity)
@@ -130,7 +130,7 @@ impl Basket {
 
 /// Returns the permitted quantities, as the text for a form's field.
 pub(super) fn choose(least: i64) -> String {
-    format!("Choose {least} to {} of each item.", grouped(MAX_QUANTITY))
+    format!("Choose {least} to {} of each item.", format_count(MAX_QUANTITY))
 }
 
 #[cfg(test)]

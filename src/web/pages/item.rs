@@ -9,22 +9,23 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
-use super::frame::Frame;
-use super::notice::Notice;
-use super::words::{Moment as _, full_sentence, short};
-use super::{copies, door, html, see_other};
+use super::format::{FormatTime as _, sentence, short_id};
+use super::layout::Layout;
+use super::ledger_rows::{self, Ledger, ON_ONE_PAGE, Row};
+use super::rejection::RejectionNotice;
+use super::{duplicate_submit, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::Restocking;
 use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::{Entry, Item};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{Cents, Failure, Field, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
-use crate::web::auth::site;
-use crate::web::body;
-use crate::web::conditions::Usual;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::auth::app_state;
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 /// Name of the field for the limit per customer.
 const LIMIT: &str = "limit_per_user";
@@ -32,8 +33,8 @@ const LIMIT: &str = "limit_per_user";
 #[derive(Debug, Template)]
 #[template(path = "item.html")]
 struct ItemPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     item: Item,
     price: Cents,
     limit_typed: String,
@@ -102,20 +103,20 @@ pub async fn show(
     sku: web::Path<String>,
     listing: web::Query<Listing>,
 ) -> HttpResult {
-    let sku = body::sku(sku.into_inner())?;
+    let sku = body::parse_sku(sku.into_inner())?;
     page(&request, &sku, listing.before, Typed::default(), None).await
 }
 
 /// Changes the stock by hand, once per form.
 pub async fn restock(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     sku: web::Path<String>,
     form: web::Form<RestockForm>,
 ) -> HttpResult {
-    let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
-    let sku = body::sku(sku.into_inner())?;
+    let admin = csrf::check_admin_form(&request, &form.csrf).await?.caller.id;
+    let sku = body::parse_sku(sku.into_inner())?;
     let RestockForm { key, delta, reason, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
     let typed = delta.trim().replace('−', "-");
@@ -127,9 +128,9 @@ pub async fn restock(
             let what = Restocking { delta: units, reason: reason.clone() };
             let restock = async || {
                 let (sku, key) = (sku.clone(), key.clone());
-                engine::restock(&site.shop, &conditions, admin, sku, &what, key).await
+                engine::restock(&state.shop, &options, admin, sku, &what, key).await
             };
-            match copies::settled(restock).await {
+            match duplicate_submit::settled(restock).await {
                 // The key was used: the form was sent and executed before.
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
                     return Ok(see_other(&format!("/items/{sku}")));
@@ -141,11 +142,11 @@ pub async fn restock(
     };
     match rejection {
         Rejection::Invalid(field, why) => {
-            let wrong = Some((field, full_sentence(&why)));
+            let wrong = Some((field, sentence(&why)));
             let form = Typed { delta, reason, wrong, ..Typed::default() };
             page(&request, &sku, None, form, None).await
         }
-        Rejection::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
+        Rejection::NotFound(what) => Err(Problem::new(ProblemType::NotFound, what)),
         other => {
             let form = Typed { delta, reason, ..Typed::default() };
             page(&request, &sku, None, form, Some(other.into())).await
@@ -155,14 +156,14 @@ pub async fn restock(
 
 /// Sets the limit per customer; an empty input removes it.
 pub async fn limit(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     sku: web::Path<String>,
     form: web::Form<LimitForm>,
 ) -> HttpResult {
-    let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
-    let sku = body::sku(sku.into_inner())?;
+    let admin = csrf::check_admin_form(&request, &form.csrf).await?.caller.id;
+    let sku = body::parse_sku(sku.into_inner())?;
     let typed = form.into_inner().limit;
     let limit = match typed.trim() {
         "" => Ok(None),
@@ -174,7 +175,7 @@ pub async fn limit(
             "Type a whole number such as 2, or nothing.".to_owned(),
         ),
         Ok(limit) => {
-            let set = engine::set_limit(&site.shop, &conditions, admin, sku.clone(), limit, None);
+            let set = engine::set_limit(&state.shop, &options, admin, sku.clone(), limit, None);
             match set.await {
                 Err(Failure::Rejected(Rejection::Invalid(..))) => {
                     let why = format!("Type 1 to {MAX_LIMIT}, or nothing: then there is no limit.");
@@ -191,7 +192,7 @@ pub async fn limit(
         Rejection::Invalid(field, why) => {
             page(&request, &sku, None, Typed { wrong: Some((field, why)), ..form }, None).await
         }
-        Rejection::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
+        Rejection::NotFound(what) => Err(Problem::new(ProblemType::NotFound, what)),
         other => page(&request, &sku, None, form, Some(other.into())).await,
     }
 }
@@ -203,25 +204,25 @@ async fn page(
     form: Typed,
     refused: Option<Problem>,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
-    let unknown = || Problem::new(Kind::NotFound, format!("there is no item {sku}"));
+    let shop = &app_state(request)?.shop;
+    let unknown = || Problem::new(ProblemType::NotFound, format!("there is no item {sku}"));
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;
     let audit = audit::of_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
-    let frame = Frame::of(request).await?;
-    let own = own_orders(shop, &frame, &entries).await?;
+    let layout = Layout::of(request).await?;
+    let own = own_orders(shop, &layout, &entries).await?;
     let status = match (&refused, &form.wrong) {
         (Some(problem), _) => problem.code(),
         (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
         (None, None) => StatusCode::OK,
     };
     let page = ItemPage {
-        notice: refused.as_ref().map(Notice::from),
+        notice: refused.as_ref().map(RejectionNotice::from),
         price: Cents(item.price_cents),
-        older: entries::older(&entries),
+        older: ledger_rows::older(&entries),
         is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
-        entries: entries::rows(&entries, Ledger::Stock)
+        entries: ledger_rows::rows(&entries, Ledger::Stock)
             .zip(details(sku, &entries, &audit, &own))
             .collect(),
         is_newest: before.is_none(),
@@ -232,18 +233,18 @@ async fn page(
         item,
         audit,
         form,
-        frame,
+        layout,
     };
     html(status, &page)
 }
 
 async fn own_orders(
     shop: &Shop,
-    frame: &Frame,
+    layout: &Layout,
     entries: &[Entry],
 ) -> Result<BTreeSet<OrderId>, Problem> {
     let ids: Vec<OrderId> = entries.iter().filter_map(|entry| entry.order_id).collect();
-    match &frame.caller {
+    match &layout.caller {
         Some(caller) if !ids.is_empty() => {
             Ok(orders::own(shop, caller.id, &ids).await?.into_iter().collect())
         }
@@ -271,7 +272,7 @@ fn details<'e>(
         Details {
             own: entry.order_id.is_some_and(|order| own.contains(&order)),
             fence: entry.fence,
-            request: short(&entry.request_id),
+            request: short_id(&entry.request_id),
             fork: others.map(|seq| (*seq, link(*seq))).collect(),
         }
     })

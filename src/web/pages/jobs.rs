@@ -8,21 +8,22 @@ use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::frame::Frame;
-use super::words::{Moment as _, grouped, short};
-use super::{door, html, see_other};
+use super::format::{FormatTime as _, format_count, short_id};
+use super::layout::Layout;
+use super::{html, see_other};
 use crate::jobs::history::Run;
 use crate::jobs::reconcile::Found;
 use crate::jobs::store::{self, State};
 use crate::jobs::unpaid::failures::{self, Failure};
 use crate::jobs::view::{self, JobStanding, Standing};
-use crate::web::body;
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "jobs.html")]
 struct JobsPage {
-    frame: Frame,
+    layout: Layout,
     on: bool,
     jobs: Vec<JobCard>,
     parked: Vec<Row>,
@@ -62,23 +63,23 @@ struct Came {
 }
 
 /// Shows the jobs.
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
+pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
     let Standing { on, jobs, parked, runs, unpaid, .. } =
-        view::standing(&site.shop, &site.jobs, &site.unpaid).await?;
-    let frame = Frame::of(&request).await?;
+        view::standing(&state.shop, &state.jobs, &state.unpaid).await?;
+    let layout = Layout::of(&request).await?;
     let rows = |runs: Vec<Run>| runs.into_iter().map(row).collect();
     let jobs = jobs.into_iter().map(card).collect();
     let failures = unpaid.failures.into_iter();
     let page = JobsPage {
-        frame,
+        layout,
         on,
         jobs,
         parked: rows(parked),
         runs: rows(runs),
         queued: unpaid.queued,
         due: unpaid.due,
-        failures: failures.map(|failure| (short(&failure.order), failure)).collect(),
+        failures: failures.map(|failure| (short_id(&failure.order), failure)).collect(),
     };
     html(StatusCode::OK, &page)
 }
@@ -91,27 +92,27 @@ pub struct TryAgain {
 
 /// Retries a parked run; does nothing if it is no longer parked (a second click).
 pub async fn try_again(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
     form: web::Form<TryAgain>,
 ) -> HttpResult {
-    door::posted_by_admin(&request, &form.csrf).await?;
+    csrf::check_admin_form(&request, &form.csrf).await?;
     if let Ok(id) = id.parse() {
-        store::try_again(&site.shop.pool, id).await?;
+        store::try_again(&state.shop.pool, id).await?;
     }
     Ok(see_other("/jobs"))
 }
 
 /// Retries an unpaid order whose expiry failed; does nothing if it is no longer unpaid.
 pub async fn try_unpaid_again(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
     form: web::Form<TryAgain>,
 ) -> HttpResult {
-    door::posted_by_admin(&request, &form.csrf).await?;
-    failures::try_again(&site.shop, body::order_id(&id)?).await?;
+    csrf::check_admin_form(&request, &form.csrf).await?;
+    failures::try_again(&state.shop, body::parse_order_id(&id)?).await?;
     Ok(see_other("/jobs"))
 }
 
@@ -208,7 +209,7 @@ fn counted(count: i64, one: &str, more: &str) -> Option<String> {
     match count {
         0 => None,
         1 => Some(format!("1 {one}")),
-        _ => Some(format!("{} {more}", grouped(count))),
+        _ => Some(format!("{} {more}", format_count(count))),
     }
 }
 

@@ -6,17 +6,18 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use time::OffsetDateTime;
 
-use super::frame::Frame;
-use super::words::Moment as _;
-use super::{door, html};
+use super::format::FormatTime as _;
+use super::html;
+use super::layout::Layout;
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "locks.html")]
 struct LocksPage {
-    frame: Frame,
+    layout: Layout,
     locks: Vec<Row>,
 }
 
@@ -35,14 +36,14 @@ struct Row {
 }
 
 /// Shows the locks.
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
-    let locks = &site.shop.locks;
+pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
+    let locks = &state.shop.locks;
     let held = locks.held().await.map_err(Error::from)?;
     let prefix = &locks.settings().prefix;
     let locks = held.into_iter().map(|lock| row(lock, prefix)).collect();
-    let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &LocksPage { frame, locks })
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &LocksPage { layout, locks })
 }
 
 fn row(lock: HeldLock, prefix: &str) -> Row {

@@ -7,27 +7,28 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::entries::{Ledger, Row, row};
-use super::frame::Frame;
-use super::notice::Notice;
-use super::words::{Moment as _, short, time_left};
-use super::{copies, door, html, see_other};
+use super::format::{FormatTime as _, format_time_left, short_id};
+use super::layout::Layout;
+use super::ledger_rows::{Ledger, Row, row};
+use super::rejection::RejectionNotice;
+use super::{duplicate_submit, html, see_other};
 use crate::shop::model::{Line, Order};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     Cents, Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
     UserId, engine,
 };
-use crate::web::body;
-use crate::web::conditions::Usual;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "order.html")]
 struct OrderPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     order: Order,
     short: String,
     total: Cents,
@@ -52,7 +53,7 @@ impl OrderPage {
     /// Returns the rest of the hold, for people and in milliseconds.
     fn time_left(&self) -> Option<(String, u128)> {
         let left = self.left.filter(|_| self.is_pending());
-        left.map(|left| (time_left(left), left.as_millis()))
+        left.map(|left| (format_time_left(left), left.as_millis()))
     }
 
     fn is_paid(&self) -> bool {
@@ -85,12 +86,13 @@ impl OrderForm {
 
 /// Shows the order.
 pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
-    let user = door::signed_in(&request).await?.caller.id;
-    page(&request, user, body::order_id(&id)?, None).await
+    let user = csrf::require_user(&request).await?.caller.id;
+    page(&request, user, body::parse_order_id(&id)?, None).await
 }
 
 /// The extracted parts of a form of this page.
-type Sent = (web::Data<Site>, HttpRequest, Usual, web::Path<String>, web::Form<OrderForm>);
+type Sent =
+    (web::Data<AppState>, HttpRequest, DefaultOptions, web::Path<String>, web::Form<OrderForm>);
 
 /// Pays the order, once per form.
 pub async fn pay(sent: Sent) -> HttpResult {
@@ -116,7 +118,7 @@ pub async fn refund(sent: Sent) -> HttpResult {
 /// Executes a command and redirects to the order. A second click finds the order in the `wanted`
 /// status and redirects as well; any other rejection is shown above the order.
 async fn change(
-    (site, request, Usual(conditions), id, form): Sent,
+    (state, request, DefaultOptions(options), id, form): Sent,
     wanted: &str,
     command: impl AsyncFn(
         &Shop,
@@ -126,14 +128,14 @@ async fn change(
         IdempotencyKey,
     ) -> Result<Executed, Failure>,
 ) -> HttpResult {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
-    let id = body::order_id(&id)?;
+    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
+    let id = body::parse_order_id(&id)?;
     let key = form.into_inner().key()?;
-    let change = async || command(&site.shop, &conditions, user, id, key.clone()).await;
-    match copies::settled(change).await {
+    let change = async || command(&state.shop, &options, user, id, key.clone()).await;
+    match duplicate_submit::settled(change).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == wanted => {}
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
-            return Err(Problem::new(Kind::NotFound, what));
+            return Err(Problem::new(ProblemType::NotFound, what));
         }
         Err(Failure::Rejected(rejection)) => {
             return page(&request, user, id, Some(rejection)).await;
@@ -150,9 +152,9 @@ async fn page(
     id: OrderId,
     rejection: Option<Rejection>,
 ) -> HttpResult {
-    let shop = &crate::web::auth::site(request)?.shop;
+    let shop = &crate::web::middleware::auth::app_state(request)?.shop;
     let Some(order) = orders::order(shop, user, id).await? else {
-        return Err(Problem::new(Kind::NotFound, format!("you have no order {id}")));
+        return Err(Problem::new(ProblemType::NotFound, format!("you have no order {id}")));
     };
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
@@ -162,11 +164,11 @@ async fn page(
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
-        notice: problem.as_ref().filter(|_| !is_late).map(Notice::from),
+        notice: problem.as_ref().filter(|_| !is_late).map(RejectionNotice::from),
         late: is_late.then(|| order.expires_at.in_utc()),
         status: status(&order, left),
         left,
-        short: short(&id),
+        short: short_id(&id),
         total: Cents(order.total_cents),
         lines: line_rows(shop, &order).await?,
         stock: stock.into_iter().map(|(sku, entry)| (sku, row(&entry, Ledger::Stock))).collect(),
@@ -175,7 +177,7 @@ async fn page(
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::mint(),
         order,
-        frame: Frame::of(request).await?,
+        layout: Layout::of(request).await?,
     };
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }

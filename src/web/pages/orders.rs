@@ -10,21 +10,22 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::frame::Frame;
+use super::format::{FormatTime as _, format_count, format_time_left, short_id};
+use super::html;
+use super::layout::Layout;
 use super::order::status;
-use super::words::{Moment as _, grouped, short, time_left};
-use super::{door, html};
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, Lab};
 use crate::shop::{Cents, OrderId};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 const ON_ONE_PAGE: usize = 25;
 
 #[derive(Debug, Template)]
 #[template(path = "orders.html")]
 struct OrdersPage {
-    frame: Frame,
+    layout: Layout,
     orders: Vec<Row>,
     more: Option<OrderId>,
     with_lab: bool,
@@ -34,7 +35,7 @@ struct OrdersPage {
 
 impl OrdersPage {
     fn lab_grouped(&self) -> String {
-        grouped(self.lab)
+        format_count(self.lab)
     }
 }
 
@@ -59,13 +60,13 @@ pub struct Listing {
 }
 
 pub async fn list(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     listing: web::Query<Listing>,
 ) -> HttpResult {
-    let user = door::signed_in(&request).await?.caller.id;
+    let user = csrf::require_user(&request).await?.caller.id;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
-    let shop = &site.shop;
+    let shop = &state.shop;
     let with_lab = listing.lab.as_deref() == Some("on");
     let which = if with_lab { Lab::With } else { Lab::Without };
     let mut orders = orders::orders(shop, user, listing.after.map(OrderId), which, limit).await?;
@@ -77,16 +78,16 @@ pub async fn list(
     let lab = orders::count_lab(shop, user).await?;
     let left = orders::time_left(shop, &ids).await?;
     let orders = orders.into_iter().map(|order| row(order, &marked, &left)).collect();
-    let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &OrdersPage { frame, orders, more, with_lab, lab })
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &OrdersPage { layout, orders, more, with_lab, lab })
 }
 
 fn row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> Row {
     let left = left.get(&order.id).copied();
     Row {
         id: order.id,
-        short: short(&order.id),
-        left: left.map(time_left),
+        short: short_id(&order.id),
+        left: left.map(format_time_left),
         units: order.lines.iter().map(|line| line.quantity).sum(),
         total: Cents(order.total_cents),
         is_lab: lab.contains(&order.id),

@@ -16,19 +16,20 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use super::basket_cookie::Basket;
-use super::copies::{PATIENCE, PAUSE};
-use super::notice::Notice;
+use super::duplicate_submit::{PATIENCE, PAUSE};
+use super::rejection::RejectionNotice;
 use super::sign_in::set_cookie;
-use super::{basket, door, see_other};
+use super::{basket, see_other};
 use crate::lock::{self, Ask, Guards, Kind as LockKind, Wait};
 use crate::shop::model::{Order, WantedLine};
 use crate::shop::query::orders;
 use crate::shop::{
     Executed, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
-use crate::web::conditions::Usual;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
 use crate::web::problems::Problem;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Deserialize)]
 pub struct PlaceForm {
@@ -38,24 +39,24 @@ pub struct PlaceForm {
 }
 
 pub async fn place(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     form: web::Form<PlaceForm>,
 ) -> HttpResult {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
     let key = IdempotencyKey::try_from(form.into_inner().token);
     let key = key.map_err(|why| Problem::field("token", why))?;
     let mut basket = Basket::of(&request);
     let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
     let placed = if of_this_basket {
-        place_once(&site.shop, &conditions, user, &key, &basket.wanted()).await?
+        place_once(&state.shop, &options, user, &key, &basket.wanted()).await?
     } else {
         // An old page: its basket was ordered, or has changed since.
-        match orders::placed_with(&site.shop, user, &key).await? {
+        match orders::placed_with(&state.shop, user, &key).await? {
             Some(order) => Placed::Is(order),
             None => {
-                let notice = Notice::basket_changed(basket.lines().is_empty());
+                let notice = RejectionNotice::basket_changed(basket.lines().is_empty());
                 Placed::Not(StatusCode::CONFLICT, notice, Again::NewToken)
             }
         }
@@ -83,7 +84,7 @@ pub async fn place(
 
 enum Placed {
     Is(OrderId),
-    Not(StatusCode, Notice, Again),
+    Not(StatusCode, RejectionNotice, Again),
 }
 
 /// The token with which the page may try again.
@@ -97,14 +98,14 @@ enum Again {
 
 async fn place_once(
     shop: &Shop,
-    conditions: &RequestOptions,
+    options: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
     wanted: &[WantedLine],
 ) -> Result<Placed, Problem> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let rejection = match attempt(shop, conditions, user, key, wanted).await {
+        let rejection = match attempt(shop, options, user, key, wanted).await {
             Ok(executed) => return Ok(Placed::Is(executed.response.read::<Order>()?.id)),
             Err(Failure::Rejected(rejection)) => rejection,
             Err(Failure::Error(error)) => return Err(error.into()),
@@ -130,27 +131,23 @@ async fn place_once(
 /// Places the order, under the lock on the user.
 async fn attempt(
     shop: &Shop,
-    conditions: &RequestOptions,
+    options: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
     wanted: &[WantedLine],
 ) -> Result<Executed, Failure> {
-    let guards = take_turn(shop, conditions, user).await?;
-    let placed = engine::place_order(shop, conditions, user, key.clone(), wanted).await;
+    let guards = take_turn(shop, options, user).await?;
+    let placed = engine::place_order(shop, options, user, key.clone(), wanted).await;
     guards.release().await;
     placed
 }
 
-async fn take_turn(
-    shop: &Shop,
-    conditions: &RequestOptions,
-    user: UserId,
-) -> Result<Guards, Failure> {
+async fn take_turn(shop: &Shop, options: &RequestOptions, user: UserId) -> Result<Guards, Failure> {
     let ask = Ask {
         kind: LockKind::Owner,
         wait: Wait::Try,
         ttl: None,
-        deadline: conditions.deadline,
+        deadline: options.deadline,
         keys: &[user.ordering_lock_key()],
     };
     match shop.locks.acquire(ask).await {
@@ -158,9 +155,7 @@ async fn take_turn(
         Ok(lock::Outcome::Busy(holder) | lock::Outcome::TimedOut { holder, .. }) => {
             Err(Rejection::LockBusy(holder).into())
         }
-        Err(error) if conditions.strategy.lock.is_some_and(LockKind::needs_redis) => {
-            Err(error.into())
-        }
+        Err(error) if options.strategy.lock.is_some_and(LockKind::needs_redis) => Err(error.into()),
         Err(error) => {
             tracing::debug!(%error, "ordering without the lock on the person");
             Ok(Guards::default())
@@ -170,5 +165,5 @@ async fn take_turn(
 
 fn refused(rejection: Rejection, again: Again) -> Placed {
     let problem = Problem::from(rejection);
-    Placed::Not(problem.code(), Notice::from(&problem), again)
+    Placed::Not(problem.code(), RejectionNotice::from(&problem), again)
 }

@@ -6,15 +6,16 @@ use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::frame::Frame;
-use super::{door, html, see_other};
+use super::layout::Layout;
+use super::{html, see_other};
 use crate::lab::scheduler::{self, PLAYED, Rules, Stand, View};
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::model::Entry;
-use crate::web::api::lab::lab_is_on;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::api::lab::require_lab;
+use crate::web::middleware::csrf;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 /// The probe points of an order, in order, and their names on the page.
 const WAY: [(Point, &str); 7] = [
@@ -33,14 +34,14 @@ const AUTOCOMMIT: [(Point, &str); 2] =
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]
 struct ChoosePage {
-    frame: Frame,
+    layout: Layout,
     strategies: Vec<&'static Strategy>,
 }
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler.html")]
 struct GamePage {
-    frame: Frame,
+    layout: Layout,
     id: Uuid,
     rules: Rules,
     lease: String,
@@ -96,20 +97,20 @@ pub struct Go {
 }
 
 /// Shows the strategies that can be played.
-pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
-    lab_is_on(&site)?;
+pub async fn choose(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
+    require_lab(&state)?;
     let strategies = PLAYED.iter().filter_map(|name| Strategy::named(name)).collect();
-    html(StatusCode::OK, &ChoosePage { frame: Frame::of(&request).await?, strategies })
+    html(StatusCode::OK, &ChoosePage { layout: Layout::of(&request).await?, strategies })
 }
 
 pub async fn begin(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     choice: web::Form<Choice>,
 ) -> HttpResult {
-    let who = door::posted_by_admin(&request, &choice.csrf).await?;
-    lab_is_on(&site)?;
+    let who = csrf::check_admin_form(&request, &choice.csrf).await?;
+    require_lab(&state)?;
     let played = PLAYED.iter().find(|name| **name == choice.strategy);
     let strategy = played.and_then(|name| Strategy::named(name));
     let strategy = strategy
@@ -120,20 +121,20 @@ pub async fn begin(
     }
     let short_lease = choice.lease.as_deref() == Some("short");
     let rules = Rules { strategy, short_lease, orders };
-    let game = site.games.begin(who.caller.id, rules).await?;
+    let game = state.games.begin(who.caller.id, rules).await?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
 pub async fn show(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
 ) -> HttpResult {
-    let who = door::admin(&request).await?;
-    lab_is_on(&site)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
+    let who = csrf::require_admin(&request).await?;
+    require_lab(&state)?;
+    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
     let game = game.ok_or_else(gone)?;
-    let view = site.games.view(&game).await?;
+    let view = state.games.view(&game).await?;
     let players: Vec<Player> = view.stands.iter().map(|stand| player(stand, game.rules)).collect();
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
     let last = view.steps.last().and_then(|step| step.who);
@@ -142,7 +143,7 @@ pub async fn show(
     let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
     let let_go = commit.map_or(view.steps.len(), |last| last + 1);
     let page = GamePage {
-        frame: Frame::of(&request).await?,
+        layout: Layout::of(&request).await?,
         id: game.id,
         rules: game.rules,
         lease: scheduler::lease_words(game.rules),
@@ -160,21 +161,21 @@ pub async fn show(
 
 /// Steps one order to its next point, or deletes the lock in Redis.
 pub async fn step(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
     go: web::Form<Go>,
 ) -> HttpResult {
-    let who = door::posted_by_admin(&request, &go.csrf).await?;
-    lab_is_on(&site)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
+    let who = csrf::check_admin_form(&request, &go.csrf).await?;
+    require_lab(&state)?;
+    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
     let game = game.ok_or_else(gone)?;
     let mut letters = go.who.chars();
     match (go.who.as_str(), letters.next(), letters.next()) {
-        ("redis", ..) => site.games.forget(&game).await?,
+        ("redis", ..) => state.games.forget(&game).await?,
         // An order that is no longer held was stepped by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = site.games.step(&game, name, go.since).await;
+            let _ = state.games.step(&game, name, go.since).await;
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
@@ -184,7 +185,7 @@ pub async fn step(
 fn gone() -> Problem {
     let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
                   again at /lab/scheduler";
-    Problem::new(Kind::NotFound, detail)
+    Problem::new(ProblemType::NotFound, detail)
 }
 
 fn player(stand: &Stand, rules: Rules) -> Player {

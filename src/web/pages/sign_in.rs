@@ -6,18 +6,19 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::frame::Frame;
-use super::{door, html, see_other};
+use super::layout::Layout;
+use super::{html, see_other};
 use crate::shop::Shop;
 use crate::shop::users::{self, Credentials};
-use crate::web::auth::{SESSION_COOKIE, session_cookie};
+use crate::web::middleware::auth::{SESSION_COOKIE, session_cookie};
+use crate::web::middleware::csrf;
 use crate::web::problems::Problem;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
 struct SignInPage {
-    frame: Frame,
+    layout: Layout,
     next: String,
     user: String,
     wrong: bool,
@@ -71,17 +72,17 @@ pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
 }
 
 pub async fn enter(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     form: web::Form<Entrance>,
 ) -> HttpResult {
-    door::from_this_site(&request)?;
+    csrf::check_origin(&request)?;
     let form = form.into_inner();
     let user = form.user.trim().to_owned();
-    site.door.knock(&request, Some(&user)).await?;
-    match admit(&site.shop, user.clone(), form.password, &form.next).await? {
+    state.rate_limits.check_sign_in(&request, Some(&user)).await?;
+    match admit(&state.shop, user.clone(), form.password, &form.next).await? {
         Some(answer) => {
-            site.door.welcome(&request, &user).await;
+            state.rate_limits.trust_address(&request, &user).await;
             Ok(answer)
         }
         None => page(&request, StatusCode::UNAUTHORIZED, &form.next, user, true).await,
@@ -97,20 +98,20 @@ pub(super) async fn admit(
 ) -> Result<Option<HttpResponse>, Problem> {
     let session = users::sign_in(shop, Credentials { user, password }).await?;
     let Some(session) = session else { return Ok(None) };
-    let mut answer = see_other(door::local_place(next));
+    let mut answer = see_other(csrf::local_path(next));
     set_cookie(&mut answer, &session_cookie(session.token))?;
     Ok(Some(answer))
 }
 
 pub async fn leave(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     form: web::Form<Leaving>,
 ) -> HttpResult {
     let mut answer = see_other("/");
-    if let Some(who) = door::posted_by_anyone(&request, &form.csrf).await? {
-        users::sign_out(&site.shop, &who.token).await?;
-        site.sessions.forget(&who.token).await;
+    if let Some(who) = csrf::check_public_form(&request, &form.csrf).await? {
+        users::sign_out(&state.shop, &who.token).await?;
+        state.sessions.invalidate(&who.token).await;
     }
     let mut gone = Cookie::build(SESSION_COOKIE, "").path("/").http_only(true).finish();
     gone.make_removal();
@@ -125,15 +126,15 @@ async fn page(
     user: String,
     wrong: bool,
 ) -> HttpResult {
-    let next = door::local_place(next).to_owned();
-    let frame = Frame::of(request).await?;
-    html(status, &SignInPage { frame, next, user, wrong })
+    let next = csrf::local_path(next).to_owned();
+    let layout = Layout::of(request).await?;
+    html(status, &SignInPage { layout, next, user, wrong })
 }
 
 pub(super) fn set_cookie(answer: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
     answer.add_cookie(cookie).map_err(|error| {
         tracing::error!(%error, "a cookie can't be set");
-        Problem::new(crate::web::problems::Kind::InternalError, "a cookie can't be set")
+        Problem::new(crate::web::problems::ProblemType::InternalError, "a cookie can't be set")
     })
 }
 

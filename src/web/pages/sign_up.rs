@@ -4,19 +4,20 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::frame::Frame;
+use super::format::sentence;
+use super::layout::Layout;
 use super::sign_in::{Entrance, Next, admit};
-use super::words::full_sentence;
-use super::{door, html, see_other};
+use super::{html, see_other};
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Failure, Field, Rejection};
-use crate::web::auth::look;
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::auth::find_signed_in;
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_up.html")]
 struct SignUpPage {
-    frame: Frame,
+    layout: Layout,
     next: String,
     user: String,
     wrong: Option<(Field, String)>,
@@ -30,7 +31,7 @@ impl SignUpPage {
 
 /// Shows the page; redirects a signed-in user to the shop.
 pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
-    if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
+    if find_signed_in(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
     }
     page(&request, StatusCode::OK, &query.next, String::new(), None).await
@@ -38,18 +39,18 @@ pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
 
 /// Creates the user and signs in.
 pub async fn join(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     form: web::Form<Entrance>,
 ) -> HttpResult {
-    door::from_this_site(&request)?;
+    csrf::check_origin(&request)?;
     let Entrance { user, password, next } = form.into_inner();
     let user = user.trim().to_owned();
-    site.door.knock(&request, None).await?;
+    state.rate_limits.check_sign_in(&request, None).await?;
     let credentials = Credentials { user: user.clone(), password: password.clone() };
-    let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await {
+    let (status, wrong) = match users::create(&state.shop.pool, credentials, false).await {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, (field, full_sentence(&why)))
+            (StatusCode::UNPROCESSABLE_ENTITY, (field, sentence(&why)))
         }
         Err(Failure::Rejected(Rejection::Exists(_))) => (
             StatusCode::CONFLICT,
@@ -57,8 +58,8 @@ pub async fn join(
         ),
         Err(other) => return Err(other.into()),
         Ok(_) => {
-            site.door.welcome(&request, &user).await;
-            let admitted = admit(&site.shop, user, password, &next).await?;
+            state.rate_limits.trust_address(&request, &user).await;
+            let admitted = admit(&state.shop, user, password, &next).await?;
             return Ok(admitted.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
@@ -72,7 +73,7 @@ async fn page(
     user: String,
     wrong: Option<(Field, String)>,
 ) -> HttpResult {
-    let next = door::local_place(next).to_owned();
-    let frame = Frame::of(request).await?;
-    html(status, &SignUpPage { frame, next, user, wrong })
+    let next = csrf::local_path(next).to_owned();
+    let layout = Layout::of(request).await?;
+    html(status, &SignUpPage { layout, next, user, wrong })
 }

@@ -6,20 +6,20 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::basket::WrongUnits;
-use super::frame::Frame;
 use super::html;
+use super::layout::Layout;
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
 use crate::web::HttpResult;
-use crate::web::auth::site;
+use crate::web::middleware::auth::app_state;
 
 const ON_ONE_PAGE: usize = 60;
 
 #[derive(Debug, Template)]
 #[template(path = "storefront.html")]
 struct StorefrontPage {
-    frame: Frame,
+    layout: Layout,
     cards: Vec<Card>,
     more: Option<Sku>,
 }
@@ -58,7 +58,7 @@ pub(super) async fn page(
     after: Option<Sku>,
     wrong: Option<WrongUnits>,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
+    let shop = &app_state(request)?.shop;
     let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
     let mut items = catalog::items(shop, after.as_ref(), limit).await?;
     let is_more = items.len() > ON_ONE_PAGE;
@@ -83,8 +83,8 @@ pub(super) async fn page(
             }
         })
         .collect();
-    let frame = Frame { here: "/".to_owned(), ..Frame::of(request).await? };
-    html(status, &StorefrontPage { frame, cards, more })
+    let layout = Layout { here: "/".to_owned(), ..Layout::of(request).await? };
+    html(status, &StorefrontPage { layout, cards, more })
 }
 
 fn percent(stock: i64, came: i64) -> i64 {

@@ -6,13 +6,13 @@ use actix_web::http::header::CONTENT_DISPOSITION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt as _;
 
-use super::free::Form;
+use super::custom_load::Form;
 use super::{admin, index, posted, run, views};
 use crate::lab::run::{Arm, Lane, Run};
 use crate::lab::store;
 use crate::web::api::lab_runs::find;
 use crate::web::pages::see_other;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 /// Upper bound of a file, in bytes.
 pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
@@ -21,12 +21,12 @@ pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
 const READ_AT_MOST: usize = 16 * LARGEST_FILE;
 
 pub async fn save(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
 ) -> HttpResult {
     admin(&request).await?;
-    let run = find(&site, &id).await?;
+    let run = find(&state, &id).await?;
     if !run.state.is_over() {
         return Ok(see_other(&views::link(&run.id)));
     }
@@ -35,13 +35,17 @@ pub async fn save(
 }
 
 /// Opens a file: stores its run and redirects to it.
-pub async fn open(site: web::Data<Site>, request: HttpRequest, body: web::Payload) -> HttpResult {
+pub async fn open(
+    state: web::Data<AppState>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> HttpResult {
     let sent = read(Multipart::new(request.headers(), body)).await;
     posted(&request, sent.as_ref().map_or("", |sent| &sent.csrf)).await?;
     match sent.and_then(|sent| if sent.too_large { Err(too_large()) } else { parse(&sent.file) }) {
         Ok(run) => {
             let link = views::link(&run.id);
-            let fresh = store::keep(&site.shop.pool, &run).await?;
+            let fresh = store::keep(&state.shop.pool, &run).await?;
             Ok(see_other(&if fresh { link } else { format!("{link}?known=1") }))
         }
         Err(why) => index::page(&request, Form::default_of(&request)?, Some(why)).await,

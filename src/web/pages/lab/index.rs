@@ -4,21 +4,21 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
 
-use super::free::Form;
+use super::custom_load::Form;
 use super::views::{LessonLine, Line};
 use super::{admin, kept};
 use crate::lab::lessons::LESSONS;
 use crate::web::HttpResult;
-use crate::web::pages::frame::Frame;
+use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::html;
-use crate::web::pages::words::Moment as _;
+use crate::web::pages::layout::Layout;
 
 const LISTED: usize = 15;
 
 #[derive(Debug, Template)]
 #[template(path = "lab.html")]
 struct LabPage {
-    frame: Frame,
+    layout: Layout,
     going: Option<Line>,
     lessons: Vec<LessonLine>,
     form: Form,
@@ -50,7 +50,7 @@ pub(super) async fn page(
         StatusCode::UNPROCESSABLE_ENTITY
     };
     let page = LabPage {
-        frame: Frame::of(request).await?,
+        layout: Layout::of(request).await?,
         going: heads.iter().find(|head| !head.state.is_over()).map(Line::from),
         lessons: lessons.collect(),
         form,

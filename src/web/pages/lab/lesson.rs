@@ -4,23 +4,23 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::knobs::{self, Field, Sent, Wrong};
+use super::run_form::{self, Field, Sent, Wrong};
 use super::views::Line;
-use super::{admin, free, kept, posted};
+use super::{admin, custom_load, kept, posted};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
-use crate::web::pages::frame::Frame;
-use crate::web::pages::words::Moment as _;
+use crate::web::pages::format::FormatTime as _;
+use crate::web::pages::layout::Layout;
 use crate::web::pages::{html, see_other};
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 const LISTED: usize = 5;
 
 #[derive(Debug, Template)]
 #[template(path = "lesson.html")]
 struct LessonPage {
-    frame: Frame,
+    layout: Layout,
     lesson: &'static Lesson,
     going: Option<Line>,
     shows: Vec<Source>,
@@ -48,32 +48,32 @@ pub async fn back(name: web::Path<String>) -> HttpResult {
 }
 
 pub async fn ask(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     name: web::Path<String>,
     form: web::Form<Sent>,
 ) -> HttpResult {
     let sent = form.into_inner();
-    posted(&request, knobs::first(&sent, "csrf")).await?;
+    posted(&request, run_form::first(&sent, "csrf")).await?;
     let lesson = named(&name)?;
-    let (wanted, mut wrong) = knobs::lesson(lesson, &sent);
+    let (wanted, mut wrong) = run_form::lesson(lesson, &sent);
     let guess = guessed(lesson, &sent);
-    if guess.is_none() && !knobs::first(&sent, "guess").is_empty() {
+    if guess.is_none() && !run_form::first(&sent, "guess").is_empty() {
         wrong.push(("guess", String::new()));
     }
     if !wrong.is_empty() {
         return page(&request, lesson, &sent, &wrong).await;
     }
-    free::began(&site, &wanted, guess.map(|place| lesson.guesses[place])).await
+    custom_load::began(&state, &wanted, guess.map(|place| lesson.guesses[place])).await
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
     lessons::named(name)
-        .ok_or_else(|| Problem::new(Kind::NotFound, format!("there is no lesson {name}")))
+        .ok_or_else(|| Problem::new(ProblemType::NotFound, format!("there is no lesson {name}")))
 }
 
 fn guessed(lesson: &Lesson, sent: &Sent) -> Option<usize> {
-    let place: usize = knobs::first(sent, "guess").parse().ok()?;
+    let place: usize = run_form::first(sent, "guess").parse().ok()?;
     (place < lesson.guesses.len()).then_some(place)
 }
 
@@ -86,11 +86,11 @@ async fn page(
     let heads = kept(request).await?;
     let own = heads.iter().filter(|head| head.wanted.lesson.as_deref() == Some(lesson.name));
     let page = LessonPage {
-        frame: Frame::of(request).await?,
+        layout: Layout::of(request).await?,
         lesson,
         going: heads.iter().find(|head| !head.state.is_over()).map(Line::from),
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
-        fields: knobs::fields_of_a_lesson(lesson, sent, wrong),
+        fields: run_form::fields_of_a_lesson(lesson, sent, wrong),
         guess: guessed(lesson, sent),
         guess_wrong: wrong
             .iter()

@@ -7,22 +7,22 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::admin;
-use super::microscope::{Forks, Pair, forks, two_that_suffice};
+use super::forks::{Forks, Pair, forks, two_that_suffice};
 use super::scenes::{Scene, scenes};
 use super::views::{self, ArmView, Standing};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Fact, Journey, Run, Sample};
 use crate::web::api::lab_runs::find;
 use crate::web::pages::assets;
-use crate::web::pages::frame::Frame;
+use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::html;
-use crate::web::pages::words::Moment as _;
-use crate::web::{HttpResult, Site};
+use crate::web::pages::layout::Layout;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
 struct RunPage {
-    frame: Frame,
+    layout: Layout,
     /// A message at the top of the page.
     notice: Option<&'static str>,
     id: String,
@@ -71,13 +71,13 @@ pub struct Why {
 }
 
 pub async fn show(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
     why: web::Query<Why>,
 ) -> HttpResult {
     admin(&request).await?;
-    let run = find(&site, &id).await?;
+    let run = find(&state, &id).await?;
     let over = run.state.is_over();
     let notice = match (&why.instead, &why.known) {
         (Some(_), _) if !over => Some(
@@ -90,16 +90,16 @@ pub async fn show(
         (None, Some(_)) => Some("This run was here already; the file changed nothing."),
         (None, None) => None,
     };
-    html(StatusCode::OK, &page(Frame::of(&request).await?, run, notice))
+    html(StatusCode::OK, &page(Layout::of(&request).await?, run, notice))
 }
 
-fn page(frame: Frame, run: Run, notice: Option<&'static str>) -> RunPage {
+fn page(layout: Layout, run: Run, notice: Option<&'static str>) -> RunPage {
     let over = run.state.is_over();
     let lesson = run.wanted.lesson.as_deref().and_then(lessons::named);
     let money = run.wanted.journey == Some(Journey::Pay);
     let last = run.progress.samples.last().copied().unwrap_or_default();
     RunPage {
-        frame,
+        layout,
         notice,
         id: run.id.to_string(),
         title: views::title(&run.wanted),

@@ -4,7 +4,7 @@ use crate::lab::lessons::Lesson;
 use crate::lab::run::{Arm, Sample, State, Wanted};
 use crate::lab::store::Head;
 use crate::shop::Cents;
-use crate::web::pages::words::grouped;
+use crate::web::pages::format::format_count;
 
 /// Upper bounds: rows of a table of samples, points of a curve.
 const ROWS: usize = 40;
@@ -104,8 +104,8 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
         ("oversold", |arm| (counted(arm, arm.oversold), arm.oversold > 0)),
         ("undersold", |arm| (counted(arm, arm.undersold), false)),
         ("drift", |arm| (counted(arm, arm.drift), arm.drift != 0)),
-        ("breaks", |arm| (grouped(arm.breaks), arm.breaks > 0)),
-        ("forks", |arm| (grouped(arm.forks), arm.forks > 0)),
+        ("breaks", |arm| (format_count(arm.breaks), arm.breaks > 0)),
+        ("forks", |arm| (format_count(arm.forks), arm.forks > 0)),
         ("orders/s", |arm| (format!("{:.1}", arm.orders_per_s), false)),
         ("wait p50", |arm| (ms(arm.wait_p50_ms), false)),
         ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
@@ -146,7 +146,7 @@ pub fn is_sound(arm: &Arm) -> bool {
 
 /// Formats units, or cents as money.
 pub fn amount(number: i64, money: bool) -> String {
-    if money { Cents(number).to_string() } else { grouped(number) }
+    if money { Cents(number).to_string() } else { format_count(number) }
 }
 
 pub fn ms(ms: f64) -> String {
@@ -194,7 +194,7 @@ fn curve(samples: &[Sample], money: bool) -> String {
 }
 
 fn sample_row(sample: &Sample, money: bool) -> SampleRow {
-    let count = |number: u64| grouped(i64::try_from(number).unwrap_or(i64::MAX));
+    let count = |number: u64| format_count(i64::try_from(number).unwrap_or(i64::MAX));
     SampleRow {
         at: format!("{:.1} s", sample.t_ms as f64 / 1_000.0),
         counts: [

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::words::{short, signed, signed_money};
+use super::format::{format_change, format_money_change, short_id};
 use crate::shop::model::Entry;
 use crate::shop::{Cents, OrderId};
 
@@ -48,12 +48,12 @@ pub(super) fn row(entry: &Entry, ledger: Ledger) -> Row {
         seq: entry.seq,
         before: ledger.value(entry.before),
         delta: match ledger {
-            Ledger::Stock => signed(entry.delta),
-            Ledger::Money => signed_money(entry.delta),
+            Ledger::Stock => format_change(entry.delta),
+            Ledger::Money => format_money_change(entry.delta),
         },
         after: ledger.value(entry.after),
         reason: entry.reason.clone(),
-        order: entry.order_id.map(|order| (order, short(&order))),
+        order: entry.order_id.map(|order| (order, short_id(&order))),
         version: entry.version,
         at: entry.at,
         broken: None,

@@ -15,11 +15,11 @@ use crate::shop::audit::{self, Conservation};
 use crate::shop::strategy::Strategy;
 use crate::shop::users::Caller;
 use crate::web::HttpResult;
-use crate::web::auth::{look, site};
+use crate::web::middleware::auth::{app_state, find_signed_in};
 use crate::web::problems::Problem;
 
 #[derive(Debug)]
-pub struct Frame {
+pub struct Layout {
     pub replica: String,
     pub strategy: &'static Strategy,
     /// The sums of the books, if they can be read now.
@@ -32,30 +32,30 @@ pub struct Frame {
     pub here: String,
 }
 
-impl Frame {
+impl Layout {
     /// Builds the layout of the requested page.
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
-        let mut frame = Self::bare(request)?;
-        let shop = &site(request)?.shop;
+        let mut layout = Self::bare(request)?;
+        let shop = &app_state(request)?.shop;
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
-        let Ok(signed_in) = look(request).await else { return Ok(frame) };
-        frame.caller = signed_in.map(|signed_in| signed_in.caller);
-        frame.books = audit::conservation(shop)
+        let Ok(signed_in) = find_signed_in(request).await else { return Ok(layout) };
+        layout.caller = signed_in.map(|signed_in| signed_in.caller);
+        layout.books = audit::conservation(shop)
             .await
             .inspect_err(|error| tracing::warn!(%error, "the books can't be read"))
             .ok();
-        Ok(frame)
+        Ok(layout)
     }
 
     /// Builds a layout without querying Postgres.
     pub fn bare(request: &HttpRequest) -> Result<Self, Problem> {
-        let site = site(request)?;
+        let state = app_state(request)?;
         Ok(Self {
-            replica: site.replica.clone(),
-            strategy: site.shop.strategy,
+            replica: state.replica.clone(),
+            strategy: state.shop.strategy,
             books: None,
             caller: None,
-            lab: site.lab,
+            lab: state.lab,
             in_basket: Basket::of(request).units(),
             here: request.path().to_owned(),
         })
@@ -92,10 +92,10 @@ impl Frame {
 #[derive(Debug, Template)]
 #[template(path = "parts/bar.html")]
 struct Bar {
-    frame: Frame,
+    layout: Layout,
 }
 
 /// Shows the navigation bar.
 pub async fn bar(request: HttpRequest) -> HttpResult {
-    html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
+    html(StatusCode::OK, &Bar { layout: Layout::of(&request).await? })
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::lab::crowd::Crowd;
 use crate::lab::lessons::Lesson;
 use crate::lab::run::{Fault, FaultKind, Journey, Wanted};
-use crate::web::pages::words::full_sentence;
+use crate::web::pages::format::sentence;
 
 /// The fields of a form, in the order received.
 pub type Sent = Vec<(String, String)>;
@@ -68,9 +68,9 @@ pub fn label(field: &str) -> &str {
 
 /// Returns the fields that a lesson accepts, with the lesson's defaults.
 pub fn fields_of_a_lesson(lesson: &Lesson, sent: &Sent, wrong: &[Wrong]) -> Vec<Field> {
-    let knobs = knobs_of(lesson);
+    let run_form = knobs_of(lesson);
     let number = |name: &str| NUMBERS.iter().find(|number| number.0 == name);
-    let fields = knobs
+    let fields = run_form
         .into_iter()
         .filter_map(|(name, usual)| number(name).map(|number| field(number, usual, sent, wrong)));
     fields.collect()
@@ -80,16 +80,16 @@ fn knobs_of(lesson: &Lesson) -> Vec<(&'static str, String)> {
     let Some(Crowd { stock, buyers, orders, work_ms, lease }) = lesson.crowd else {
         return Vec::new();
     };
-    let mut knobs = vec![
+    let mut run_form = vec![
         ("stock", stock.to_string()),
         ("buyers", buyers.to_string()),
         ("orders", orders.to_string()),
         ("work_ms", work_ms.to_string()),
     ];
     if lease {
-        knobs.push(("ttl_ms", "the shop’s".to_owned()));
+        run_form.push(("ttl_ms", "the shop’s".to_owned()));
     }
-    knobs
+    run_form
 }
 
 fn field(
@@ -104,14 +104,14 @@ fn field(
         range,
         usual,
         value: first(sent, name).to_owned(),
-        wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| full_sentence(why)),
+        wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| sentence(why)),
     }
 }
 
 /// Parses a lesson's form; fields that the lesson does not accept are ignored.
 pub fn lesson(lesson: &Lesson, sent: &Sent) -> (Wanted, Vec<Wrong>) {
-    let knobs = knobs_of(lesson);
-    let offered = |name: &String| knobs.iter().any(|(knob, _)| knob == name);
+    let run_form = knobs_of(lesson);
+    let offered = |name: &String| run_form.iter().any(|(knob, _)| knob == name);
     let sent: Sent = sent.iter().filter(|(name, _)| offered(name)).cloned().collect();
     let mut wrong = Vec::new();
     let mut wanted = numbers(&sent, &mut wrong);

@@ -10,7 +10,7 @@ use super::views::amount;
 use crate::lab::drawing::ms;
 use crate::lab::run::{Arm, Forked, ForkedEntry, Lane, Run};
 use crate::shop::Strategy;
-use crate::web::pages::words::{short, signed, signed_money};
+use crate::web::pages::format::{format_change, format_money_change, short_id};
 
 /// Upper bound of forks that are drawn in detail; it bounds the size of the page.
 const TAKEN_APART: usize = 16;
@@ -90,12 +90,12 @@ fn fork(arm: &Arm, forked: &Forked, lanes: &Lanes<'_>, taken_apart: bool) -> For
     let money = arm.sku.is_none();
     let entries = forked.entries.iter().enumerate().map(|(place, entry)| Entry {
         seq: entry.seq,
-        delta: if money { signed_money(entry.delta) } else { signed(entry.delta) },
+        delta: if money { format_money_change(entry.delta) } else { format_change(entry.delta) },
         after: amount(entry.after, money),
-        order: entry.order_id.map(|order| short(&order)),
+        order: entry.order_id.map(|order| short_id(&order)),
         request: match lanes.get(&entry.request_id) {
             Some(lane) => format!("{} · {}", lane.replica, lane.label),
-            None => format!("request {}", short(&entry.request_id)),
+            None => format!("request {}", short_id(&entry.request_id)),
         },
         fence: entry.fence,
         again: place > 0,

@@ -5,24 +5,24 @@ use actix_web::http::StatusCode;
 /// Texts of a kind: name, default status, title, meaning and advice.
 type Words = (&'static str, u16, &'static str, &'static str, &'static str);
 
-/// Defines the kinds from a table of `Kind = name, status, title: meaning, advice`.
+/// Defines the kinds from a table of `ProblemType = name, status, title: meaning, advice`.
 macro_rules! kinds {
     ($($kind:ident = $name:literal, $status:literal, $title:literal:
         $meaning:literal, $advice:literal;)*) => {
         /// A problem type.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[expect(missing_docs, reason = "`meaning` says it, for people too")]
-        pub enum Kind {
+        pub enum ProblemType {
             $($kind,)*
         }
 
-        impl Kind {
+        impl ProblemType {
             /// All kinds.
-            pub const ALL: [Kind; [$($name),*].len()] = [$(Kind::$kind),*];
+            pub const ALL: [ProblemType; [$($name),*].len()] = [$(ProblemType::$kind),*];
 
             fn words(self) -> Words {
                 match self {
-                    $(Kind::$kind => ($name, $status, $title, $meaning, $advice),)*
+                    $(ProblemType::$kind => ($name, $status, $title, $meaning, $advice),)*
                 }
             }
         }
@@ -115,7 +115,7 @@ kinds! {
         "Try again with the same key; tell us the `X-Request-Id`.";
 }
 
-impl Kind {
+impl ProblemType {
     /// Returns the last segment of the problem's `type`.
     pub fn name(self) -> &'static str {
         self.words().0
