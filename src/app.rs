@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{LimitSettings, Serve, Switch};
+use crate::config::{RateLimitArgs, ServeArgs, Switch};
 use crate::db;
 use crate::jobs::{self, unpaid::Unpaid};
 use crate::lab::scheduler::Games;
@@ -32,19 +32,19 @@ use crate::web::pages::error_pages::render_problems;
 use crate::web::{AppState, configure};
 
 /// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
-const DRAIN_S: u64 = 3;
+const DRAIN_TIMEOUT_S: u64 = 3;
 /// Connections that may wait to be accepted. Beyond that, the kernel drops the SYN and the client
 /// retransmits it after one second, then three, so failing fast requires a long backlog. The usual
 /// 128 are too few under load; the kernel's own limit (`net.core.somaxconn`) is 4,096, too.
 const BACKLOG: u32 = 4_096;
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
-const UPKEEP: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Upper bounds of the histograms' buckets, in seconds.
-const BUCKETS_S: [f64; 14] =
+const DURATION_BUCKETS_S: [f64; 14] =
     [0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 /// Upper bounds of the buckets of histograms of counts.
-const BUCKETS_N: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+const COUNT_BUCKETS: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct Replica {
 
 impl Replica {
     /// Binds the address, and checks that Postgres and Redis are reachable and safe to use.
-    pub async fn build(options: &Serve) -> anyhow::Result<Self> {
+    pub async fn build(options: &ServeArgs) -> anyhow::Result<Self> {
         raise_open_files();
         let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
@@ -63,11 +63,11 @@ impl Replica {
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
         let (expiry, placed) = ExpiryNotifier::new();
-        let (rates, proxies) = checked(options)?;
+        let (rates, proxies) = parse_settings(options)?;
         let shop = shop(options, &replica, expiry)?;
         db::reach(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
-        refuse_eviction(shop.locks.redis()).await?;
+        check_eviction_policy(shop.locks.redis()).await?;
         let board = Board::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
@@ -106,10 +106,10 @@ impl Replica {
         let state = self.state;
         let running = state.shop.running.clone();
         let metrics = state.metrics.clone();
-        let ending = state.clone();
+        let stopping = state.clone();
         running.spawn(state.jobs.clone().run());
         tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(UPKEEP);
+            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
             loop {
                 ticks.tick().await;
                 metrics.run_upkeep();
@@ -126,7 +126,7 @@ impl Replica {
         // A closed connection cancels its request. A client that closes only its writing half looks
         // the same, so clients must not do that while they wait; few do.
         .h1_allow_half_closed(false)
-        .shutdown_timeout(DRAIN_S)
+        .shutdown_timeout(DRAIN_TIMEOUT_S)
         .disable_signals()
         .listen(self.listener)?
         .run();
@@ -134,14 +134,15 @@ impl Replica {
         tokio::spawn(async move {
             stop_signal().await;
             tracing::info!("stopping");
-            ending.stop.cancel();
-            ending.games.end_all();
+            stopping.stop.cancel();
+            stopping.games.end_all();
             handle.stop(true).await;
         });
         server.await.context("the server ended")?;
         // The transaction of a closed connection may still run.
         running.close();
-        if tokio::time::timeout(Duration::from_secs(DRAIN_S), running.wait()).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(DRAIN_TIMEOUT_S), running.wait()).await.is_err()
+        {
             tracing::warn!("some transactions did not end in time");
         }
         Ok(())
@@ -168,7 +169,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Builds the shop of a replica. Must be called on the main runtime.
-fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
+fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
         prefix: options.redis_prefix.clone(),
@@ -200,40 +201,40 @@ fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Resul
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough
 /// for a person with ten pages and a script, and for an office behind one address; they allow ten
 /// guesses of a password per minute and name, 14,400 a day.
-const USUAL_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
+const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
-pub struct Unusable {
+pub struct InvalidSetting {
     pub flag: &'static str,
     /// The problem, and the valid values.
     pub why: String,
 }
 
 /// Validates the rate limits, the proxies and the prefix; fails with the first invalid option.
-pub fn check(options: &Serve) -> Result<(), Unusable> {
-    checked(options).map(|_| ())
+pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
+    parse_settings(options).map(|_| ())
 }
 
 /// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
-fn checked(options: &Serve) -> Result<(Rates, TrustedProxies), Unusable> {
+fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), InvalidSetting> {
     if options.redis_prefix.trim().is_empty() {
         let why = "it must not be blank: whose keys are whose could not be told".to_owned();
-        return Err(Unusable { flag: "--redis-prefix", why });
+        return Err(InvalidSetting { flag: "--redis-prefix", why });
     }
-    let LimitSettings {
+    let RateLimitArgs {
         limit_client,
         limit_address,
         limit_sign_in,
         limit_sign_in_name,
         trusted_proxies,
     } = &options.limits;
-    let [client, address, sign_in, name] = USUAL_RATES;
-    let rate = |flag, set: &Option<String>, usual: &'static str| {
-        let unset = if options.lab == Switch::On { "off" } else { usual };
-        Ok(match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(unset) {
+    let [client, address, sign_in, name] = DEFAULT_RATES;
+    let rate = |flag, set: &Option<String>, default: &'static str| {
+        let default_text = if options.lab == Switch::On { "off" } else { default };
+        Ok(match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default_text) {
             "off" => None,
-            text => Some(text.parse::<Rate>().map_err(|why| Unusable { flag, why })?),
+            text => Some(text.parse::<Rate>().map_err(|why| InvalidSetting { flag, why })?),
         })
     };
     let rates = Rates {
@@ -242,8 +243,8 @@ fn checked(options: &Serve) -> Result<(Rates, TrustedProxies), Unusable> {
         sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
     };
-    let unusable = |why| Unusable { flag: "--trusted-proxies", why };
-    Ok((rates, TrustedProxies::parse(trusted_proxies).map_err(unusable)?))
+    let invalid = |why| InvalidSetting { flag: "--trusted-proxies", why };
+    Ok((rates, TrustedProxies::parse(trusted_proxies).map_err(invalid)?))
 }
 
 /// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half
@@ -268,7 +269,7 @@ fn redis(url: &str) -> anyhow::Result<Redis> {
 }
 
 /// Fails if Redis evicts keys when it is full, because it would evict locks.
-async fn refuse_eviction(redis: &Redis) -> anyhow::Result<()> {
+async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
     let policy = redis
         .eviction_policy()
         .await
@@ -291,8 +292,8 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
         return Ok(handle.clone());
     }
     let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS_S)?
-        .set_buckets_for_metric(Matcher::Suffix("_requests".to_owned()), &BUCKETS_N)?
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &DURATION_BUCKETS_S)?
+        .set_buckets_for_metric(Matcher::Suffix("_requests".to_owned()), &COUNT_BUCKETS)?
         .install_recorder()?;
     describe_metrics();
     Ok(HANDLE.get_or_init(|| handle).clone())

@@ -26,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Bench;
+use crate::config::BenchArgs;
 use crate::embedded::{OwnShop, Plan};
 use crate::output;
 use crate::shop::Strategy;
@@ -60,7 +60,7 @@ fn in_words(seconds: f64) -> String {
 }
 
 /// Runs the benchmark, prints the table on stdout and writes the files.
-pub async fn bench(options: &Bench) -> anyhow::Result<()> {
+pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(figures::read_lock).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -102,7 +102,7 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 }
 
 async fn measure(
-    options: &Bench,
+    options: &BenchArgs,
     arms: &[&'static Strategy],
     house: &mut OwnShop,
 ) -> anyhow::Result<Results> {
@@ -158,7 +158,7 @@ async fn measure(
 }
 
 /// Returns the pool size with the highest throughput, by a short run with each.
-async fn best_pool(options: &Bench, stand: &mut Stand, run: Run) -> anyhow::Result<u32> {
+async fn best_pool(options: &BenchArgs, stand: &mut Stand, run: Run) -> anyhow::Result<u32> {
     let mut best = (0.0, options.pool_sizes[0]);
     if options.pool_sizes.len() == 1 {
         return Ok(best.1);

@@ -57,7 +57,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .configure(api::configure)
         .configure(openapi::configure)
         .configure(pages::configure)
-        .default_service(web::to(nowhere));
+        .default_service(web::to(not_found));
 }
 
 /// A resource that responds 405 to a method without a route; `allowed` is the `Allow` header.
@@ -77,12 +77,12 @@ pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
     resource(path, "GET, POST").route(get).route(post)
 }
 
-async fn nowhere(request: HttpRequest) -> HttpResult {
+async fn not_found(request: HttpRequest) -> HttpResult {
     Err(Problem::new(ProblemType::NotFound, format!("there is nothing at {}", request.path())))
 }
 
 /// Builds the response of a command from its stored bytes; replays carry `Idempotent-Replayed`.
-pub fn answer(executed: Executed) -> HttpResponse {
+pub fn command_response(executed: Executed) -> HttpResponse {
     let Executed { response: StoredResponse { status, body }, replayed } = executed;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     let mut response = HttpResponse::build(status);
@@ -94,6 +94,6 @@ pub fn answer(executed: Executed) -> HttpResponse {
 }
 
 /// Returns the response of a request that has no idempotency key, and so is never a replay.
-pub fn created(response: StoredResponse) -> HttpResponse {
-    answer(Executed { response, replayed: false })
+pub fn stored_response(response: StoredResponse) -> HttpResponse {
+    command_response(Executed { response, replayed: false })
 }

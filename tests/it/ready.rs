@@ -10,7 +10,7 @@ use crate::common::{Shop, until};
 use crate::limits::calls;
 use crate::trouble::{redis, shop_behind, told_in_time};
 
-/// For so long an answer is everybody's: `KEPT` in `src/web/api/health.rs`.
+/// For so long an answer is everybody's: `RESULT_TTL` in `src/web/api/health.rs`.
 const KEPT: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 
-use super::orders::traced;
+use super::orders::traced_response;
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::Restocking;
 use crate::shop::model::{Entry, Item};
@@ -15,7 +15,7 @@ use crate::web::middleware::body::{self, Json, ListQuery};
 use crate::web::middleware::request_options::{DefaultOptions, LabOptions, idempotency_key};
 use crate::web::openapi::ErrorResponses;
 use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult, answer, created};
+use crate::web::{AppState, HttpResult, command_response, stored_response};
 
 /// Lists the items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items",
@@ -52,7 +52,7 @@ pub async fn create(
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
     let item = Item { sku, name, price_cents, stock, limit_per_user };
     let response = items::create(&state.shop, item, ItemKind::Shop, options.request_id).await?;
-    Ok(created(response))
+    Ok(stored_response(response))
 }
 
 /// A new item.
@@ -93,7 +93,7 @@ pub async fn restock(
     let key = idempotency_key(&request)?;
     let admin = admin.0.caller.id;
     let restocked = engine::restock(&state.shop, &options, admin, sku, &what, key).await;
-    traced(restocked, &options.probe)
+    traced_response(restocked, &options.probe)
 }
 
 /// Sets or removes an item's limit per customer (admin). Units in pending and paid orders count
@@ -111,7 +111,7 @@ pub async fn limit(
     let new = new.read()?;
     let sku = body::parse_sku(sku.into_inner())?;
     let (admin, limit) = (admin.0.caller.id, new.limit_per_user);
-    Ok(answer(engine::set_limit(&state.shop, &options, admin, sku, limit, None).await?))
+    Ok(command_response(engine::set_limit(&state.shop, &options, admin, sku, limit, None).await?))
 }
 
 /// A limit per customer.

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::orders::{Wanted, with_trace};
+use super::orders::{OrderRequest, add_trace};
 use crate::jobs::unpaid::{LONGEST_WISH, Wish};
 use crate::lab::wishes::TTL_RANGE_MS;
 use crate::probe::Point;
@@ -21,10 +21,10 @@ use crate::web::middleware::body::Json;
 use crate::web::middleware::request_options::{DefaultOptions, LabOptions, idempotency_key};
 use crate::web::openapi::ErrorResponses;
 use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult, answer, created};
+use crate::web::{AppState, HttpResult, command_response, stored_response};
 
 /// Default price of a throw-away item.
-const USUAL_PRICE_CENTS: i64 = 100;
+const DEFAULT_PRICE_CENTS: i64 = 100;
 
 /// A throw-away item.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -56,32 +56,32 @@ pub async fn create_item(
         .map_err(|error| Error::Bug(error.to_owned()))?;
     let item = Item {
         name: "A throw-away item of the lab".to_owned(),
-        price_cents: new.price_cents.unwrap_or(USUAL_PRICE_CENTS),
+        price_cents: new.price_cents.unwrap_or(DEFAULT_PRICE_CENTS),
         stock: new.stock,
         limit_per_user: new.limit_per_user,
         sku,
     };
     let id = options.request_id;
-    Ok(created(items::create(&state.shop, item, ItemKind::Lab, id).await?))
+    Ok(stored_response(items::create(&state.shop, item, ItemKind::Lab, id).await?))
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.
 #[utoipa::path(post, path = "/api/lab/noop", tag = "lab", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header), ("token" = Option<String>, Query)),
-    request_body = Wanted, responses((status = 201, body = Order), ErrorResponses))]
+    request_body = OrderRequest, responses((status = 201, body = Order), ErrorResponses))]
 pub async fn noop(
     state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedInUser,
+    user: SignedInUser,
     options: LabOptions,
-    wanted: Json<Wanted>,
+    order: Json<OrderRequest>,
 ) -> HttpResult {
     let options = options.read()?;
-    let wanted = wanted.read()?;
+    let order = order.read()?;
     require_lab(&state)?;
     let key = idempotency_key(&request)?;
-    let checked = engine::check_order(who.caller.id, key, &wanted.lines)?;
-    Ok(answer(with_trace(checked, &options.probe)?))
+    let checked = engine::check_order(user.caller.id, key, &order.lines)?;
+    Ok(command_response(add_trace(checked, &options.probe)?))
 }
 
 /// A request that is held at a probe point.
@@ -138,15 +138,18 @@ pub struct WorkerInstruction {
 pub async fn worker(
     state: web::Data<AppState>,
     _: AdminUser,
-    wish: Json<WorkerInstruction>,
+    instruction: Json<WorkerInstruction>,
 ) -> HttpResult {
-    let wish = wish.read()?;
+    let instruction = instruction.read()?;
     require_lab(&state)?;
-    state.unpaid.wish(wished(wish, state.shop.strategy)?);
+    state.unpaid.wish(parse_instruction(instruction, state.shop.strategy)?);
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn wished(wish: WorkerInstruction, own: &Strategy) -> Result<Option<Wish>, Problem> {
+fn parse_instruction(
+    instruction: WorkerInstruction,
+    own: &Strategy,
+) -> Result<Option<Wish>, Problem> {
     let longest_ms = u64::try_from(LONGEST_WISH.as_millis()).unwrap_or(u64::MAX);
     let number = |field, number: Option<u64>, range: RangeInclusive<u64>| match number {
         Some(number) if !range.contains(&number) => {
@@ -155,9 +158,9 @@ fn wished(wish: WorkerInstruction, own: &Strategy) -> Result<Option<Wish>, Probl
         }
         number => Ok(number.map(Duration::from_millis)),
     };
-    let rest = number("rest_ms", wish.rest_ms, 0..=longest_ms)?;
-    let ttl = number("ttl_ms", wish.ttl_ms, TTL_RANGE_MS)?;
-    let strategy = match wish.lock.as_deref() {
+    let rest = number("rest_ms", instruction.rest_ms, 0..=longest_ms)?;
+    let ttl = number("ttl_ms", instruction.ttl_ms, TTL_RANGE_MS)?;
+    let strategy = match instruction.lock.as_deref() {
         None => None,
         Some(name) => {
             let beside = Strategy::named(name).filter(|strategy| strategy.holds_beside(own));
@@ -166,7 +169,7 @@ fn wished(wish: WorkerInstruction, own: &Strategy) -> Result<Option<Wish>, Probl
             Some(beside.ok_or_else(why)?)
         }
     };
-    match (rest, wish.pause) {
+    match (rest, instruction.pause) {
         (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
         (Some(rest), None) => Ok(Some(Wish::Rest(rest))),
         (None, Some(name)) => {

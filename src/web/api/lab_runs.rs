@@ -21,13 +21,13 @@ use crate::web::problems::{Problem, ProblemType};
 use crate::web::{AppState, HttpResult};
 
 /// Interval of frames: at most ten per second.
-const FRAME: Duration = Duration::from_millis(100);
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time to wait for a runner: a shop that has just started starts its runner last.
-const OPENS_WITHIN: Duration = Duration::from_millis(1_500);
+const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Polls without a new frame after which a comment is sent, to detect a broken connection.
-const SIGN_OF_LIFE: u32 = 50;
+const POLLS_PER_KEEP_ALIVE: u32 = 50;
 /// Length of a list of runs.
-const LISTED: i64 = 50;
+const MAX_LISTED_RUNS: i64 = 50;
 
 /// The id of a requested run.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -43,7 +43,7 @@ pub struct RunId {
 pub async fn ask(state: web::Data<AppState>, _: AdminUser, wanted: Json<Wanted>) -> HttpResult {
     let wanted = wanted.read()?;
     require_lab(&state)?;
-    match queue(&state, &wanted, None).await? {
+    match queue_run(&state, &wanted, None).await? {
         Ok(id) => Ok(HttpResponse::Accepted()
             .insert_header(("Location", format!("/api/lab/runs/{id}")))
             .json(RunId { id })),
@@ -58,7 +58,7 @@ pub async fn ask(state: web::Data<AppState>, _: AdminUser, wanted: Json<Wanted>)
 ///
 /// # Errors
 /// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
-pub async fn queue(
+pub async fn queue_run(
     state: &AppState,
     wanted: &Wanted,
     guess: Option<&str>,
@@ -66,10 +66,10 @@ pub async fn queue(
     if let Some((field, why)) = wanted.wrong() {
         return Err(Problem::field(field, why));
     }
-    let end = Instant::now() + OPENS_WITHIN;
+    let end = Instant::now() + RUNNER_TIMEOUT;
     let asked = loop {
         match store::ask(&state.shop.pool, wanted, guess).await? {
-            Asked::Nobody if Instant::now() < end => sleep(FRAME).await,
+            Asked::Nobody if Instant::now() < end => sleep(FRAME_INTERVAL).await,
             asked => break asked,
         }
     };
@@ -89,7 +89,7 @@ pub async fn queue(
     responses((status = 200, body = [Head]), ErrorResponses))]
 pub async fn list(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
     require_lab(&state)?;
-    Ok(HttpResponse::Ok().json(store::newest(&state.shop.pool, LISTED).await?))
+    Ok(HttpResponse::Ok().json(store::newest(&state.shop.pool, MAX_LISTED_RUNS).await?))
 }
 
 /// Returns a run with its results (admin).
@@ -97,17 +97,17 @@ pub async fn list(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
     params(("id" = String, Path)), responses((status = 200, body = Run), ErrorResponses))]
 pub async fn read(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
     require_lab(&state)?;
-    Ok(HttpResponse::Ok().json(find(&state, &id).await?))
+    Ok(HttpResponse::Ok().json(find_run(&state, &id).await?))
 }
 
 /// Returns the run with that id.
 ///
 /// # Errors
 /// `not-found`.
-pub async fn find(state: &AppState, id: &str) -> Result<Run, Problem> {
-    let nowhere = || Problem::new(ProblemType::NotFound, format!("there is no run {id}"));
-    let parsed = Uuid::parse_str(id).map_err(|_| nowhere())?;
-    store::find(&state.shop.pool, parsed).await?.ok_or_else(nowhere)
+pub async fn find_run(state: &AppState, id: &str) -> Result<Run, Problem> {
+    let not_found = || Problem::new(ProblemType::NotFound, format!("there is no run {id}"));
+    let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
+    store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }
 
 /// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
@@ -117,9 +117,9 @@ pub async fn find(state: &AppState, id: &str) -> Result<Run, Problem> {
     responses((status = 200, content_type = "text/event-stream"), ErrorResponses))]
 pub async fn follow(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
     require_lab(&state)?;
-    let run = find(&state, &id).await?;
+    let run = find_run(&state, &id).await?;
     let first = RunStream { state, id: run.id, seen: -1, over: false };
-    let frames = stream::unfold(first, |following| following.next());
+    let frames = stream::unfold(first, |stream_state| stream_state.next());
     Ok(HttpResponse::build(StatusCode::OK)
         .content_type("text/event-stream")
         .insert_header(("X-Accel-Buffering", "no"))
@@ -140,7 +140,7 @@ impl RunStream {
             return None;
         }
         let pool = &self.state.shop.pool;
-        for _ in 0..SIGN_OF_LIFE {
+        for _ in 0..POLLS_PER_KEEP_ALIVE {
             if self.state.stop.is_cancelled() {
                 return None;
             }
@@ -149,19 +149,19 @@ impl RunStream {
                     let run = store::find(pool, self.id).await.ok().flatten();
                     let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
                     let (Some(run), Some(json)) = (run, json) else {
-                        sleep(FRAME).await;
+                        sleep(FRAME_INTERVAL).await;
                         continue;
                     };
                     (self.seen, self.over) = (frame, run.state.is_over());
                     let text = format!("id: {frame}\nevent: run\ndata: {json}\n\n");
                     if !self.over {
-                        sleep(FRAME).await;
+                        sleep(FRAME_INTERVAL).await;
                     }
                     return Some((Ok(Bytes::from(text)), self));
                 }
                 Ok(None) => return None,
                 // No new frame, or Postgres is unavailable for a moment: the stream stays open.
-                Ok(Some(_)) | Err(_) => sleep(FRAME).await,
+                Ok(Some(_)) | Err(_) => sleep(FRAME_INTERVAL).await,
             }
         }
         Some((Ok(Bytes::from_static(b": here\n\n")), self))

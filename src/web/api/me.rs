@@ -11,7 +11,7 @@ use crate::web::middleware::auth::SignedInUser;
 use crate::web::middleware::body::{Json, ListQuery};
 use crate::web::middleware::request_options::{DefaultOptions, idempotency_key};
 use crate::web::openapi::ErrorResponses;
-use crate::web::{AppState, HttpResult, answer};
+use crate::web::{AppState, HttpResult, command_response};
 
 /// The caller's name and balance.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -33,9 +33,9 @@ pub struct TopUpRequest {
 /// Returns the caller's name and balance.
 #[utoipa::path(get, path = "/api/me", tag = "account", security(("session" = [])),
     responses((status = 200, body = Me), ErrorResponses))]
-pub async fn read(state: web::Data<AppState>, who: SignedInUser) -> HttpResult {
-    let balance_cents = ledger::balance(&state.shop, who.caller.id).await?.unwrap_or(0);
-    Ok(HttpResponse::Ok().json(Me { user: who.caller.name.clone(), balance_cents }))
+pub async fn read(state: web::Data<AppState>, user: SignedInUser) -> HttpResult {
+    let balance_cents = ledger::balance(&state.shop, user.caller.id).await?.unwrap_or(0);
+    Ok(HttpResponse::Ok().json(Me { user: user.caller.name.clone(), balance_cents }))
 }
 
 /// Lists the account's ledger, oldest entry first.
@@ -45,12 +45,12 @@ pub async fn read(state: web::Data<AppState>, who: SignedInUser) -> HttpResult {
     responses((status = 200, body = [Entry]), ErrorResponses))]
 pub async fn ledger(
     state: web::Data<AppState>,
-    who: SignedInUser,
+    user: SignedInUser,
     query: web::Query<ListQuery<i64>>,
 ) -> HttpResult {
     let after = query.after.unwrap_or(0);
     let limit = query.limit()?;
-    let entries = ledger::balance_entries(&state.shop, who.caller.id, after, limit).await?;
+    let entries = ledger::balance_entries(&state.shop, user.caller.id, after, limit).await?;
     Ok(HttpResponse::Ok().json(entries))
 }
 
@@ -61,13 +61,13 @@ pub async fn ledger(
 pub async fn top_up(
     state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedInUser,
+    user: SignedInUser,
     DefaultOptions(options): DefaultOptions,
     amount: Json<TopUpRequest>,
 ) -> HttpResult {
     let amount = amount.read()?;
     let key = idempotency_key(&request)?;
-    let user = who.caller.id;
+    let user = user.caller.id;
     let amount_cents = amount.amount_cents;
-    Ok(answer(engine::top_up(&state.shop, &options, user, key, amount_cents).await?))
+    Ok(command_response(engine::top_up(&state.shop, &options, user, key, amount_cents).await?))
 }

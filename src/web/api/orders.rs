@@ -20,12 +20,12 @@ use crate::web::middleware::request_options::{
 };
 use crate::web::openapi::ErrorResponses;
 use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult, answer};
+use crate::web::{AppState, HttpResult, command_response};
 
 /// An order request.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct OrderRequest {
     /// 1 to 50 lines; quantities of the same item are added up.
     pub lines: Vec<WantedLine>,
 }
@@ -54,20 +54,20 @@ pub async fn mint_token(_: SignedInUser) -> HttpResult {
 #[utoipa::path(post, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "16 to 255 characters"),
            ("token" = Option<String>, Query, description = "the same, for tools that can't vary a header")),
-    request_body = Wanted, responses((status = 201, body = Order), ErrorResponses))]
+    request_body = OrderRequest, responses((status = 201, body = Order), ErrorResponses))]
 pub async fn place(
     state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedInUser,
+    user: SignedInUser,
     options: LabOptions,
-    wanted: Json<Wanted>,
+    order: Json<OrderRequest>,
 ) -> HttpResult {
     let options = options.read()?;
-    let wanted = wanted.read()?;
+    let order = order.read()?;
     let key = idempotency_key(&request)?;
-    let user = who.caller.id;
-    let placed = engine::place_order(&state.shop, &options, user, key, &wanted.lines).await;
-    traced(placed, &options.probe)
+    let user = user.caller.id;
+    let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
+    traced_response(placed, &options.probe)
 }
 
 /// Lists the caller's orders, newest first.
@@ -77,12 +77,12 @@ pub async fn place(
     responses((status = 200, body = [Order]), ErrorResponses))]
 pub async fn list(
     state: web::Data<AppState>,
-    who: SignedInUser,
+    user: SignedInUser,
     query: web::Query<ListQuery<OrderId>>,
 ) -> HttpResult {
     let limit = query.limit()?;
     Ok(HttpResponse::Ok().json(
-        orders::orders(&state.shop, who.caller.id, query.after, orders::Lab::With, limit).await?,
+        orders::orders(&state.shop, user.caller.id, query.after, orders::Lab::With, limit).await?,
     ))
 }
 
@@ -91,11 +91,11 @@ pub async fn list(
     params(("id" = String, Path)), responses((status = 200, body = Order), ErrorResponses))]
 pub async fn read(
     state: web::Data<AppState>,
-    who: SignedInUser,
+    user: SignedInUser,
     id: web::Path<String>,
 ) -> HttpResult {
     let id = body::parse_order_id(&id)?;
-    match orders::order(&state.shop, who.caller.id, id).await? {
+    match orders::order(&state.shop, user.caller.id, id).await? {
         Some(order) => Ok(HttpResponse::Ok().json(order)),
         None => Err(Problem::new(ProblemType::NotFound, format!("you have no order {id}"))),
     }
@@ -108,23 +108,23 @@ pub async fn read(
 pub async fn pay(
     state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedInUser,
+    user: SignedInUser,
     options: LabOptions,
     id: web::Path<String>,
 ) -> HttpResult {
     let options = options.read()?;
     let id = body::parse_order_id(&id)?;
     let key = idempotency_key(&request)?;
-    let paid = engine::pay_order(&state.shop, &options, who.caller.id, id, key).await;
-    traced(paid, &options.probe)
+    let paid = engine::pay_order(&state.shop, &options, user.caller.id, id, key).await;
+    traced_response(paid, &options.probe)
 }
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)), responses((status = 200, body = Returned), ErrorResponses))]
-pub async fn cancel(sent: Sent) -> HttpResult {
-    returned(sent, engine::cancel_order).await
+pub async fn cancel(parts: ReturnRequest) -> HttpResult {
+    return_units(parts, engine::cancel_order).await
 }
 
 /// Refunds a paid order: the money returns to the account, and the units to stock. With an
@@ -132,15 +132,16 @@ pub async fn cancel(sent: Sent) -> HttpResult {
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
            ("token" = Option<String>, Query)), responses((status = 200, body = Returned), ErrorResponses))]
-pub async fn refund(sent: Sent) -> HttpResult {
-    returned(sent, engine::refund_order).await
+pub async fn refund(parts: ReturnRequest) -> HttpResult {
+    return_units(parts, engine::refund_order).await
 }
 
 /// The extracted parts of a request to cancel or refund an order.
-type Sent = (web::Data<AppState>, HttpRequest, SignedInUser, DefaultOptions, web::Path<String>);
+type ReturnRequest =
+    (web::Data<AppState>, HttpRequest, SignedInUser, DefaultOptions, web::Path<String>);
 
-async fn returned(
-    (state, request, who, DefaultOptions(options), id): Sent,
+async fn return_units(
+    (state, request, user, DefaultOptions(options), id): ReturnRequest,
     undo: impl AsyncFn(
         &Shop,
         &RequestOptions,
@@ -151,13 +152,13 @@ async fn returned(
 ) -> HttpResult {
     let id = body::parse_order_id(&id)?;
     let key = optional_idempotency_key(&request)?;
-    Ok(answer(undo(&state.shop, &options, who.caller.id, id, key).await?))
+    Ok(command_response(undo(&state.shop, &options, user.caller.id, id, key).await?))
 }
 
 /// Returns the response or the problem, with the trace if one was requested.
-pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpResult {
-    let executed = result.map_err(Problem::from).and_then(|executed| with_trace(executed, probe));
-    executed.map(answer).map_err(|problem| match probe.trace() {
+pub(super) fn traced_response(result: Result<Executed, Failure>, probe: &Probe) -> HttpResult {
+    let executed = result.map_err(Problem::from).and_then(|executed| add_trace(executed, probe));
+    executed.map(command_response).map_err(|problem| match probe.trace() {
         Some(trace) => problem.with("trace", serde_json::json!(trace)),
         None => problem,
     })
@@ -165,7 +166,7 @@ pub(super) fn traced(result: Result<Executed, Failure>, probe: &Probe) -> HttpRe
 
 /// Adds the trace to the response of a command that was executed now. The trace is not stored, so a
 /// replay has none.
-pub(super) fn with_trace(executed: Executed, probe: &Probe) -> Result<Executed, Problem> {
+pub(super) fn add_trace(executed: Executed, probe: &Probe) -> Result<Executed, Problem> {
     match probe.trace() {
         Some(trace) if !executed.replayed => {
             let mut body: serde_json::Value = executed.response.read()?;

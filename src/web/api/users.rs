@@ -7,7 +7,7 @@ use crate::web::middleware::auth::SignedInUser;
 use crate::web::middleware::body::Json;
 use crate::web::openapi::ErrorResponses;
 use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult, created};
+use crate::web::{AppState, HttpResult, stored_response};
 
 /// Creates a user with an empty account.
 #[utoipa::path(post, path = "/api/users", tag = "people", request_body = Credentials,
@@ -19,7 +19,7 @@ pub async fn create(
 ) -> HttpResult {
     let credentials = credentials.read()?;
     state.rate_limits.check_sign_in(&request, None).await?;
-    Ok(created(users::create(&state.shop.pool, credentials, false).await?))
+    Ok(stored_response(users::create(&state.shop.pool, credentials, false).await?))
 }
 
 /// Signs in and returns a session token.
@@ -45,8 +45,8 @@ pub async fn sign_in(
 /// Signs out: ends the session of this request.
 #[utoipa::path(delete, path = "/api/sessions", tag = "people", security(("session" = [])),
     responses((status = 204), ErrorResponses))]
-pub async fn sign_out(state: web::Data<AppState>, who: SignedInUser) -> HttpResult {
-    users::sign_out(&state.shop, &who.token).await?;
-    state.sessions.invalidate(&who.token).await;
+pub async fn sign_out(state: web::Data<AppState>, user: SignedInUser) -> HttpResult {
+    users::sign_out(&state.shop, &user.token).await?;
+    state.sessions.invalidate(&user.token).await;
     Ok(HttpResponse::NoContent().finish())
 }

@@ -5,8 +5,8 @@
 //! - by *client*: the user, not the session, so that a new sign-in does not bring a new limit;
 //! - by address for *sign-in* and sign-up, because verifying a password is slow;
 //! - by *name* for sign-in, against guesses from many addresses. An address from which the user
-//!   signed in has its own limit for [`KNOWN_ADDRESS_TTL`], so that the owner is not locked out; existing
-//!   sessions are not affected.
+//!   signed in has its own limit for [`KNOWN_ADDRESS_TTL`], so that the owner is not locked out;
+//!   existing sessions are not affected.
 //!
 //! Rejects with `too-many-requests` (429) and `Retry-After` in seconds; nothing is stored, so the
 //! same idempotency key may be sent again. Limited responses carry `RateLimit-Policy` and

@@ -29,7 +29,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Content security policy: nothing from other origins, no inline scripts or styles.
 const SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-    img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+    img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; \
+    base-uri 'none'; frame-ancestors 'none'";
 
 pub async fn request_context(
     mut request: ServiceRequest,

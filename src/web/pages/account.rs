@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::format::{FormatTime as _, parse_cents, sentence};
 use super::layout::Layout;
-use super::ledger_rows::{self, Ledger, ON_ONE_PAGE, Row};
+use super::ledger_rows::{self, LedgerRow, LedgerUnit, PAGE_LENGTH};
 use super::rejection::RejectionNotice;
 use super::{duplicate_submit, html, see_other};
 use crate::shop::query::ledger;
@@ -24,7 +24,7 @@ struct AccountPage {
     layout: Layout,
     notice: Option<RejectionNotice>,
     balance: Cents,
-    entries: Vec<Row>,
+    entries: Vec<LedgerRow>,
     older: Option<i64>,
     key: IdempotencyKey,
     amount: String,
@@ -33,7 +33,7 @@ struct AccountPage {
 
 /// The query: entries older than `before`.
 #[derive(Debug, Deserialize)]
-pub struct Listing {
+pub struct LedgerQuery {
     before: Option<i64>,
 }
 
@@ -46,9 +46,9 @@ pub struct TopUpForm {
 }
 
 /// Shows the account.
-pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
+pub async fn show(request: HttpRequest, query: web::Query<LedgerQuery>) -> HttpResult {
     let user = csrf::require_user(&request).await?.caller.id;
-    page(&request, user, listing.before, Trouble::default()).await
+    page(&request, user, query.before, TopUpErrors::default()).await
 }
 
 /// Tops up the account, once per form.
@@ -66,7 +66,7 @@ pub async fn top_up(
         Ok(cents) => {
             let top_up =
                 async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
-            match duplicate_submit::settled(top_up).await {
+            match duplicate_submit::execute_once(top_up).await {
                 // The key was used: the form was sent and executed before.
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
                     return Ok(see_other("/account"));
@@ -80,17 +80,17 @@ pub async fn top_up(
             }
         }
     };
-    let trouble = match rejection {
+    let errors = match rejection {
         Rejection::Invalid(_, why) => {
-            Trouble { amount, wrong: Some(sentence(&why)), problem: None }
+            TopUpErrors { amount, wrong: Some(sentence(&why)), problem: None }
         }
-        other => Trouble { amount, wrong: None, problem: Some(other.into()) },
+        other => TopUpErrors { amount, wrong: None, problem: Some(other.into()) },
     };
-    page(&request, user, None, trouble).await
+    page(&request, user, None, errors).await
 }
 
 #[derive(Debug, Default)]
-struct Trouble {
+struct TopUpErrors {
     amount: String,
     wrong: Option<String>,
     problem: Option<Problem>,
@@ -100,25 +100,25 @@ async fn page(
     request: &HttpRequest,
     user: UserId,
     before: Option<i64>,
-    trouble: Trouble,
+    errors: TopUpErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
-    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;
     let balance = ledger::balance(shop, user).await?.unwrap_or(0);
-    let status = match (&trouble.problem, &trouble.wrong) {
+    let status = match (&errors.problem, &errors.wrong) {
         (Some(problem), _) => problem.code(),
         (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
         (None, None) => StatusCode::OK,
     };
     let page = AccountPage {
-        notice: trouble.problem.as_ref().map(RejectionNotice::from),
+        notice: errors.problem.as_ref().map(RejectionNotice::from),
         balance: Cents(balance),
-        older: ledger_rows::older(&entries),
-        entries: ledger_rows::rows(&entries, Ledger::Money).collect(),
+        older: ledger_rows::older_cursor(&entries),
+        entries: ledger_rows::ledger_rows(&entries, LedgerUnit::Money).collect(),
         key: IdempotencyKey::mint(),
-        amount: trouble.amount,
-        wrong: trouble.wrong,
+        amount: errors.amount,
+        wrong: errors.wrong,
         layout: Layout::of(request).await?,
     };
     html(status, &page)

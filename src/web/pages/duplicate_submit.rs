@@ -8,20 +8,20 @@ use tokio::time::{Instant, sleep};
 use crate::shop::{Executed, Failure, Rejection};
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-pub(super) const PAUSE: Duration = Duration::from_millis(60);
+pub(super) const DUPLICATE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(60);
 
 /// Repeats the request until no other copy is in flight; the key ensures one execution.
-pub(super) async fn settled(
-    mut ask: impl AsyncFnMut() -> Result<Executed, Failure>,
+pub(super) async fn execute_once(
+    mut execute: impl AsyncFnMut() -> Result<Executed, Failure>,
 ) -> Result<Executed, Failure> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + DUPLICATE_TIMEOUT;
     loop {
-        let result = ask().await;
+        let result = execute().await;
         let in_flight = matches!(result, Err(Failure::Rejected(Rejection::KeyInFlight)));
         if !in_flight || Instant::now() >= until {
             return result;
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

@@ -35,7 +35,7 @@ pub async fn render_problems<B: MessageBody>(
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
     let for_a_person = accepts_html(request.request());
-    let bare = if for_a_person { Layout::bare(request.request()).ok() } else { None };
+    let bare = if for_a_person { Layout::minimal(request.request()).ok() } else { None };
     let response = match next.call(request).await {
         Ok(response) => response,
         Err(error) => return Err(timeout_page(error, bare)),
@@ -77,13 +77,13 @@ fn accepts_html(request: &HttpRequest) -> bool {
 
 async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
     if problem.problem_type() == ProblemType::Unauthenticated {
-        return Ok(see_other(&sign_in::address(&return_path(request))));
+        return Ok(see_other(&sign_in::sign_in_url(&return_path(request))));
     }
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
     // seconds. Nor may a rate-limited client cause more work.
     let layout = match problem.problem_type() {
         ProblemType::Unavailable | ProblemType::Overloaded | ProblemType::TooManyRequests => {
-            Layout::bare(request)?
+            Layout::minimal(request)?
         }
         _ => Layout::of(request).await?,
     };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::format::{FormatTime as _, sentence, short_id};
 use super::layout::Layout;
-use super::ledger_rows::{self, Ledger, ON_ONE_PAGE, Row};
+use super::ledger_rows::{self, LedgerRow, LedgerUnit, PAGE_LENGTH};
 use super::rejection::RejectionNotice;
 use super::{duplicate_submit, html, see_other};
 use crate::shop::audit::{self, ItemAudit};
@@ -39,19 +39,19 @@ struct ItemPage {
     price: Cents,
     limit_typed: String,
     audit: ItemAudit,
-    entries: Vec<(Row, Details)>,
+    entries: Vec<(LedgerRow, EntryDetails)>,
     /// True if an entry was written under a fence.
     is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
     /// The idempotency key of the restock form.
     key: IdempotencyKey,
-    form: Typed,
+    form: ItemFormInput,
 }
 
 /// Details of an entry beside its row.
 #[derive(Debug)]
-struct Details {
+struct EntryDetails {
     /// True if the order is the visitor's own.
     own: bool,
     fence: Option<i64>,
@@ -62,7 +62,7 @@ struct Details {
 
 /// The admin's input, and what is wrong with it.
 #[derive(Debug, Default)]
-struct Typed {
+struct ItemFormInput {
     delta: String,
     reason: String,
     /// The input for the limit, if it was rejected.
@@ -70,14 +70,14 @@ struct Typed {
     wrong: Option<(Field, String)>,
 }
 
-impl Typed {
+impl ItemFormInput {
     fn wrong_with(&self, field: &str) -> Option<&str> {
         self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Listing {
+pub struct LedgerQuery {
     before: Option<i64>,
 }
 
@@ -101,10 +101,10 @@ pub struct LimitForm {
 pub async fn show(
     request: HttpRequest,
     sku: web::Path<String>,
-    listing: web::Query<Listing>,
+    query: web::Query<LedgerQuery>,
 ) -> HttpResult {
     let sku = body::parse_sku(sku.into_inner())?;
-    page(&request, &sku, listing.before, Typed::default(), None).await
+    page(&request, &sku, query.before, ItemFormInput::default(), None).await
 }
 
 /// Changes the stock by hand, once per form.
@@ -130,7 +130,7 @@ pub async fn restock(
                 let (sku, key) = (sku.clone(), key.clone());
                 engine::restock(&state.shop, &options, admin, sku, &what, key).await
             };
-            match duplicate_submit::settled(restock).await {
+            match duplicate_submit::execute_once(restock).await {
                 // The key was used: the form was sent and executed before.
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
                     return Ok(see_other(&format!("/items/{sku}")));
@@ -143,12 +143,12 @@ pub async fn restock(
     match rejection {
         Rejection::Invalid(field, why) => {
             let wrong = Some((field, sentence(&why)));
-            let form = Typed { delta, reason, wrong, ..Typed::default() };
+            let form = ItemFormInput { delta, reason, wrong, ..ItemFormInput::default() };
             page(&request, &sku, None, form, None).await
         }
         Rejection::NotFound(what) => Err(Problem::new(ProblemType::NotFound, what)),
         other => {
-            let form = Typed { delta, reason, ..Typed::default() };
+            let form = ItemFormInput { delta, reason, ..ItemFormInput::default() };
             page(&request, &sku, None, form, Some(other.into())).await
         }
     }
@@ -187,10 +187,11 @@ pub async fn limit(
             }
         }
     };
-    let form = Typed { limit: Some(typed), ..Typed::default() };
+    let form = ItemFormInput { limit: Some(typed), ..ItemFormInput::default() };
     match rejection {
         Rejection::Invalid(field, why) => {
-            page(&request, &sku, None, Typed { wrong: Some((field, why)), ..form }, None).await
+            page(&request, &sku, None, ItemFormInput { wrong: Some((field, why)), ..form }, None)
+                .await
         }
         Rejection::NotFound(what) => Err(Problem::new(ProblemType::NotFound, what)),
         other => page(&request, &sku, None, form, Some(other.into())).await,
@@ -201,13 +202,13 @@ async fn page(
     request: &HttpRequest,
     sku: &Sku,
     before: Option<i64>,
-    form: Typed,
+    form: ItemFormInput,
     refused: Option<Problem>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let unknown = || Problem::new(ProblemType::NotFound, format!("there is no item {sku}"));
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
-    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;
     let audit = audit::of_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
     let layout = Layout::of(request).await?;
@@ -220,10 +221,10 @@ async fn page(
     let page = ItemPage {
         notice: refused.as_ref().map(RejectionNotice::from),
         price: Cents(item.price_cents),
-        older: ledger_rows::older(&entries),
+        older: ledger_rows::older_cursor(&entries),
         is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
-        entries: ledger_rows::rows(&entries, Ledger::Stock)
-            .zip(details(sku, &entries, &audit, &own))
+        entries: ledger_rows::ledger_rows(&entries, LedgerUnit::Stock)
+            .zip(entry_details(sku, &entries, &audit, &own))
             .collect(),
         is_newest: before.is_none(),
         key: IdempotencyKey::mint(),
@@ -253,13 +254,13 @@ async fn own_orders(
 }
 
 /// Returns the details of the entries that are shown.
-fn details<'e>(
+fn entry_details<'e>(
     sku: &'e Sku,
     entries: &'e [Entry],
     audit: &'e ItemAudit,
     own: &'e BTreeSet<OrderId>,
-) -> impl Iterator<Item = Details> + 'e {
-    let shown = &entries[..entries.len().min(ON_ONE_PAGE)];
+) -> impl Iterator<Item = EntryDetails> + 'e {
+    let shown = &entries[..entries.len().min(PAGE_LENGTH)];
     // The link to an entry of another page leads to a page that begins with it.
     let link = move |seq: i64| match shown.iter().any(|entry| entry.seq == seq) {
         true => format!("#entry-{seq}"),
@@ -269,7 +270,7 @@ fn details<'e>(
         let fork = audit.forks.iter().find(|fork| fork.entries.contains(&entry.seq));
         let others = fork.map(|fork| fork.entries.as_slice()).unwrap_or_default();
         let others = others.iter().filter(|seq| **seq != entry.seq);
-        Details {
+        EntryDetails {
             own: entry.order_id.is_some_and(|order| own.contains(&order)),
             fence: entry.fence,
             request: short_id(&entry.request_id),

@@ -27,15 +27,15 @@ pub struct Layout {
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
     /// Number of units in the basket.
-    pub in_basket: i64,
+    pub basket_units: i64,
     /// The address of the page, for the way back after signing in.
-    pub here: String,
+    pub path: String,
 }
 
 impl Layout {
     /// Builds the layout of the requested page.
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
-        let mut layout = Self::bare(request)?;
+        let mut layout = Self::minimal(request)?;
         let shop = &app_state(request)?.shop;
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
         let Ok(signed_in) = find_signed_in(request).await else { return Ok(layout) };
@@ -48,7 +48,7 @@ impl Layout {
     }
 
     /// Builds a layout without querying Postgres.
-    pub fn bare(request: &HttpRequest) -> Result<Self, Problem> {
+    pub fn minimal(request: &HttpRequest) -> Result<Self, Problem> {
         let state = app_state(request)?;
         Ok(Self {
             replica: state.replica.clone(),
@@ -56,8 +56,8 @@ impl Layout {
             books: None,
             caller: None,
             lab: state.lab,
-            in_basket: Basket::of(request).units(),
-            here: request.path().to_owned(),
+            basket_units: Basket::of(request).units(),
+            path: request.path().to_owned(),
         })
     }
 
@@ -72,7 +72,7 @@ impl Layout {
 
     /// Returns whether the page is at `path` or below it.
     pub fn is_at(&self, path: &str) -> bool {
-        self.here == path || path != "/" && self.here.starts_with(&format!("{path}/"))
+        self.path == path || path != "/" && self.path.starts_with(&format!("{path}/"))
     }
 
     pub fn style(&self) -> &'static str {
@@ -91,11 +91,11 @@ impl Layout {
 /// The navigation bar alone, with which an open page refreshes itself.
 #[derive(Debug, Template)]
 #[template(path = "parts/bar.html")]
-struct Bar {
+struct StatusBar {
     layout: Layout,
 }
 
 /// Shows the navigation bar.
 pub async fn bar(request: HttpRequest) -> HttpResult {
-    html(StatusCode::OK, &Bar { layout: Layout::of(&request).await? })
+    html(StatusCode::OK, &StatusBar { layout: Layout::of(&request).await? })
 }

@@ -18,11 +18,11 @@ use crate::web::{AppState, HttpResult};
 #[template(path = "locks.html")]
 struct LocksPage {
     layout: Layout,
-    locks: Vec<Row>,
+    locks: Vec<LockRow>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct LockRow {
     key: String,
     /// The name of the process; the owner if it has none.
     holder: String,
@@ -41,28 +41,28 @@ pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResul
     let locks = &state.shop.locks;
     let held = locks.held().await.map_err(Error::from)?;
     let prefix = &locks.settings().prefix;
-    let locks = held.into_iter().map(|lock| row(lock, prefix)).collect();
+    let locks = held.into_iter().map(|lock| lock_row(lock, prefix)).collect();
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &LocksPage { layout, locks })
 }
 
-fn row(lock: HeldLock, prefix: &str) -> Row {
+fn lock_row(lock: HeldLock, prefix: &str) -> LockRow {
     let since = lock
         .since_ms
         .and_then(|ms| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok());
     let owner = lock.owner.split([' ', '@']).next().unwrap_or_default();
     let holder = lock.process.unwrap_or_else(|| owner.to_owned());
-    Row {
+    LockRow {
         key: lock.key.strip_prefix(prefix).unwrap_or(&lock.key).to_owned(),
         holder,
         owner: owner.to_owned(),
         since,
         fence: lock.fence,
-        remaining: lock.remaining_ms.map(seconds),
+        remaining: lock.remaining_ms.map(format_seconds),
         waiting: lock.fence.map(|_| lock.waiting),
     }
 }
 
-fn seconds(ms: u64) -> String {
+fn format_seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }

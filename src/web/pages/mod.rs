@@ -78,9 +78,9 @@ pub fn configure(config: &mut ServiceConfig) {
         .configure(lab::configure)
         .service(resource("/problems", "GET").route(get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(problems::show)))
-        .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::enter)))
-        .service(get_post("/sign-up", get().to(sign_up::show), post().to(sign_up::join)))
-        .service(get_post("/sign-out", back_to("/"), post().to(sign_in::leave)))
+        .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))
+        .service(get_post("/sign-up", get().to(sign_up::show), post().to(sign_up::sign_up)))
+        .service(get_post("/sign-out", back_to("/"), post().to(sign_in::sign_out)))
         .service(
             resource("/static/{name}", "GET")
                 .wrap(Compress::default())

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::format::{FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
-use super::ledger_rows::{Ledger, Row, row};
+use super::ledger_rows::{LedgerRow, LedgerUnit, ledger_row};
 use super::rejection::RejectionNotice;
 use super::{duplicate_submit, html, see_other};
 use crate::shop::model::{Line, Order};
@@ -35,10 +35,10 @@ struct OrderPage {
     status: &'static str,
     left: Option<Duration>,
     /// The end of the hold, after an attempt to pay too late.
-    late: Option<String>,
-    lines: Vec<LineRow>,
-    stock: Vec<(Sku, Row)>,
-    money: Vec<Row>,
+    paid_too_late: Option<String>,
+    lines: Vec<OrderLineRow>,
+    stock: Vec<(Sku, LedgerRow)>,
+    money: Vec<LedgerRow>,
     balance: Cents,
     after_paying: Cents,
     /// The idempotency key of the forms: pay, cancel or refund.
@@ -62,7 +62,7 @@ impl OrderPage {
 }
 
 #[derive(Debug)]
-struct LineRow {
+struct OrderLineRow {
     sku: Sku,
     name: String,
     quantity: i64,
@@ -91,35 +91,35 @@ pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
 }
 
 /// The extracted parts of a form of this page.
-type Sent =
+type OrderFormRequest =
     (web::Data<AppState>, HttpRequest, DefaultOptions, web::Path<String>, web::Form<OrderForm>);
 
 /// Pays the order, once per form.
-pub async fn pay(sent: Sent) -> HttpResult {
-    change(sent, "paid", engine::pay_order).await
+pub async fn pay(parts: OrderFormRequest) -> HttpResult {
+    execute(parts, "paid", engine::pay_order).await
 }
 
 /// Cancels the order, once per form: its units return to stock.
-pub async fn cancel(sent: Sent) -> HttpResult {
+pub async fn cancel(parts: OrderFormRequest) -> HttpResult {
     let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::cancel_order(shop, options, user, id, Some(key)).await
     };
-    change(sent, "cancelled", cancel).await
+    execute(parts, "cancelled", cancel).await
 }
 
 /// Refunds the order, once per form: the money returns to the account, and the units to stock.
-pub async fn refund(sent: Sent) -> HttpResult {
+pub async fn refund(parts: OrderFormRequest) -> HttpResult {
     let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::refund_order(shop, options, user, id, Some(key)).await
     };
-    change(sent, "refunded", refund).await
+    execute(parts, "refunded", refund).await
 }
 
-/// Executes a command and redirects to the order. A second click finds the order in the `wanted`
+/// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
-async fn change(
-    (state, request, DefaultOptions(options), id, form): Sent,
-    wanted: &str,
+async fn execute(
+    (state, request, DefaultOptions(options), id, form): OrderFormRequest,
+    target_status: &str,
     command: impl AsyncFn(
         &Shop,
         &RequestOptions,
@@ -131,9 +131,10 @@ async fn change(
     let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
     let id = body::parse_order_id(&id)?;
     let key = form.into_inner().key()?;
-    let change = async || command(&state.shop, &options, user, id, key.clone()).await;
-    match duplicate_submit::settled(change).await {
-        Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == wanted => {}
+    let command = async || command(&state.shop, &options, user, id, key.clone()).await;
+    match duplicate_submit::execute_once(command).await {
+        Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
+        }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
             return Err(Problem::new(ProblemType::NotFound, what));
         }
@@ -165,14 +166,17 @@ async fn page(
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
         notice: problem.as_ref().filter(|_| !is_late).map(RejectionNotice::from),
-        late: is_late.then(|| order.expires_at.in_utc()),
+        paid_too_late: is_late.then(|| order.expires_at.in_utc()),
         status: status(&order, left),
         left,
         short: short_id(&id),
         total: Cents(order.total_cents),
         lines: line_rows(shop, &order).await?,
-        stock: stock.into_iter().map(|(sku, entry)| (sku, row(&entry, Ledger::Stock))).collect(),
-        money: money.iter().map(|entry| row(entry, Ledger::Money)).collect(),
+        stock: stock
+            .into_iter()
+            .map(|(sku, entry)| (sku, ledger_row(&entry, LedgerUnit::Stock)))
+            .collect(),
+        money: money.iter().map(|entry| ledger_row(entry, LedgerUnit::Money)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::mint(),
@@ -194,14 +198,14 @@ pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
     }
 }
 
-async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> {
+async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<OrderLineRow>, Problem> {
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let items = catalog::items_of(shop, &skus).await?;
     let name = |sku: &Sku| {
         let item = items.iter().find(|item| item.sku == *sku);
         item.map_or_else(|| sku.to_string(), |item| item.name.clone())
     };
-    let row = |line: &Line| LineRow {
+    let row = |line: &Line| OrderLineRow {
         sku: line.sku.clone(),
         name: name(&line.sku),
         quantity: line.quantity,

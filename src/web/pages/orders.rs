@@ -20,13 +20,13 @@ use crate::shop::{Cents, OrderId};
 use crate::web::middleware::csrf;
 use crate::web::{AppState, HttpResult};
 
-const ON_ONE_PAGE: usize = 25;
+const PAGE_LENGTH: usize = 25;
 
 #[derive(Debug, Template)]
 #[template(path = "orders.html")]
 struct OrdersPage {
     layout: Layout,
-    orders: Vec<Row>,
+    orders: Vec<OrderRow>,
     more: Option<OrderId>,
     with_lab: bool,
     /// Number of orders that contain only lab items.
@@ -40,7 +40,7 @@ impl OrdersPage {
 }
 
 #[derive(Debug)]
-struct Row {
+struct OrderRow {
     id: OrderId,
     short: String,
     status: String,
@@ -53,7 +53,7 @@ struct Row {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Listing {
+pub struct OrdersQuery {
     after: Option<Uuid>,
     /// `on` includes the orders of lab items.
     lab: Option<String>,
@@ -62,29 +62,29 @@ pub struct Listing {
 pub async fn list(
     state: web::Data<AppState>,
     request: HttpRequest,
-    listing: web::Query<Listing>,
+    query: web::Query<OrdersQuery>,
 ) -> HttpResult {
     let user = csrf::require_user(&request).await?.caller.id;
-    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let shop = &state.shop;
-    let with_lab = listing.lab.as_deref() == Some("on");
+    let with_lab = query.lab.as_deref() == Some("on");
     let which = if with_lab { Lab::With } else { Lab::Without };
-    let mut orders = orders::orders(shop, user, listing.after.map(OrderId), which, limit).await?;
-    let is_more = orders.len() > ON_ONE_PAGE;
-    orders.truncate(ON_ONE_PAGE);
-    let more = orders.last().filter(|_| is_more).map(|order| order.id);
+    let mut orders = orders::orders(shop, user, query.after.map(OrderId), which, limit).await?;
+    let has_more = orders.len() > PAGE_LENGTH;
+    orders.truncate(PAGE_LENGTH);
+    let more = orders.last().filter(|_| has_more).map(|order| order.id);
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
-    let marked = if with_lab { orders::lab_among(shop, &ids).await? } else { Vec::new() };
+    let lab_orders = if with_lab { orders::lab_among(shop, &ids).await? } else { Vec::new() };
     let lab = orders::count_lab(shop, user).await?;
     let left = orders::time_left(shop, &ids).await?;
-    let orders = orders.into_iter().map(|order| row(order, &marked, &left)).collect();
+    let orders = orders.into_iter().map(|order| order_row(order, &lab_orders, &left)).collect();
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &OrdersPage { layout, orders, more, with_lab, lab })
 }
 
-fn row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> Row {
+fn order_row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> OrderRow {
     let left = left.get(&order.id).copied();
-    Row {
+    OrderRow {
         id: order.id,
         short: short_id(&order.id),
         left: left.map(format_time_left),

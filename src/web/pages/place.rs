@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use super::basket_cookie::Basket;
-use super::duplicate_submit::{PATIENCE, PAUSE};
+use super::duplicate_submit::{DUPLICATE_TIMEOUT, POLL_INTERVAL};
 use super::rejection::RejectionNotice;
 use super::sign_in::set_cookie;
 use super::{basket, see_other};
@@ -49,29 +49,29 @@ pub async fn place(
     let key = key.map_err(|why| Problem::field("token", why))?;
     let mut basket = Basket::of(&request);
     let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
-    let placed = if of_this_basket {
-        place_once(&state.shop, &options, user, &key, &basket.wanted()).await?
+    let result = if of_this_basket {
+        place_once(&state.shop, &options, user, &key, &basket.order_lines()).await?
     } else {
         // An old page: its basket was ordered, or has changed since.
         match orders::placed_with(&state.shop, user, &key).await? {
-            Some(order) => Placed::Is(order),
+            Some(order) => PlaceResult::Ordered(order),
             None => {
                 let notice = RejectionNotice::basket_changed(basket.lines().is_empty());
-                Placed::Not(StatusCode::CONFLICT, notice, Again::NewToken)
+                PlaceResult::Rejected(StatusCode::CONFLICT, notice, RetryToken::NewToken)
             }
         }
     };
-    match placed {
-        Placed::Is(order) => {
-            let mut answer = see_other(&format!("/orders/{order}"));
+    match result {
+        PlaceResult::Ordered(order) => {
+            let mut response = see_other(&format!("/orders/{order}"));
             if of_this_basket {
-                set_cookie(&mut answer, &Basket::emptied())?;
+                set_cookie(&mut response, &Basket::removal_cookie())?;
             }
-            Ok(answer)
+            Ok(response)
         }
-        Placed::Not(status, notice, again) => {
-            if again == Again::NewToken {
-                basket.renew();
+        PlaceResult::Rejected(status, notice, retry_token) => {
+            if retry_token == RetryToken::NewToken {
+                basket.renew_token();
             }
             let mut page = basket::page(&request, status, &basket, Some(notice), None).await?;
             if !basket.lines().is_empty() {
@@ -82,14 +82,14 @@ pub async fn place(
     }
 }
 
-enum Placed {
-    Is(OrderId),
-    Not(StatusCode, RejectionNotice, Again),
+enum PlaceResult {
+    Ordered(OrderId),
+    Rejected(StatusCode, RejectionNotice, RetryToken),
 }
 
 /// The token with which the page may try again.
 #[derive(PartialEq, Eq)]
-enum Again {
+enum RetryToken {
     /// The order was rejected, so the next try is another order.
     NewToken,
     /// Another copy of the form may still be in flight: a new token could make a second order.
@@ -101,12 +101,12 @@ async fn place_once(
     options: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[WantedLine],
-) -> Result<Placed, Problem> {
-    let until = Instant::now() + PATIENCE;
+    lines: &[WantedLine],
+) -> Result<PlaceResult, Problem> {
+    let until = Instant::now() + DUPLICATE_TIMEOUT;
     loop {
-        let rejection = match attempt(shop, options, user, key, wanted).await {
-            Ok(executed) => return Ok(Placed::Is(executed.response.read::<Order>()?.id)),
+        let rejection = match place_under_lock(shop, options, user, key, lines).await {
+            Ok(executed) => return Ok(PlaceResult::Ordered(executed.response.read::<Order>()?.id)),
             Err(Failure::Rejected(rejection)) => rejection,
             Err(Failure::Error(error)) => return Err(error.into()),
         };
@@ -116,33 +116,37 @@ async fn place_once(
             Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
         );
         if another_copy && let Some(order) = orders::placed_with(shop, user, key).await? {
-            return Ok(Placed::Is(order));
+            return Ok(PlaceResult::Ordered(order));
         }
         if !another_copy {
-            return Ok(refused(rejection, Again::NewToken));
+            return Ok(rejected(rejection, RetryToken::NewToken));
         }
         if Instant::now() >= until {
-            return Ok(refused(rejection, Again::SameToken));
+            return Ok(rejected(rejection, RetryToken::SameToken));
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Places the order, under the lock on the user.
-async fn attempt(
+async fn place_under_lock(
     shop: &Shop,
     options: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[WantedLine],
+    lines: &[WantedLine],
 ) -> Result<Executed, Failure> {
-    let guards = take_turn(shop, options, user).await?;
-    let placed = engine::place_order(shop, options, user, key.clone(), wanted).await;
+    let guards = acquire_user_lock(shop, options, user).await?;
+    let result = engine::place_order(shop, options, user, key.clone(), lines).await;
     guards.release().await;
-    placed
+    result
 }
 
-async fn take_turn(shop: &Shop, options: &RequestOptions, user: UserId) -> Result<Guards, Failure> {
+async fn acquire_user_lock(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+) -> Result<Guards, Failure> {
     let ask = Ask {
         kind: LockKind::Owner,
         wait: Wait::Try,
@@ -163,7 +167,7 @@ async fn take_turn(shop: &Shop, options: &RequestOptions, user: UserId) -> Resul
     }
 }
 
-fn refused(rejection: Rejection, again: Again) -> Placed {
+fn rejected(rejection: Rejection, retry_token: RetryToken) -> PlaceResult {
     let problem = Problem::from(rejection);
-    Placed::Not(problem.code(), RejectionNotice::from(&problem), again)
+    PlaceResult::Rejected(problem.code(), RejectionNotice::from(&problem), retry_token)
 }

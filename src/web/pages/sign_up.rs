@@ -6,7 +6,7 @@ use askama::Template;
 
 use super::format::sentence;
 use super::layout::Layout;
-use super::sign_in::{Entrance, Next, admit};
+use super::sign_in::{CredentialsForm, ReturnQuery, begin_session};
 use super::{html, see_other};
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Failure, Field, Rejection};
@@ -30,7 +30,7 @@ impl SignUpPage {
 }
 
 /// Shows the page; redirects a signed-in user to the shop.
-pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
+pub async fn show(request: HttpRequest, query: web::Query<ReturnQuery>) -> HttpResult {
     if find_signed_in(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
     }
@@ -38,13 +38,13 @@ pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
 }
 
 /// Creates the user and signs in.
-pub async fn join(
+pub async fn sign_up(
     state: web::Data<AppState>,
     request: HttpRequest,
-    form: web::Form<Entrance>,
+    form: web::Form<CredentialsForm>,
 ) -> HttpResult {
     csrf::check_origin(&request)?;
-    let Entrance { user, password, next } = form.into_inner();
+    let CredentialsForm { user, password, next } = form.into_inner();
     let user = user.trim().to_owned();
     state.rate_limits.check_sign_in(&request, None).await?;
     let credentials = Credentials { user: user.clone(), password: password.clone() };
@@ -59,8 +59,8 @@ pub async fn join(
         Err(other) => return Err(other.into()),
         Ok(_) => {
             state.rate_limits.trust_address(&request, &user).await;
-            let admitted = admit(&state.shop, user, password, &next).await?;
-            return Ok(admitted.unwrap_or_else(|| see_other("/sign-in")));
+            let session = begin_session(&state.shop, user, password, &next).await?;
+            return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
     page(&request, status, &next, user, Some(wrong)).await

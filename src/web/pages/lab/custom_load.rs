@@ -2,11 +2,11 @@
 
 use actix_web::{HttpRequest, web};
 
-use super::run_form::{self, Field, Sent, Wrong};
-use super::{index, posted, views};
+use super::run_form::{self, FieldError, FormFields, NumberField};
+use super::{check_lab_form, index, views};
 use crate::lab::run::{FaultKind, Wanted};
 use crate::shop::strategy::STRATEGIES;
-use crate::web::api::lab_runs::queue;
+use crate::web::api::lab_runs::queue_run;
 use crate::web::middleware::auth::app_state;
 use crate::web::pages::format::sentence;
 use crate::web::pages::see_other;
@@ -14,49 +14,50 @@ use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
 
 /// The strategies selected by default: no lock, and the shop's own default.
-const USUAL: [&str; 2] = ["none", "batched"];
+const DEFAULT_STRATEGIES: [&str; 2] = ["none", "batched"];
 
 #[derive(Debug)]
-pub struct Form {
-    pub strategies: Vec<Choice>,
-    pub load: Vec<Field>,
-    pub fault: Vec<Field>,
+pub struct LoadForm {
+    pub strategies: Vec<StrategyChoice>,
+    pub load: Vec<NumberField>,
+    pub fault: Vec<NumberField>,
     /// The faults: name and description.
     pub faults: Vec<(&'static str, &'static str)>,
-    sent: Sent,
-    wrong: Vec<Wrong>,
+    input: FormFields,
+    wrong: Vec<FieldError>,
 }
 
 #[derive(Debug)]
-pub struct Choice {
+pub struct StrategyChoice {
     pub name: &'static str,
     pub about: &'static str,
-    pub chosen: bool,
+    pub is_selected: bool,
     /// True if the lock it needs is configured.
-    pub there: bool,
+    pub is_configured: bool,
 }
 
-impl Form {
+impl LoadForm {
     pub fn default_of(request: &HttpRequest) -> Result<Self, Problem> {
-        let usual = USUAL.iter().map(|name| ("strategies".to_owned(), (*name).to_owned()));
-        Ok(Self::new(app_state(request)?, usual.collect(), Vec::new()))
+        let strategies =
+            DEFAULT_STRATEGIES.iter().map(|name| ("strategies".to_owned(), (*name).to_owned()));
+        Ok(Self::new(app_state(request)?, strategies.collect(), Vec::new()))
     }
 
-    fn new(state: &AppState, sent: Sent, wrong: Vec<Wrong>) -> Self {
-        let chosen = run_form::all(&sent, "strategies");
-        let strategies = STRATEGIES.iter().map(|strategy| Choice {
+    fn new(state: &AppState, input: FormFields, wrong: Vec<FieldError>) -> Self {
+        let selected = run_form::all_values(&input, "strategies");
+        let strategies = STRATEGIES.iter().map(|strategy| StrategyChoice {
             name: strategy.name,
             about: strategy.about,
-            chosen: chosen.iter().any(|name| name == strategy.name),
-            there: strategy.lock.is_none_or(|kind| state.shop.locks.has(kind)),
+            is_selected: selected.iter().any(|name| name == strategy.name),
+            is_configured: strategy.lock.is_none_or(|kind| state.shop.locks.has(kind)),
         });
-        let (load, fault) = run_form::fields(&sent, &wrong);
+        let (load, fault) = run_form::fields(&input, &wrong);
         Self {
             strategies: strategies.collect(),
             load,
             fault,
             faults: FaultKind::ALL.iter().map(|(_, name, about)| (*name, *about)).collect(),
-            sent,
+            input,
             wrong,
         }
     }
@@ -66,9 +67,9 @@ impl Form {
     }
 
     /// Returns all errors: the field's name, its label, and the reason.
-    pub fn wrongs(&self) -> Vec<(&'static str, &'static str, String)> {
-        let told = |(field, why): &Wrong| (*field, run_form::label(field), sentence(why));
-        self.wrong.iter().map(told).collect()
+    pub fn all_errors(&self) -> Vec<(&'static str, &'static str, String)> {
+        let formatted = |(field, why): &FieldError| (*field, run_form::label(field), sentence(why));
+        self.wrong.iter().map(formatted).collect()
     }
 
     /// Returns the error of a field that is not a number.
@@ -78,7 +79,7 @@ impl Form {
     }
 
     pub fn has(&self, name: &str, value: &str) -> bool {
-        run_form::first(&self.sent, name) == value
+        run_form::first_value(&self.input, name) == value
     }
 
     /// Returns whether a fault was selected, or one of its fields is wrong.
@@ -91,11 +92,11 @@ impl Form {
 pub async fn ask(
     state: web::Data<AppState>,
     request: HttpRequest,
-    form: web::Form<Sent>,
+    form: web::Form<FormFields>,
 ) -> HttpResult {
-    let sent = form.into_inner();
-    posted(&request, run_form::first(&sent, "csrf")).await?;
-    let (wanted, mut wrong) = run_form::load(&sent);
+    let input = form.into_inner();
+    check_lab_form(&request, run_form::first_value(&input, "csrf")).await?;
+    let (wanted, mut wrong) = run_form::load(&input);
     let without = |name: &&String| {
         let kind = crate::shop::Strategy::named(name).and_then(|strategy| strategy.lock);
         kind.is_some_and(|kind| !state.shop.locks.has(kind))
@@ -105,14 +106,18 @@ pub async fn ask(
         wrong.push(("strategies", why));
     }
     if !wrong.is_empty() {
-        return index::page(&request, Form::new(&state, sent, wrong), None).await;
+        return index::page(&request, LoadForm::new(&state, input, wrong), None).await;
     }
-    began(&state, &wanted, None).await
+    start_run(&state, &wanted, None).await
 }
 
 /// Queues a run and redirects to it, or to the run in progress, with a notice.
-pub(super) async fn began(state: &AppState, wanted: &Wanted, guess: Option<&str>) -> HttpResult {
-    Ok(match queue(state, wanted, guess).await? {
+pub(super) async fn start_run(
+    state: &AppState,
+    wanted: &Wanted,
+    guess: Option<&str>,
+) -> HttpResult {
+    Ok(match queue_run(state, wanted, guess).await? {
         Ok(id) => see_other(&views::link(&id)),
         Err(other) => see_other(&format!("{}?instead=1", views::link(&other))),
     })

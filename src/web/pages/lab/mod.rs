@@ -47,13 +47,13 @@ pub fn configure(config: &mut ServiceConfig) {
         ));
 }
 
-async fn admin(request: &HttpRequest) -> Result<SignedInUser, Problem> {
+async fn require_lab_admin(request: &HttpRequest) -> Result<SignedInUser, Problem> {
     require_lab(request)?;
     csrf::require_admin(request).await
 }
 
 /// Requires that the lab is on, an admin, and the CSRF token.
-async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+async fn check_lab_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
     require_lab(request)?;
     csrf::check_admin_form(request, csrf).await
 }
@@ -66,6 +66,6 @@ fn require_lab(request: &HttpRequest) -> Result<(), Problem> {
     Err(Problem::new(ProblemType::Forbidden, detail))
 }
 
-async fn kept(request: &HttpRequest) -> Result<Vec<Head>, Problem> {
+async fn stored_runs(request: &HttpRequest) -> Result<Vec<Head>, Problem> {
     Ok(store::newest(&app_state(request)?.shop.pool, store::KEPT).await?)
 }

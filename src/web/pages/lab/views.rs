@@ -7,34 +7,34 @@ use crate::shop::Cents;
 use crate::web::pages::format::format_count;
 
 /// Upper bounds: rows of a table of samples, points of a curve.
-const ROWS: usize = 40;
-const POINTS: usize = 300;
+const MAX_TABLE_ROWS: usize = 40;
+const MAX_CURVE_POINTS: usize = 300;
 
 #[derive(Debug)]
-pub struct Line {
+pub struct RunSummary {
     pub link: String,
     pub title: String,
     /// When the run was requested.
     pub at: time::OffsetDateTime,
     /// The state of the run.
-    pub state: Standing,
+    pub state: RunStatusLabel,
     pub verdict: Option<String>,
 }
 
 /// The state of a run, as a word and a symbol.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
+pub struct RunStatusLabel {
     pub word: &'static str,
-    pub shape: &'static str,
+    pub symbol: &'static str,
 }
 
-impl From<&Head> for Line {
+impl From<&Head> for RunSummary {
     fn from(head: &Head) -> Self {
         Self {
             link: link(&head.id),
             title: title(&head.wanted),
             at: head.created_at,
-            state: standing(head.state, head.claim_shown),
+            state: status(head.state, head.claim_shown),
             verdict: head.verdict.clone(),
         }
     }
@@ -51,8 +51,8 @@ pub fn title(wanted: &Wanted) -> String {
     }
 }
 
-pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
-    let (word, shape) = match (state, claim_shown) {
+pub fn status(state: State, claim_shown: Option<bool>) -> RunStatusLabel {
+    let (word, symbol) = match (state, claim_shown) {
         (State::Queued, _) => ("waits to begin", "◔"),
         (State::Running, _) => ("goes on", "◑"),
         (State::Failed, _) => ("failed", "▲"),
@@ -60,14 +60,14 @@ pub fn standing(state: State, claim_shown: Option<bool>) -> Standing {
         (State::Done, Some(false)) => ("claim not shown", "✗"),
         (State::Done, None) => ("done", "●"),
     };
-    Standing { word, shape }
+    RunStatusLabel { word, symbol }
 }
 
 #[derive(Debug)]
-pub struct LessonLine {
+pub struct LessonSummary {
     pub lesson: &'static Lesson,
     /// The newest run that is over.
-    pub last: Option<Line>,
+    pub last: Option<RunSummary>,
 }
 
 #[derive(Debug)]
@@ -96,8 +96,8 @@ pub struct SampleRow {
 
 /// Returns the figures of the arms side by side; `true` if a figure does not add up.
 pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
-    type Figure = (&'static str, fn(&Arm) -> (String, bool));
-    const FIGURES: [Figure; 12] = [
+    type FigureRow = (&'static str, fn(&Arm) -> (String, bool));
+    const FIGURES: [FigureRow; 12] = [
         ("opening", |arm| (counted(arm, arm.stock_opening), false)),
         ("sold", |arm| (counted(arm, arm.sold), false)),
         ("on the shelf", |arm| (counted(arm, arm.stock), false)),
@@ -120,7 +120,7 @@ pub fn figures(arms: &[Arm]) -> Vec<(&'static str, Vec<(String, bool)>)> {
         "orders/s" if money => "payments/s",
         name => name,
     };
-    let row = |(name, figure): &Figure| (called(*name), arms.iter().map(figure).collect());
+    let row = |(name, figure): &FigureRow| (called(*name), arms.iter().map(figure).collect());
     FIGURES.iter().map(row).collect()
 }
 
@@ -132,7 +132,9 @@ pub fn arm(arm: &Arm) -> ArmView {
         statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
         waits: waits(arm),
         curve: curve(&arm.samples, money),
-        samples: every(&arm.samples, ROWS).map(|sample| sample_row(sample, money)).collect(),
+        samples: sample_evenly(&arm.samples, MAX_TABLE_ROWS)
+            .map(|sample| sample_row(sample, money))
+            .collect(),
     }
 }
 
@@ -168,7 +170,7 @@ fn waits(arm: &Arm) -> Vec<(String, u64, u64)> {
 }
 
 /// Returns at most `most` evenly spaced samples, and always the last one.
-fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
+fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
     let stride = samples.len().div_ceil(most).max(1);
     let last = samples.len().saturating_sub(1);
     samples
@@ -182,7 +184,7 @@ fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
 fn curve(samples: &[Sample], money: bool) -> String {
     let unit = if money { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
-        every(samples, POINTS).map(|sample| value(sample) / by).collect()
+        sample_evenly(samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
     };
     let columns = [
         column(|sample| sample.t_ms as f64, 1_000.0),
