@@ -14,14 +14,14 @@ use crate::web::problems::{Problem, ProblemType};
 #[template(path = "problems.html")]
 struct ProblemsPage {
     layout: Layout,
-    kinds: [ProblemType; ProblemType::ALL.len()],
+    problem_types: [ProblemType; ProblemType::ALL.len()],
 }
 
 #[derive(Debug, Template)]
 #[template(path = "problem.html")]
 struct ProblemPage {
     layout: Layout,
-    kind: ProblemType,
+    problem_type: ProblemType,
     meaning: Vec<(bool, &'static str)>,
     advice: Vec<(bool, &'static str)>,
 }
@@ -29,7 +29,7 @@ struct ProblemPage {
 /// Lists all problem types.
 pub async fn list(request: HttpRequest) -> HttpResult {
     let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &ProblemsPage { layout, kinds: ProblemType::ALL })
+    html(StatusCode::OK, &ProblemsPage { layout, problem_types: ProblemType::ALL })
 }
 
 /// Shows one problem type.
@@ -38,8 +38,9 @@ pub async fn list(request: HttpRequest) -> HttpResult {
 /// `not-found`.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     let unknown = || Problem::new(ProblemType::NotFound, format!("there is no problem {name}"));
-    let kind = ProblemType::named(&name).ok_or_else(unknown)?;
+    let problem_type = ProblemType::named(&name).ok_or_else(unknown)?;
     let layout = Layout::of(&request).await?;
-    let (meaning, advice) = (split_code(kind.meaning()), split_code(kind.advice()));
-    html(StatusCode::OK, &ProblemPage { layout, kind, meaning, advice })
+    let definition = problem_type.definition();
+    let (meaning, advice) = (split_code(definition.meaning), split_code(definition.advice));
+    html(StatusCode::OK, &ProblemPage { layout, problem_type, meaning, advice })
 }

@@ -2,7 +2,7 @@
 
 use super::format;
 use crate::shop::Cents;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::{Problem, ProblemDefinition};
 
 #[derive(Debug, Clone)]
 pub struct RejectionNotice {
@@ -19,15 +19,15 @@ pub struct RejectionNotice {
 
 impl From<&Problem> for RejectionNotice {
     fn from(problem: &Problem) -> Self {
-        let kind = problem.problem_type();
-        let unknown = problem.member("outcome").is_some();
+        let definition = problem.problem_type().definition();
+        let outcome_unknown = problem.member("outcome").is_some();
         Self {
-            name: Some(kind.name()),
-            title: kind.title(),
-            meaning: kind.meaning(),
+            name: Some(definition.name),
+            title: definition.title,
+            meaning: definition.meaning,
             detail: detail(problem),
-            advice: format::split_code(page_advice(kind, unknown)),
-            link: next_link(kind),
+            advice: format::split_code(page_advice(&definition, outcome_unknown)),
+            link: definition.link,
         }
     }
 }
@@ -63,48 +63,12 @@ fn detail(problem: &Problem) -> String {
     }
 }
 
-/// Returns what a person does next; [`ProblemType::advice`] is for programs.
-fn page_advice(kind: ProblemType, outcome_unknown: bool) -> &'static str {
-    match kind {
-        ProblemType::InvalidRequest => "Go back, correct that, then send it again.",
-        ProblemType::Unauthenticated => "Sign in; you will come back here.",
-        ProblemType::Forbidden => {
-            "Go back, reload the page and try again; or sign in as somebody who may."
-        }
-        ProblemType::SoldOut => "Lower the quantity, or take the item out of the basket.",
-        ProblemType::LimitReached => {
-            "Lower the quantity or take the item out of the basket; or cancel an order that has it."
-        }
-        ProblemType::InsufficientFunds => "Top your account up, then pay again.",
-        ProblemType::OrderState => "The order is shown below as it stands now.",
-        ProblemType::IdempotencyKeyInFlight => {
-            "Wait a moment and send the form again: you will get the same order, not a second one."
-        }
-        ProblemType::LockBusy => {
-            "Wait a moment and try again. One person places one order at a time, so that a double \
-             click makes one order."
-        }
-        ProblemType::LockTimeout
-        | ProblemType::LockLost
-        | ProblemType::Overloaded
-        | ProblemType::TooManyRequests => "Wait a moment and try again.",
-        ProblemType::Unavailable if outcome_unknown => {
-            "Look at your orders first: the change may have been made. Sending the same form again \
-             is safe; it is done once."
-        }
-        ProblemType::Unavailable => {
-            "Wait a moment and try again. Sending the same form again is safe."
-        }
-        kind => kind.advice(),
-    }
-}
-
-fn next_link(kind: ProblemType) -> Option<(&'static str, &'static str)> {
-    match kind {
-        ProblemType::LimitReached => Some(("/orders", "Look at your orders")),
-        ProblemType::InsufficientFunds => Some(("/account", "Top up")),
-        ProblemType::OrderExpired | ProblemType::NotFound => Some(("/", "Go to the shop")),
-        ProblemType::Forbidden | ProblemType::Unauthenticated => Some(("/sign-in", "Sign in")),
-        _ => None,
+/// Returns what a person does next.
+fn page_advice(definition: &ProblemDefinition, outcome_unknown: bool) -> &'static str {
+    if outcome_unknown {
+        "Look at your orders first: the change may have been made. Sending the same form again is \
+         safe; it is done once."
+    } else {
+        definition.page_advice.unwrap_or(definition.advice)
     }
 }

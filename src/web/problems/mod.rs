@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::lock::Holder;
 use crate::shop::{Error, Failure, Rejection};
-pub use problem_type::ProblemType;
+pub use problem_type::{ProblemDefinition, ProblemType};
 
 /// A problem response. Boxed, to keep the `Result` of every handler small.
 #[derive(Debug, Clone)]
@@ -31,15 +31,14 @@ struct ProblemFields {
 }
 
 impl Problem {
-    /// Creates a problem; `detail` explains this occurrence. 429 and 503 get `Retry-After: 1`.
+    /// Creates a problem; `detail` explains this occurrence.
     pub fn new(problem_type: ProblemType, detail: impl Into<String>) -> Self {
-        let retry_after_s = matches!(problem_type.status().as_u16(), 429 | 503).then_some(1);
         Self(Box::new(ProblemFields {
             problem_type,
             status: problem_type.status(),
             detail: detail.into(),
             members: Map::new(),
-            retry_after_s,
+            retry_after_s: problem_type.definition().retry_after_s,
             headers: Vec::new(),
         }))
     }
