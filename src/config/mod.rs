@@ -3,6 +3,8 @@
 //! The doc comments are the text of `--help`. Only `main`, `app` and `bench` read this module; the
 //! rest of the crate takes plain arguments.
 
+#[cfg(test)]
+mod documentation;
 mod environment;
 mod values;
 
