@@ -8,10 +8,18 @@ use actix_web::HttpRequest;
 use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HOST, HeaderName, ORIGIN};
+use serde::Deserialize;
 
 use super::auth::{SignedInUser, csrf_matches, ensure_admin, find_signed_in, unauthenticated};
 use crate::web::middleware::body;
 use crate::web::problems::{Problem, ProblemType};
+
+/// A form that consists of its button.
+#[derive(Debug, Deserialize)]
+pub struct CsrfForm {
+    #[serde(default)]
+    pub csrf: String,
+}
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

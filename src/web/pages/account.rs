@@ -1,22 +1,26 @@
 //! The account: its balance, its ledger, and top-ups.
 
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::format::{FormatTime as _, parse_cents, sentence};
+use super::duplicate_submit::submit;
+use super::form_errors::FormErrors;
+use super::format::{FormatTime as _, parse_cents};
 use super::layout::Layout;
-use super::ledger_rows::{self, LedgerRow, LedgerUnit, PAGE_LENGTH};
+use super::ledger_rows::{self, LedgerQuery, LedgerRow, LedgerUnit, PAGE_LENGTH};
 use super::rejection::RejectionNotice;
-use super::{duplicate_submit, html, see_other};
+use super::{html, see_other};
 use crate::shop::query::ledger;
-use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
+use crate::shop::{Cents, IdempotencyKey, Rejection, UserId, engine};
 use crate::web::middleware::auth::app_state;
 use crate::web::middleware::csrf;
 use crate::web::middleware::request_options::DefaultOptions;
 use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
+
+/// Name of the field for the amount.
+const AMOUNT: &str = "amount_cents";
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
@@ -31,12 +35,6 @@ struct AccountPage {
     wrong: Option<String>,
 }
 
-/// The query: entries older than `before`.
-#[derive(Debug, Deserialize)]
-pub struct LedgerQuery {
-    before: Option<i64>,
-}
-
 #[derive(Debug, Deserialize)]
 pub struct TopUpForm {
     #[serde(default)]
@@ -48,7 +46,7 @@ pub struct TopUpForm {
 /// Shows the account.
 pub async fn show(request: HttpRequest, query: web::Query<LedgerQuery>) -> HttpResult {
     let user = csrf::require_user(&request).await?.caller.id;
-    page(&request, user, query.before, TopUpErrors::default()).await
+    page(&request, user, query.before, String::new(), FormErrors::default()).await
 }
 
 /// Tops up the account, once per form.
@@ -62,64 +60,45 @@ pub async fn top_up(
     let TopUpForm { key, amount, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
     let rejection = match parse_cents(&amount) {
-        Err(why) => Rejection::Invalid("amount_cents".into(), why),
+        Err(why) => Some(Rejection::Invalid(AMOUNT.into(), why)),
         Ok(cents) => {
             let top_up =
                 async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
-            match duplicate_submit::execute_once(top_up).await {
-                // The key was used: the form was sent and executed before.
-                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
-                    return Ok(see_other("/account"));
+            match submit(top_up).await? {
+                Some(Rejection::Invalid(..)) => {
+                    let why = "Choose 0.01 to 10,000,000.00.".to_owned();
+                    Some(Rejection::Invalid(AMOUNT.into(), why))
                 }
-                Err(Failure::Rejected(Rejection::Invalid(..))) => Rejection::Invalid(
-                    "amount_cents".into(),
-                    "Choose 0.01 to 10,000,000.00.".to_owned(),
-                ),
-                Err(Failure::Rejected(rejection)) => rejection,
-                Err(Failure::Error(error)) => return Err(error.into()),
+                other => other,
             }
         }
     };
-    let errors = match rejection {
-        Rejection::Invalid(_, why) => {
-            TopUpErrors { amount, wrong: Some(sentence(&why)), problem: None }
-        }
-        other => TopUpErrors { amount, wrong: None, problem: Some(other.into()) },
-    };
-    page(&request, user, None, errors).await
-}
-
-#[derive(Debug, Default)]
-struct TopUpErrors {
-    amount: String,
-    wrong: Option<String>,
-    problem: Option<Problem>,
+    match rejection {
+        None => Ok(see_other("/account")),
+        Some(rejection) => page(&request, user, None, amount, rejection.into()).await,
+    }
 }
 
 async fn page(
     request: &HttpRequest,
     user: UserId,
     before: Option<i64>,
-    errors: TopUpErrors,
+    amount: String,
+    errors: FormErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;
     let balance = ledger::balance(shop, user).await?.unwrap_or(0);
-    let status = match (&errors.problem, &errors.wrong) {
-        (Some(problem), _) => problem.code(),
-        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        (None, None) => StatusCode::OK,
-    };
     let page = AccountPage {
-        notice: errors.problem.as_ref().map(RejectionNotice::from),
+        notice: errors.notice(),
         balance: Cents(balance),
         older: ledger_rows::older_cursor(&entries),
         entries: ledger_rows::ledger_rows(&entries, LedgerUnit::Money).collect(),
         key: IdempotencyKey::mint(),
-        amount: errors.amount,
-        wrong: errors.wrong,
+        amount,
+        wrong: errors.of(AMOUNT).map(str::to_owned),
         layout: Layout::of(request).await?,
     };
-    html(status, &page)
+    html(errors.status(), &page)
 }

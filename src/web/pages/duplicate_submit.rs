@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::shop::{Executed, Failure, Rejection};
+use crate::web::problems::Problem;
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
 pub(super) const DUPLICATE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -23,5 +24,17 @@ pub(super) async fn execute_once(
             return result;
         }
         sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Submits a form's command, once per key. Returns its rejection; `None` if it was executed, now or
+/// by an earlier copy of the form.
+pub(super) async fn submit(
+    execute: impl AsyncFnMut() -> Result<Executed, Failure>,
+) -> Result<Option<Rejection>, Problem> {
+    match execute_once(execute).await {
+        Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => Ok(None),
+        Err(Failure::Rejected(rejection)) => Ok(Some(rejection)),
+        Err(Failure::Error(error)) => Err(error.into()),
     }
 }

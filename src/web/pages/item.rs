@@ -4,22 +4,23 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::format::{FormatTime as _, sentence, short_id};
+use super::duplicate_submit::submit;
+use super::form_errors::FormErrors;
+use super::format::{FormatTime as _, short_id};
 use super::layout::Layout;
-use super::ledger_rows::{self, LedgerRow, LedgerUnit, PAGE_LENGTH};
+use super::ledger_rows::{self, LedgerQuery, LedgerRow, LedgerUnit, PAGE_LENGTH};
 use super::rejection::RejectionNotice;
-use super::{duplicate_submit, html, see_other};
+use super::{html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::Restocking;
 use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::{Entry, Item};
 use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{Cents, Failure, Field, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
+use crate::shop::{Cents, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
 use crate::web::middleware::auth::app_state;
 use crate::web::middleware::body;
 use crate::web::middleware::csrf;
@@ -47,6 +48,7 @@ struct ItemPage {
     /// The idempotency key of the restock form.
     key: IdempotencyKey,
     form: ItemFormInput,
+    errors: FormErrors,
 }
 
 /// Details of an entry beside its row.
@@ -60,25 +62,13 @@ struct EntryDetails {
     fork: Vec<(i64, String)>,
 }
 
-/// The admin's input, and what is wrong with it.
+/// The admin's input.
 #[derive(Debug, Default)]
 struct ItemFormInput {
     delta: String,
     reason: String,
     /// The input for the limit, if it was rejected.
     limit: Option<String>,
-    wrong: Option<(Field, String)>,
-}
-
-impl ItemFormInput {
-    fn wrong_with(&self, field: &str) -> Option<&str> {
-        self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub struct LedgerQuery {
-    before: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,7 +94,7 @@ pub async fn show(
     query: web::Query<LedgerQuery>,
 ) -> HttpResult {
     let sku = body::parse_sku(sku.into_inner())?;
-    page(&request, &sku, query.before, ItemFormInput::default(), None).await
+    page(&request, &sku, query.before, ItemFormInput::default(), FormErrors::default()).await
 }
 
 /// Changes the stock by hand, once per form.
@@ -119,10 +109,11 @@ pub async fn restock(
     let sku = body::parse_sku(sku.into_inner())?;
     let RestockForm { key, delta, reason, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
-    let typed = delta.trim().replace('−', "-");
-    let rejection = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
+    let number = delta.trim().replace('−', "-");
+    let rejection = match number.strip_prefix('+').unwrap_or(&number).parse() {
         Err(_) => {
-            Rejection::Invalid("delta".into(), "Type a whole number such as 20 or −3.".to_owned())
+            let why = "Type a whole number such as 20 or −3.".to_owned();
+            Some(Rejection::Invalid("delta".into(), why))
         }
         Ok(units) => {
             let what = Restocking { delta: units, reason: reason.clone() };
@@ -130,28 +121,11 @@ pub async fn restock(
                 let (sku, key) = (sku.clone(), key.clone());
                 engine::restock(&state.shop, &options, admin, sku, &what, key).await
             };
-            match duplicate_submit::execute_once(restock).await {
-                // The key was used: the form was sent and executed before.
-                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
-                    return Ok(see_other(&format!("/items/{sku}")));
-                }
-                Err(Failure::Rejected(rejection)) => rejection,
-                Err(Failure::Error(error)) => return Err(error.into()),
-            }
+            submit(restock).await?
         }
     };
-    match rejection {
-        Rejection::Invalid(field, why) => {
-            let wrong = Some((field, sentence(&why)));
-            let form = ItemFormInput { delta, reason, wrong, ..ItemFormInput::default() };
-            page(&request, &sku, None, form, None).await
-        }
-        Rejection::NotFound(what) => Err(Problem::new(ProblemType::NotFound, what)),
-        other => {
-            let form = ItemFormInput { delta, reason, ..ItemFormInput::default() };
-            page(&request, &sku, None, form, Some(other.into())).await
-        }
-    }
+    let form = ItemFormInput { delta, reason, ..ItemFormInput::default() };
+    respond(&request, &sku, form, rejection).await
 }
 
 /// Sets the limit per customer; an empty input removes it.
@@ -164,37 +138,44 @@ pub async fn limit(
 ) -> HttpResult {
     let admin = csrf::check_admin_form(&request, &form.csrf).await?.caller.id;
     let sku = body::parse_sku(sku.into_inner())?;
-    let typed = form.into_inner().limit;
-    let limit = match typed.trim() {
+    let input = form.into_inner().limit;
+    let limit = match input.trim() {
         "" => Ok(None),
         number => number.parse().map(Some),
     };
     let rejection = match limit {
-        Err(_) => Rejection::Invalid(
-            LIMIT.into(),
-            "Type a whole number such as 2, or nothing.".to_owned(),
-        ),
+        Err(_) => {
+            let why = "Type a whole number such as 2, or nothing.".to_owned();
+            Some(Rejection::Invalid(LIMIT.into(), why))
+        }
         Ok(limit) => {
-            let set = engine::set_limit(&state.shop, &options, admin, sku.clone(), limit, None);
-            match set.await {
-                Err(Failure::Rejected(Rejection::Invalid(..))) => {
+            let (shop, options) = (&state.shop, &options);
+            let set =
+                async || engine::set_limit(shop, options, admin, sku.clone(), limit, None).await;
+            match submit(set).await? {
+                Some(Rejection::Invalid(..)) => {
                     let why = format!("Type 1 to {MAX_LIMIT}, or nothing: then there is no limit.");
-                    Rejection::Invalid(LIMIT.into(), why)
+                    Some(Rejection::Invalid(LIMIT.into(), why))
                 }
-                Err(Failure::Rejected(rejection)) => rejection,
-                Err(Failure::Error(error)) => return Err(error.into()),
-                Ok(_) => return Ok(see_other(&format!("/items/{sku}"))),
+                other => other,
             }
         }
     };
-    let form = ItemFormInput { limit: Some(typed), ..ItemFormInput::default() };
+    let form = ItemFormInput { limit: Some(input), ..ItemFormInput::default() };
+    respond(&request, &sku, form, rejection).await
+}
+
+/// Redirects to the item, or shows the page with the rejection of a form.
+async fn respond(
+    request: &HttpRequest,
+    sku: &Sku,
+    form: ItemFormInput,
+    rejection: Option<Rejection>,
+) -> HttpResult {
     match rejection {
-        Rejection::Invalid(field, why) => {
-            page(&request, &sku, None, ItemFormInput { wrong: Some((field, why)), ..form }, None)
-                .await
-        }
-        Rejection::NotFound(what) => Err(Problem::new(ProblemType::NotFound, what)),
-        other => page(&request, &sku, None, form, Some(other.into())).await,
+        None => Ok(see_other(&format!("/items/{sku}"))),
+        Some(Rejection::NotFound(what)) => Err(Problem::new(ProblemType::NotFound, what)),
+        Some(rejection) => page(request, sku, None, form, rejection.into()).await,
     }
 }
 
@@ -203,7 +184,7 @@ async fn page(
     sku: &Sku,
     before: Option<i64>,
     form: ItemFormInput,
-    refused: Option<Problem>,
+    errors: FormErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let unknown = || Problem::new(ProblemType::NotFound, format!("there is no item {sku}"));
@@ -213,13 +194,9 @@ async fn page(
     let audit = audit::of_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
     let layout = Layout::of(request).await?;
     let own = own_orders(shop, &layout, &entries).await?;
-    let status = match (&refused, &form.wrong) {
-        (Some(problem), _) => problem.code(),
-        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        (None, None) => StatusCode::OK,
-    };
+    let status = errors.status();
     let page = ItemPage {
-        notice: refused.as_ref().map(RejectionNotice::from),
+        notice: errors.notice(),
         price: Cents(item.price_cents),
         older: ledger_rows::older_cursor(&entries),
         is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
@@ -234,6 +211,7 @@ async fn page(
         item,
         audit,
         form,
+        errors,
         layout,
     };
     html(status, &page)

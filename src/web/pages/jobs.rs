@@ -17,7 +17,7 @@ use crate::jobs::store::{self, State};
 use crate::jobs::unpaid::failures::{self, Failure};
 use crate::jobs::view::{self, JobStanding, Standing};
 use crate::web::middleware::body;
-use crate::web::middleware::csrf;
+use crate::web::middleware::csrf::{self, CsrfForm};
 use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
@@ -84,18 +84,12 @@ pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResul
     html(StatusCode::OK, &page)
 }
 
-#[derive(Debug, Deserialize)]
-pub struct RetryForm {
-    #[serde(default)]
-    csrf: String,
-}
-
 /// Retries a parked run; does nothing if it is no longer parked (a second click).
 pub async fn try_again(
     state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
-    form: web::Form<RetryForm>,
+    form: web::Form<CsrfForm>,
 ) -> HttpResult {
     csrf::check_admin_form(&request, &form.csrf).await?;
     if let Ok(id) = id.parse() {
@@ -109,7 +103,7 @@ pub async fn try_unpaid_again(
     state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
-    form: web::Form<RetryForm>,
+    form: web::Form<CsrfForm>,
 ) -> HttpResult {
     csrf::check_admin_form(&request, &form.csrf).await?;
     failures::try_again(&state.shop, body::parse_order_id(&id)?).await?;

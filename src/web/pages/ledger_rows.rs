@@ -1,5 +1,6 @@
 //! Ledger entries, formatted for pages.
 
+use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::format::{format_change, format_money_change, short_id};
@@ -8,6 +9,12 @@ use crate::shop::{Cents, OrderId};
 
 /// Number of entries on a page of a ledger.
 pub(super) const PAGE_LENGTH: usize = 50;
+
+/// The query of a page with a ledger: entries older than `before`.
+#[derive(Debug, Deserialize)]
+pub struct LedgerQuery {
+    pub before: Option<i64>,
+}
 
 /// The unit of a ledger's values.
 #[derive(Debug, Clone, Copy)]

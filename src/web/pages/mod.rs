@@ -11,6 +11,7 @@ pub mod basket;
 pub mod basket_cookie;
 mod duplicate_submit;
 pub mod error_pages;
+mod form_errors;
 pub mod format;
 pub mod item;
 pub mod jobs;

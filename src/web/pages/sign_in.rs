@@ -11,7 +11,7 @@ use super::{html, see_other};
 use crate::shop::Shop;
 use crate::shop::users::{self, Credentials};
 use crate::web::middleware::auth::{SESSION_COOKIE, session_cookie};
-use crate::web::middleware::csrf;
+use crate::web::middleware::csrf::{self, CsrfForm};
 use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
 
@@ -38,12 +38,6 @@ pub struct CredentialsForm {
     pub password: String,
     #[serde(default)]
     pub next: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub struct SignOutForm {
-    #[serde(default)]
-    csrf: String,
 }
 
 impl std::fmt::Debug for CredentialsForm {
@@ -106,7 +100,7 @@ pub(super) async fn begin_session(
 pub async fn sign_out(
     state: web::Data<AppState>,
     request: HttpRequest,
-    form: web::Form<SignOutForm>,
+    form: web::Form<CsrfForm>,
 ) -> HttpResult {
     let mut response = see_other("/");
     if let Some(who) = csrf::check_public_form(&request, &form.csrf).await? {

@@ -4,12 +4,12 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::format::sentence;
+use super::form_errors::FormErrors;
 use super::layout::Layout;
 use super::sign_in::{CredentialsForm, ReturnQuery, begin_session};
 use super::{html, see_other};
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Failure, Field, Rejection};
+use crate::shop::{Failure, Rejection};
 use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf;
 use crate::web::{AppState, HttpResult};
@@ -20,13 +20,7 @@ struct SignUpPage {
     layout: Layout,
     next: String,
     user: String,
-    wrong: Option<(Field, String)>,
-}
-
-impl SignUpPage {
-    fn wrong_with(&self, field: &str) -> Option<&str> {
-        self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
-    }
+    errors: FormErrors,
 }
 
 /// Shows the page; redirects a signed-in user to the shop.
@@ -34,7 +28,7 @@ pub async fn show(request: HttpRequest, query: web::Query<ReturnQuery>) -> HttpR
     if find_signed_in(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
     }
-    page(&request, StatusCode::OK, &query.next, String::new(), None).await
+    page(&request, StatusCode::OK, &query.next, String::new(), FormErrors::default()).await
 }
 
 /// Creates the user and signs in.
@@ -48,13 +42,13 @@ pub async fn sign_up(
     let user = user.trim().to_owned();
     state.rate_limits.check_sign_in(&request, None).await?;
     let credentials = Credentials { user: user.clone(), password: password.clone() };
-    let (status, wrong) = match users::create(&state.shop.pool, credentials, false).await {
+    let (status, errors) = match users::create(&state.shop.pool, credentials, false).await {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, (field, sentence(&why)))
+            (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
         }
         Err(Failure::Rejected(Rejection::Exists(_))) => (
             StatusCode::CONFLICT,
-            ("user".into(), "Somebody has that name; choose another.".to_owned()),
+            FormErrors::field("user", "Somebody has that name; choose another."),
         ),
         Err(other) => return Err(other.into()),
         Ok(_) => {
@@ -63,7 +57,7 @@ pub async fn sign_up(
             return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
-    page(&request, status, &next, user, Some(wrong)).await
+    page(&request, status, &next, user, errors).await
 }
 
 async fn page(
@@ -71,9 +65,9 @@ async fn page(
     status: StatusCode,
     next: &str,
     user: String,
-    wrong: Option<(Field, String)>,
+    errors: FormErrors,
 ) -> HttpResult {
     let next = csrf::local_path(next).to_owned();
     let layout = Layout::of(request).await?;
-    html(status, &SignUpPage { layout, next, user, wrong })
+    html(status, &SignUpPage { layout, next, user, errors })
 }
