@@ -78,7 +78,7 @@ pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
 }
 
 async fn not_found(request: HttpRequest) -> HttpResult {
-    Err(Problem::new(ProblemType::NotFound, format!("there is nothing at {}", request.path())))
+    Err(Problem::not_found(format!("there is nothing at {}", request.path())))
 }
 
 /// Builds the response of a command from its stored bytes; replays carry `Idempotent-Replayed`.

@@ -14,7 +14,7 @@ use crate::web::middleware::auth::AdminUser;
 use crate::web::middleware::body::{self, Json, ListQuery};
 use crate::web::middleware::request_options::{DefaultOptions, LabOptions, idempotency_key};
 use crate::web::openapi::ErrorResponses;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult, command_response, stored_response};
 
 /// Lists the items of the shop, by sku.
@@ -157,5 +157,5 @@ pub async fn audit(state: web::Data<AppState>, sku: web::Path<String>) -> HttpRe
 }
 
 fn unknown(sku: &Sku) -> Problem {
-    Problem::new(ProblemType::NotFound, format!("there is no item {sku}"))
+    Problem::not_found(format!("there is no item {sku}"))
 }

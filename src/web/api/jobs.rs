@@ -42,7 +42,7 @@ pub async fn try_again(
     if parked {
         Ok(HttpResponse::NoContent().finish())
     } else {
-        Err(Problem::new(ProblemType::NotFound, format!("no run {id} is parked")))
+        Err(Problem::not_found(format!("no run {id} is parked")))
     }
 }
 
@@ -58,7 +58,7 @@ pub async fn try_unpaid_again(
     if failures::try_again(&state.shop, body::parse_order_id(&id)?).await? {
         Ok(HttpResponse::NoContent().finish())
     } else {
-        Err(Problem::new(ProblemType::NotFound, format!("no unpaid order {id} has failed")))
+        Err(Problem::not_found(format!("no unpaid order {id} has failed")))
     }
 }
 
@@ -125,15 +125,15 @@ pub async fn tick(
         TickProtection::LockAndRow => Once::LockAndRow,
     };
     let probe = options.probe.clone();
-    let came = state.jobs.offer(lab_tick::NAME, tick.due_at, once, probe).await?;
-    let Some(came) = came else {
+    let outcome = state.jobs.offer(lab_tick::NAME, tick.due_at, once, probe).await?;
+    let Some(outcome) = outcome else {
         return Err(Problem::new(
             ProblemType::InternalError,
             "the lab's job is not among the jobs",
         ));
     };
-    let word = came.word();
-    let (detail, holder) = match came {
+    let word = outcome.word();
+    let (detail, holder) = match outcome {
         Came::Done(result) => (result, None),
         Came::Failed(why) | Came::Parked(why) => (why.into(), None),
         Came::Busy(holder) => (Value::Null, holder.process),

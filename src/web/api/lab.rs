@@ -218,7 +218,7 @@ pub async fn let_go(state: web::Data<AppState>, _: AdminUser, id: web::Path<Stri
     require_lab(&state)?;
     match Uuid::parse_str(&id) {
         Ok(request) if state.board.let_go(request, None) => Ok(HttpResponse::NoContent().finish()),
-        _ => Err(Problem::new(ProblemType::NotFound, format!("no request {id} is held here"))),
+        _ => Err(Problem::not_found(format!("no request {id} is held here"))),
     }
 }
 

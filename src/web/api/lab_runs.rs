@@ -67,13 +67,13 @@ pub async fn queue_run(
         return Err(Problem::field(field, why));
     }
     let end = Instant::now() + RUNNER_TIMEOUT;
-    let asked = loop {
+    let result = loop {
         match store::ask(&state.shop.pool, wanted, guess).await? {
             Asked::Nobody if Instant::now() < end => sleep(FRAME_INTERVAL).await,
-            asked => break asked,
+            result => break result,
         }
     };
-    match asked {
+    match result {
         Asked::Queued(id) => Ok(Ok(id)),
         Asked::Busy(other) => Ok(Err(other)),
         Asked::Nobody => {
@@ -101,11 +101,8 @@ pub async fn read(state: web::Data<AppState>, _: AdminUser, id: web::Path<String
 }
 
 /// Returns the run with that id.
-///
-/// # Errors
-/// `not-found`.
 pub async fn find_run(state: &AppState, id: &str) -> Result<Run, Problem> {
-    let not_found = || Problem::new(ProblemType::NotFound, format!("there is no run {id}"));
+    let not_found = || Problem::not_found(format!("there is no run {id}"));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
     store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }
@@ -118,7 +115,7 @@ pub async fn find_run(state: &AppState, id: &str) -> Result<Run, Problem> {
 pub async fn follow(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
     require_lab(&state)?;
     let run = find_run(&state, &id).await?;
-    let first = RunStream { state, id: run.id, seen: -1, over: false };
+    let first = RunStream { state, id: run.id, last_frame: -1, over: false };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
     Ok(HttpResponse::build(StatusCode::OK)
         .content_type("text/event-stream")
@@ -129,7 +126,7 @@ pub async fn follow(state: web::Data<AppState>, _: AdminUser, id: web::Path<Stri
 struct RunStream {
     state: web::Data<AppState>,
     id: Uuid,
-    seen: i64,
+    last_frame: i64,
     over: bool,
 }
 
@@ -145,14 +142,14 @@ impl RunStream {
                 return None;
             }
             match store::frame(pool, self.id).await {
-                Ok(Some((frame, over))) if frame > self.seen || over => {
+                Ok(Some((frame, over))) if frame > self.last_frame || over => {
                     let run = store::find(pool, self.id).await.ok().flatten();
                     let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
                     let (Some(run), Some(json)) = (run, json) else {
                         sleep(FRAME_INTERVAL).await;
                         continue;
                     };
-                    (self.seen, self.over) = (frame, run.state.is_over());
+                    (self.last_frame, self.over) = (frame, run.state.is_over());
                     let text = format!("id: {frame}\nevent: run\ndata: {json}\n\n");
                     if !self.over {
                         sleep(FRAME_INTERVAL).await;

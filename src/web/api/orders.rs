@@ -19,7 +19,7 @@ use crate::web::middleware::request_options::{
     DefaultOptions, LabOptions, idempotency_key, optional_idempotency_key,
 };
 use crate::web::openapi::ErrorResponses;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult, command_response};
 
 /// An order request.
@@ -97,7 +97,7 @@ pub async fn read(
     let id = body::parse_order_id(&id)?;
     match orders::order(&state.shop, user.caller.id, id).await? {
         Some(order) => Ok(HttpResponse::Ok().json(order)),
-        None => Err(Problem::new(ProblemType::NotFound, format!("you have no order {id}"))),
+        None => Err(Problem::not_found(format!("you have no order {id}"))),
     }
 }
 

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_network_is_told() {
-        let told = TrustedProxies::parse(&["10.0.0.0/33".to_owned()]).expect_err("no network");
-        assert!(told.contains("10.0.0.0/33"), "{told}");
+        let error = TrustedProxies::parse(&["10.0.0.0/33".to_owned()]).expect_err("no network");
+        assert!(error.contains("10.0.0.0/33"), "{error}");
     }
 }

@@ -253,7 +253,7 @@ mod tests {
             Standing { policy: policy("address", "500/s:2000"), left: 1_999, full_s: 1 },
             Standing { policy: policy("client", "50/s:200"), left: 0, full_s: 4 },
         ];
-        let told: Vec<(String, String)> = rate_limit_headers(&standings)
+        let actual: Vec<(String, String)> = rate_limit_headers(&standings)
             .into_iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("?").to_owned()))
             .collect();
@@ -261,7 +261,7 @@ mod tests {
             ("ratelimit-policy", "\"address\";q=2000;w=4, \"client\";q=200;w=4"),
             ("ratelimit", "\"address\";r=1999;t=1, \"client\";r=0;t=4"),
         ];
-        assert_eq!(told, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(actual, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert!(rate_limit_headers(&[]).is_empty());
     }
 }

@@ -136,13 +136,12 @@ pub fn query_config() -> web::QueryConfig {
 
 /// Parses a sku in a path; `not-found` if it is not a valid sku.
 pub fn parse_sku(text: String) -> Result<Sku, Problem> {
-    Sku::try_from(text.clone())
-        .map_err(|_| Problem::new(ProblemType::NotFound, format!("there is no item {text}")))
+    Sku::try_from(text.clone()).map_err(|_| Problem::not_found(format!("there is no item {text}")))
 }
 
 /// Parses an order id in a path; `not-found` if it is not a UUID.
 pub fn parse_order_id(text: &str) -> Result<OrderId, Problem> {
     Uuid::parse_str(text)
         .map(OrderId)
-        .map_err(|_| Problem::new(ProblemType::NotFound, format!("you have no order {text}")))
+        .map_err(|_| Problem::not_found(format!("you have no order {text}")))
 }

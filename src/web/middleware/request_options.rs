@@ -56,16 +56,16 @@ impl FromRequest for LabOptions {
 
 fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let state = app_state(request)?;
-    let wishes = Wishes::read(|header| header_text(request.headers(), header))?;
+    let lab_headers = Wishes::read(|header| header_text(request.headers(), header))?;
     let id = request_id(request);
-    if !wishes.any() {
+    if !lab_headers.any() {
         return Ok(RequestOptions::of(&state.shop, id));
     }
     if !state.lab {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
-    let options = wishes
+    let options = lab_headers
         .grant(&state.shop, &state.replica, &state.board, id)
         .map_err(|Ungrantable(header, why)| Problem::field(header, why))?;
     request.extensions_mut().insert(EffectiveStrategy(options.strategy.name));
@@ -80,7 +80,7 @@ fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Proble
     }
 }
 
-/// Returns the id that the envelope assigned to the request.
+/// Returns the id that [`request_context`](super::request_context) assigned to the request.
 pub fn request_id(request: &HttpRequest) -> Uuid {
     request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }
@@ -100,18 +100,18 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem>
 /// # Errors
 /// `invalid-request`: 400 if both are present and differ, 422 if the key is invalid.
 pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
-    let key = |name: &str, header_text: String| {
-        IdempotencyKey::try_from(header_text).map_err(|error| Problem::field(name, error))
+    let key = |name: &str, text: String| {
+        IdempotencyKey::try_from(text).map_err(|error| Problem::field(name, error))
     };
     let header = header_text(request.headers(), "Idempotency-Key")?
-        .map(|header_text| key("Idempotency-Key", header_text))
+        .map(|text| key("Idempotency-Key", text))
         .transpose()?;
     let query = actix_web::web::Query::<Vec<(String, String)>>::from_query(request.query_string())
         .map_err(|error| Problem::field("query", error.to_string()))?
         .into_inner()
         .into_iter()
         .find(|(name, _)| name == "token")
-        .map(|(_, header_text)| key("token", header_text))
+        .map(|(_, text)| key("token", text))
         .transpose()?;
     match (header, query) {
         (Some(header), Some(query)) if header != query => {

@@ -21,7 +21,7 @@ use crate::web::HttpResult;
 use crate::web::middleware::auth::app_state;
 use crate::web::middleware::body;
 use crate::web::middleware::csrf;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]
@@ -112,7 +112,7 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult 
     csrf::check_public_form(&request, &form.csrf).await?;
     let sku = body::parse_sku(form.sku.clone())?;
     if catalog::item(&app_state(&request)?.shop, &sku).await?.is_none() {
-        return Err(Problem::new(ProblemType::NotFound, format!("there is no item {sku}")));
+        return Err(Problem::not_found(format!("there is no item {sku}")));
     }
     let mut basket = Basket::of(&request);
     let added = parse_quantity(&form.quantity, 1).and_then(|units| basket.add(sku.clone(), units));

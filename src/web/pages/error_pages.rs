@@ -1,7 +1,7 @@
 //! Middleware that renders problems as pages for browsers.
 //!
-//! It is the outermost middleware, outside of the envelope as well. A program (no `text/html` in
-//! `Accept`, or an address such as `/api`) receives the problem as it is. The problem
+//! It is the outermost middleware, outside of `request_context` as well. A program (no `text/html`
+//! in `Accept`, or an address such as `/api`) receives the problem as it is. The problem
 //! `unauthenticated` becomes a redirect to the sign-in page, which leads back.
 
 use actix_web::body::{EitherBody, MessageBody};

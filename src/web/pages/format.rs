@@ -58,10 +58,7 @@ pub fn format_duration(time: Duration) -> String {
 }
 
 /// Parses an amount, in cents: `25`, `25.5`, `1,000.50`. A comma separates thousands; a comma that
-/// could separate cents is an error.
-///
-/// # Errors
-/// The text for the form's field.
+/// could separate cents is an error. The error is the text for the form's field.
 pub fn parse_cents(text: &str) -> Result<i64, String> {
     let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
     let text = text.trim();

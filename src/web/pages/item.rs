@@ -25,7 +25,7 @@ use crate::web::middleware::auth::app_state;
 use crate::web::middleware::body;
 use crate::web::middleware::csrf;
 use crate::web::middleware::request_options::DefaultOptions;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
 
 /// Name of the field for the limit per customer.
@@ -174,7 +174,7 @@ async fn respond(
 ) -> HttpResult {
     match rejection {
         None => Ok(see_other(&format!("/items/{sku}"))),
-        Some(Rejection::NotFound(what)) => Err(Problem::new(ProblemType::NotFound, what)),
+        Some(Rejection::NotFound(what)) => Err(Problem::not_found(what)),
         Some(rejection) => page(request, sku, None, form, rejection.into()).await,
     }
 }
@@ -187,7 +187,7 @@ async fn page(
     errors: FormErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
-    let unknown = || Problem::new(ProblemType::NotFound, format!("there is no item {sku}"));
+    let unknown = || Problem::not_found(format!("there is no item {sku}"));
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
     let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;

@@ -21,7 +21,7 @@ use crate::shop::{
 use crate::web::middleware::body;
 use crate::web::middleware::csrf;
 use crate::web::middleware::request_options::DefaultOptions;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
@@ -136,7 +136,7 @@ async fn execute(
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
-            return Err(Problem::new(ProblemType::NotFound, what));
+            return Err(Problem::not_found(what));
         }
         Err(Failure::Rejected(rejection)) => {
             return page(&request, user, id, Some(rejection)).await;
@@ -155,7 +155,7 @@ async fn page(
 ) -> HttpResult {
     let shop = &crate::web::middleware::auth::app_state(request)?.shop;
     let Some(order) = orders::order(shop, user, id).await? else {
-        return Err(Problem::new(ProblemType::NotFound, format!("you have no order {id}")));
+        return Err(Problem::not_found(format!("you have no order {id}")));
     };
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;

@@ -33,11 +33,8 @@ pub async fn list(request: HttpRequest) -> HttpResult {
 }
 
 /// Shows one problem type.
-///
-/// # Errors
-/// `not-found`.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
-    let unknown = || Problem::new(ProblemType::NotFound, format!("there is no problem {name}"));
+    let unknown = || Problem::not_found(format!("there is no problem {name}"));
     let problem_type = ProblemType::named(&name).ok_or_else(unknown)?;
     let layout = Layout::of(&request).await?;
     let definition = problem_type.definition();

@@ -14,7 +14,7 @@ use crate::shop::Strategy;
 use crate::shop::model::Entry;
 use crate::web::api::lab::require_lab;
 use crate::web::middleware::csrf;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
 
 /// The probe points of an order, in order, and their names on the page.
@@ -186,7 +186,7 @@ pub async fn step(
 fn game_over() -> Problem {
     let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
                   again at /lab/scheduler";
-    Problem::new(ProblemType::NotFound, detail)
+    Problem::not_found(detail)
 }
 
 fn player_view(stand: &Stand, rules: Rules) -> PlayerView {

@@ -43,6 +43,10 @@ impl Problem {
         }))
     }
 
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(ProblemType::NotFound, detail)
+    }
+
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = json!([{ "field": field, "detail": detail }]);
@@ -138,7 +142,7 @@ impl From<Rejection> for Problem {
         match rejection {
             Rejection::Invalid(field, why) => Problem::field(&field, why),
             Rejection::Forbidden(why) => Problem::new(ProblemType::Forbidden, why),
-            Rejection::NotFound(what) => Problem::new(ProblemType::NotFound, what),
+            Rejection::NotFound(what) => Problem::not_found(what),
             Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
                 let detail = format!("{requested} of {sku} were asked for, {available} are left");

@@ -12,7 +12,7 @@ use crate::lab::source::{self, Source};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::{html, see_other};
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::problems::Problem;
 use crate::web::{AppState, HttpResult};
 
 const LISTED: usize = 5;
@@ -68,8 +68,7 @@ pub async fn ask(
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
-    lessons::named(name)
-        .ok_or_else(|| Problem::new(ProblemType::NotFound, format!("there is no lesson {name}")))
+    lessons::named(name).ok_or_else(|| Problem::not_found(format!("there is no lesson {name}")))
 }
 
 fn selected_guess(lesson: &Lesson, input: &FormFields) -> Option<usize> {
