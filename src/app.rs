@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{LimitSettings, Serve, Switch};
+use crate::config::{RateLimitArgs, ServeArgs, Switch};
 use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
@@ -29,31 +29,31 @@ use crate::rate_limit::{Limiter, Rate};
 use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
-use crate::web::address::Proxies;
-use crate::web::admission::{Door, Rates, admission};
-use crate::web::envelope::envelope;
-use crate::web::pages::dress::dress;
-use crate::web::{Site, configure};
+use crate::web::middleware::address::TrustedProxies;
+use crate::web::middleware::admission::{RateLimits, Rates, enforce_rate_limits};
+use crate::web::middleware::request_context::request_context;
+use crate::web::pages::error_pages::render_problems;
+use crate::web::{AppState, configure};
 
 /// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
-const DRAIN_S: u64 = 3;
+const DRAIN_TIMEOUT_S: u64 = 3;
 /// Connections that may wait to be accepted. Beyond that, the kernel drops the SYN and the client
 /// retransmits it after one second, then three, so failing fast requires a long backlog. The usual
 /// 128 are too few under load; the kernel's own limit (`net.core.somaxconn`) is 4,096, too.
 const BACKLOG: u32 = 4_096;
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
-const UPKEEP: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
 pub struct Replica {
     listener: TcpListener,
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
 }
 
 impl Replica {
     /// Binds the address, and checks that Postgres and Redis are reachable and safe to use.
-    pub async fn build(options: &Serve) -> anyhow::Result<Self> {
+    pub async fn build(options: &ServeArgs) -> anyhow::Result<Self> {
         raise_open_files();
         let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
@@ -61,11 +61,11 @@ impl Replica {
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
         let (expiry, placed) = ExpiryNotifier::new();
-        let (rates, proxies) = checked(options)?;
+        let (rates, proxies) = parse_settings(options)?;
         let shop = shop(options, &replica, expiry)?;
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
-        refuse_eviction(shop.locks.redis()).await?;
+        check_eviction_policy(shop.locks.redis()).await?;
         let board = Board::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
@@ -77,22 +77,22 @@ impl Replica {
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
-        let door = Door::new(limiter, rates, proxies);
-        let site = Site {
+        let rate_limits = RateLimits::new(limiter, rates, proxies);
+        let state = AppState {
             shop,
             unpaid,
             jobs,
             replica,
-            door,
+            rate_limits,
             readiness: crate::web::api::health::Readiness::default(),
             lab: options.lab == Switch::On,
             board,
             games,
             stop,
-            sessions: crate::web::auth::Sessions::default(),
+            sessions: crate::web::middleware::auth::SessionCache::default(),
             metrics: metrics_handle()?,
         };
-        Ok(Self { listener, site: web::Data::new(site) })
+        Ok(Self { listener, state: web::Data::new(state) })
     }
 
     pub fn port(&self) -> std::io::Result<u16> {
@@ -101,13 +101,13 @@ impl Replica {
 
     /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
-        let site = self.site;
-        let running = site.shop.running.clone();
-        let metrics = site.metrics.clone();
-        let ending = site.clone();
-        running.spawn(site.jobs.clone().run());
+        let state = self.state;
+        let running = state.shop.running.clone();
+        let metrics = state.metrics.clone();
+        let stopping = state.clone();
+        running.spawn(state.jobs.clone().run());
         tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(UPKEEP);
+            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
             loop {
                 ticks.tick().await;
                 metrics.run_upkeep();
@@ -115,16 +115,16 @@ impl Replica {
         });
         let server = HttpServer::new(move || {
             App::new()
-                .app_data(site.clone())
-                .wrap(from_fn(admission))
-                .wrap(from_fn(envelope))
-                .wrap(from_fn(dress))
+                .app_data(state.clone())
+                .wrap(from_fn(enforce_rate_limits))
+                .wrap(from_fn(request_context))
+                .wrap(from_fn(render_problems))
                 .configure(configure)
         })
         // A closed connection cancels its request. A client that closes only its writing half looks
         // the same, so clients must not do that while they wait; few do.
         .h1_allow_half_closed(false)
-        .shutdown_timeout(DRAIN_S)
+        .shutdown_timeout(DRAIN_TIMEOUT_S)
         .disable_signals()
         .listen(self.listener)?
         .run();
@@ -132,14 +132,15 @@ impl Replica {
         tokio::spawn(async move {
             stop_signal().await;
             tracing::info!("stopping");
-            ending.stop.cancel();
-            ending.games.end_all();
+            stopping.stop.cancel();
+            stopping.games.end_all();
             handle.stop(true).await;
         });
         server.await.context("the server ended")?;
         // The transaction of a closed connection may still run.
         running.close();
-        if tokio::time::timeout(Duration::from_secs(DRAIN_S), running.wait()).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(DRAIN_TIMEOUT_S), running.wait()).await.is_err()
+        {
             tracing::warn!("some transactions did not end in time");
         }
         Ok(())
@@ -166,7 +167,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Builds the shop of a replica. Must be called on the main runtime.
-fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
+fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
         prefix: options.redis_prefix.clone(),
@@ -199,40 +200,40 @@ fn shop(options: &Serve, replica: &str, expiry: ExpiryNotifier) -> anyhow::Resul
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough
 /// for a person with ten pages and a script, and for an office behind one address; they allow ten
 /// guesses of a password per minute and name, 14,400 a day.
-const USUAL_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
+const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
-pub struct Unusable {
+pub struct InvalidSetting {
     pub flag: &'static str,
     /// The problem, and the valid values.
     pub why: String,
 }
 
 /// Validates the rate limits, the proxies and the prefix; fails with the first invalid option.
-pub fn check(options: &Serve) -> Result<(), Unusable> {
-    checked(options).map(|_| ())
+pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
+    parse_settings(options).map(|_| ())
 }
 
 /// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
-fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
+fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), InvalidSetting> {
     if options.redis_prefix.trim().is_empty() {
         let why = "it must not be blank: whose keys are whose could not be told".to_owned();
-        return Err(Unusable { flag: "--redis-prefix", why });
+        return Err(InvalidSetting { flag: "--redis-prefix", why });
     }
-    let LimitSettings {
+    let RateLimitArgs {
         limit_client,
         limit_address,
         limit_sign_in,
         limit_sign_in_name,
         trusted_proxies,
     } = &options.limits;
-    let [client, address, sign_in, name] = USUAL_RATES;
-    let rate = |flag, set: &Option<String>, usual: &'static str| {
-        let unset = if options.lab == Switch::On { "off" } else { usual };
-        Ok(match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(unset) {
+    let [client, address, sign_in, name] = DEFAULT_RATES;
+    let rate = |flag, set: &Option<String>, default: &'static str| {
+        let default_text = if options.lab == Switch::On { "off" } else { default };
+        Ok(match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default_text) {
             "off" => None,
-            text => Some(text.parse::<Rate>().map_err(|why| Unusable { flag, why })?),
+            text => Some(text.parse::<Rate>().map_err(|why| InvalidSetting { flag, why })?),
         })
     };
     let rates = Rates {
@@ -241,8 +242,8 @@ fn checked(options: &Serve) -> Result<(Rates, Proxies), Unusable> {
         sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
     };
-    let unusable = |why| Unusable { flag: "--trusted-proxies", why };
-    Ok((rates, Proxies::read(trusted_proxies).map_err(unusable)?))
+    let invalid = |why| InvalidSetting { flag: "--trusted-proxies", why };
+    Ok((rates, TrustedProxies::parse(trusted_proxies).map_err(invalid)?))
 }
 
 /// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half
@@ -267,7 +268,7 @@ fn redis(url: &str) -> anyhow::Result<Redis> {
 }
 
 /// Fails if Redis evicts keys when it is full, because it would evict locks.
-async fn refuse_eviction(redis: &Redis) -> anyhow::Result<()> {
+async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
     let policy = redis
         .eviction_policy()
         .await

@@ -9,7 +9,8 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    self, Audit, By, Cli, Command, Keys, Lesson, Migrate, Serve, Switch, Up, User, UserAdd, With,
+    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, RemovalMethod, ServeArgs,
+    SizeMeasure, Switch, UpArgs, UserAddArgs, UserCommand,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp, UpOptions};
@@ -28,10 +29,10 @@ fn main() -> ExitCode {
     start_log();
     // Exit code 1 of `audit` and `lesson` is their result: the books are not sound, the claim was
     // not shown. Errors are 2.
-    let answers = matches!(cli.command, Command::Audit(_) | Command::Lesson(_));
+    let answers = matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_));
     let failure = if answers { 2 } else { 1 };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if matches!(cli.command, Command::Serve(_)) {
+    if matches!(cli.command, CliCommand::Serve(_)) {
         runtime.worker_threads(app::main_threads());
     }
     let done = match runtime.enable_all().build() {
@@ -41,14 +42,14 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("holdfast: {}", whole(&error));
+            eprintln!("holdfast: {}", format_error(&error));
             ExitCode::from(failure)
         }
     }
 }
 
 /// Formats an error with its causes, without those that it quotes already.
-fn whole(error: &anyhow::Error) -> String {
+fn format_error(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();
         match text.as_str() {
@@ -59,21 +60,21 @@ fn whole(error: &anyhow::Error) -> String {
     })
 }
 
-async fn run(command: Command) -> anyhow::Result<ExitCode> {
+async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up(options) => Box::pin(run_all(options)).await?,
-        Command::Serve(options) => serve(&options).await?,
-        Command::Migrate(options) => migrate(&options).await?,
-        Command::User(User::Add(options)) => add_user(options).await?,
-        Command::Audit(options) => return audit_books(options).await,
-        Command::Lesson(options) => return lesson(options).await,
-        Command::Bench(options) => bench::bench(&options).await?,
-        Command::Keys(options) => return big_keys(options).await,
+        CliCommand::Up(options) => Box::pin(up(options)).await?,
+        CliCommand::Serve(options) => serve(&options).await?,
+        CliCommand::Migrate(options) => migrate(&options).await?,
+        CliCommand::User(UserCommand::Add(options)) => add_user(options).await?,
+        CliCommand::Audit(options) => return audit(options).await,
+        CliCommand::Lesson(options) => return lesson(options).await,
+        CliCommand::Bench(options) => bench::bench(&options).await?,
+        CliCommand::Keys(options) => return manage_keys(options).await,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run_all(options: Up) -> anyhow::Result<()> {
+async fn up(options: UpArgs) -> anyhow::Result<()> {
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
     let strategy = app::strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
@@ -81,8 +82,8 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
     }
     // So are other settings that the replicas would reject.
     let settings = options.settings_of_replicas().map_err(anyhow::Error::msg)?;
-    if let Err(unusable) = app::check(&settings) {
-        bail!("{}: {}", config::variable(unusable.flag), unusable.why);
+    if let Err(invalid) = app::validate(&settings) {
+        bail!("{}: {}", config::variable(invalid.flag), invalid.why);
     }
     let options = UpOptions {
         replicas: options.replicas,
@@ -109,7 +110,7 @@ async fn run_all(options: Up) -> anyhow::Result<()> {
     Box::pin(embedded::up(options, prepare, beside)).await
 }
 
-async fn serve(options: &Serve) -> anyhow::Result<()> {
+async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
     let replica = Replica::build(options).await?;
     output::print(&format!(
         "Holdfast replica on http://{}:{} (lock: {})\n",
@@ -120,7 +121,7 @@ async fn serve(options: &Serve) -> anyhow::Result<()> {
     replica.run_until_stopped().await
 }
 
-async fn migrate(options: &Migrate) -> anyhow::Result<()> {
+async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
     output::print("the schema is up to date\n")?;
     if options.seed {
@@ -135,7 +136,7 @@ async fn seed_database(database_url: &str) -> anyhow::Result<bool> {
     Ok(seed::seed(&db::pool(database_url, 2)?).await?)
 }
 
-async fn add_user(options: UserAdd) -> anyhow::Result<()> {
+async fn add_user(options: UserAddArgs) -> anyhow::Result<()> {
     let password = match options.password {
         Some(password) => password,
         None if std::io::stdin().is_terminal() => {
@@ -151,7 +152,7 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
         None => bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD"),
     };
     let credentials = Credentials { user: options.name.clone(), password };
-    let (database_url, _) = where_it_is(options.database_url, None, &options.data)?;
+    let (database_url, _) = find_urls(options.database_url, None, &options.data)?;
     let pool = db::pool(&database_url, 2)?;
     db::check_reachable(&database_url).await?;
     db::check_server(&pool).await?;
@@ -163,21 +164,21 @@ async fn add_user(options: UserAdd) -> anyhow::Result<()> {
     }
 }
 
-async fn audit_books(options: Audit) -> anyhow::Result<ExitCode> {
+async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
     let (database_url, redis_url) =
-        where_it_is(options.database_url, options.redis_url, &options.data)?;
+        find_urls(options.database_url, options.redis_url, &options.data)?;
     db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
     let audit = audit::check_all(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
     if options.json {
         output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
     } else {
-        output::print(&drawn(&audit))?;
+        output::print(&format_audit(&audit))?;
     }
     Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
+async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
     let Some(name) = options.name else {
         output::print(&lab::terminal::list())?;
         return Ok(ExitCode::SUCCESS);
@@ -186,10 +187,10 @@ async fn lesson(options: Lesson) -> anyhow::Result<ExitCode> {
     Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
+async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
     let url = match options.redis_url {
         Some(url) => url,
-        None => running(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
+        None => find_up(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
     let delete = match (options.delete_big, options.delete) {
         (true, _) => keys::command::DeleteTarget::Big { is_confirmed: options.yes },
@@ -199,13 +200,13 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
     let asked = keys::command::KeysOptions {
         pattern: options.pattern,
         top: usize::from(options.top),
-        by_memory: options.by == By::Memory,
+        by_memory: options.by == SizeMeasure::Memory,
         big: keys::BigKeyThreshold {
             string_bytes: options.big_string,
             elements: options.big_elements,
         },
         delete,
-        with: if options.with == With::Unlink {
+        with: if options.with == RemovalMethod::Unlink {
             keys::KeyRemovalMethod::Unlink
         } else {
             keys::KeyRemovalMethod::Batches
@@ -219,19 +220,19 @@ async fn big_keys(options: Keys) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the given URLs, or those of the `holdfast up` that runs on `data`.
-fn where_it_is(
+fn find_urls(
     database_url: Option<String>,
     redis_url: Option<String>,
     data: &Path,
 ) -> anyhow::Result<(String, Option<String>)> {
     let Some(database_url) = database_url else {
-        let running = running(data, "Postgres is with DATABASE_URL")?;
+        let running = find_up(data, "Postgres is with DATABASE_URL")?;
         return Ok((running.database_url, redis_url.or(Some(running.redis_url))));
     };
     Ok((database_url, redis_url))
 }
 
-fn running(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
+fn find_up(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
     embedded::read_env(data).with_context(|| {
         format!(
             "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
@@ -241,7 +242,7 @@ fn running(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
     })
 }
 
-fn drawn(audit: &audit::AuditReport) -> String {
+fn format_audit(audit: &audit::AuditReport) -> String {
     let mut text = String::new();
     let width = audit.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in &audit.checks {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Bench;
+use crate::config::BenchArgs;
 use crate::embedded::{TempCluster, TempClusterOptions};
 use crate::output;
 use crate::shop::Strategy;
@@ -56,7 +56,7 @@ fn round_up(seconds: f64) -> String {
 }
 
 /// Runs the benchmark, prints the table on stdout and writes the files.
-pub async fn bench(options: &Bench) -> anyhow::Result<()> {
+pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -102,7 +102,7 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 }
 
 async fn measure(
-    options: &Bench,
+    options: &BenchArgs,
     arms: &[&'static Strategy],
     lock: Option<LockBench>,
     shop: &mut TempCluster,
@@ -160,7 +160,11 @@ async fn measure(
 }
 
 /// Returns the pool size with the highest throughput, by a short run with each.
-async fn best_pool(options: &Bench, harness: &mut Harness, run: BenchRun) -> anyhow::Result<u32> {
+async fn best_pool(
+    options: &BenchArgs,
+    harness: &mut Harness,
+    run: BenchRun,
+) -> anyhow::Result<u32> {
     let mut best = (0.0, options.pool_sizes[0]);
     if options.pool_sizes.len() == 1 {
         return Ok(best.1);

@@ -9,12 +9,12 @@ use std::ffi::OsStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args as _, FromArgMatches as _};
 
-use super::{Serve, Switch, Up};
+use super::{ServeArgs, Switch, UpArgs};
 
-impl Up {
+impl UpArgs {
     /// Parses the environment as the replicas will, so that `up` starts nothing that they would
     /// reject. The error names the variable.
-    pub fn settings_of_replicas(&self) -> Result<Serve, String> {
+    pub fn settings_of_replicas(&self) -> Result<ServeArgs, String> {
         // `up` passes these itself; their variables are ignored.
         let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
         line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
@@ -22,37 +22,39 @@ impl Up {
         if !self.pool_sizes.is_empty() {
             line.push("--pool-size=1");
         }
-        let read = serve().try_get_matches_from(line);
-        read.and_then(|read| Serve::from_arg_matches(&read)).map_err(|error| of_a_variable(&error))
+        let matches = serve_command().try_get_matches_from(line);
+        matches
+            .and_then(|matches| ServeArgs::from_arg_matches(&matches))
+            .map_err(|error| format_variable_error(&error))
     }
 }
 
-fn serve() -> clap::Command {
-    Serve::augment_args(clap::Command::new("serve"))
+fn serve_command() -> clap::Command {
+    ServeArgs::augment_args(clap::Command::new("serve"))
 }
 
 /// Returns the environment variable of a flag of `serve`, or the flag if it has none.
 pub fn variable(flag: &str) -> String {
     let name = flag.split(' ').next().and_then(|flag| flag.strip_prefix("--"));
-    let serve = serve();
-    let arg = serve.get_arguments().find(|arg| arg.get_long() == name);
+    let command = serve_command();
+    let arg = command.get_arguments().find(|arg| arg.get_long() == name);
     let variable = arg.and_then(clap::Arg::get_env).and_then(OsStr::to_str);
     variable.unwrap_or(flag).to_owned()
 }
 
 /// Formats an error of a flag as one of its environment variable.
-fn of_a_variable(error: &clap::Error) -> String {
+fn format_variable_error(error: &clap::Error) -> String {
     let (Some(ContextValue::String(flag)), Some(ContextValue::String(value))) =
         (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
     else {
         return error.to_string();
     };
-    let right = match (error.source(), error.get(ContextKind::ValidValue)) {
+    let valid = match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(why), _) => why.to_string(),
         (None, Some(ContextValue::Strings(names))) => format!("one of {}", names.join(", ")),
         (None, _) => error.kind().to_string(),
     };
-    format!("{} is “{value}”; it can be {right}", variable(flag))
+    format!("{} is “{value}”; it can be {valid}", variable(flag))
 }
 
 #[cfg(test)]
@@ -62,8 +64,7 @@ mod tests {
     #[test]
     fn every_serve_flag_has_an_environment_variable() {
         assert_eq!(variable("--lock-ttl-ms <LOCK_TTL_MS>"), "HOLDFAST_LOCK_TTL_MS");
-        let serve = serve();
-        for arg in serve.get_arguments() {
+        for arg in serve_command().get_arguments() {
             assert!(arg.get_env().is_some(), "{}", arg.get_id());
         }
     }

@@ -3,6 +3,8 @@
 //! The doc comments are the text of `--help`. Only `main`, `app` and `bench` read this module; the
 //! rest of the crate takes plain arguments.
 
+#[cfg(test)]
+mod documentation;
 mod environment;
 mod values;
 
@@ -12,7 +14,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use environment::variable;
-use values::{address, nodes, seconds, whole};
+use values::{address, quorum_nodes, seconds, whole_number};
 
 /// A small web shop that never oversells, and a lab in which you can take its lock away.
 #[derive(Debug, Parser)]
@@ -20,29 +22,29 @@ use values::{address, nodes, seconds, whole};
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the whole product: a private Postgres, a private Redis, and replicas of the shop
-    Up(Up),
+    Up(UpArgs),
     /// Run one replica against an existing Postgres and Redis
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Apply pending migrations to the database
-    Migrate(Migrate),
+    Migrate(MigrateArgs),
     /// Manage users
     #[command(subcommand)]
-    User(User),
+    User(UserCommand),
     /// Check ledgers, orders and accounts against each other; exit code 0 if sound, 1 if not
-    Audit(Audit),
+    Audit(AuditArgs),
     /// Run a lesson of the lab; exit code 0 if its claim was shown, 1 if not
-    Lesson(Lesson),
+    Lesson(LessonArgs),
     /// Measure the cost of each strategy on this machine, in a minute or two
-    Bench(Bench),
+    Bench(BenchArgs),
     /// Find the largest keys in Redis without stalling it; remove keys by name
-    Keys(Keys),
+    Keys(KeysArgs),
 }
 
 /// Options of `holdfast up`.
@@ -51,9 +53,9 @@ pub enum Command {
     after_help = "The replicas also heed the environment variables of `holdfast serve --help`, \
     such as HOLDFAST_LOCK_TTL_MS."
 )]
-pub struct Up {
+pub struct UpArgs {
     /// Number of replicas; they listen on the listen port and the ports after it
-    #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = whole::<u16>(1..=16))]
+    #[arg(long, env = "HOLDFAST_UP_REPLICAS", default_value_t = 2, value_parser = whole_number::<u16>(1..=16))]
     pub replicas: u16,
     /// Address of the first replica
     #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
@@ -62,11 +64,11 @@ pub struct Up {
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
     /// Number of independent Redis servers to start for the lock `redlock`: 3 or 5
-    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = nodes)]
+    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = quorum_nodes)]
     pub redlock: u16,
     /// Connections to Postgres per replica; several sizes, separated by commas, are assigned to the
     /// replicas in turn [default: HOLDFAST_POOL_SIZE, or 16]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = whole::<u32>(1..=500))]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = whole_number::<u32>(1..=500))]
     pub pool_sizes: Vec<u32>,
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
@@ -83,7 +85,7 @@ pub struct Up {
 
 /// Options of `holdfast serve`.
 #[derive(Debug, Clone, Args)]
-pub struct Serve {
+pub struct ServeArgs {
     /// URL of Postgres, e.g. postgres://user:password@host/name
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
@@ -105,7 +107,7 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_REPLICA")]
     pub replica: Option<String>,
     /// Maximum number of connections to Postgres of this replica
-    #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole::<u32>(1..=500))]
+    #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole_number::<u32>(1..=500))]
     pub pool_size: u32,
     /// The lab: its headers, throw-away items and broken locks
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
@@ -115,20 +117,20 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
     pub jobs: Switch,
     /// Time for which an unpaid order keeps its units, in seconds
-    #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole::<u64>(1..=604_800))]
+    #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole_number::<u64>(1..=604_800))]
     pub pay_within_s: u64,
     /// Settings of the lock.
     #[command(flatten)]
-    pub lock: LockSettings,
+    pub lock: LockArgs,
     /// Rate limits per client.
     #[command(flatten)]
-    pub limits: LimitSettings,
+    pub limits: RateLimitArgs,
 }
 
 /// Rate limits per client, over all replicas. A limit that is not set is off while the lab is on,
 /// because the load of the lab comes from one client.
 #[derive(Debug, Clone, Args)]
-pub struct LimitSettings {
+pub struct RateLimitArgs {
     /// Rate limit of a signed-in user: RATE/s, RATE/m or RATE/h, and :BURST for the number of
     /// requests at once; or off [default: 50/s:200; off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_CLIENT")]
@@ -153,7 +155,7 @@ pub struct LimitSettings {
 
 /// Settings of the lock.
 #[derive(Debug, Clone, Args)]
-pub struct LockSettings {
+pub struct LockArgs {
     /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,
     /// watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic, version,
     /// serializable, advisory, queue or batched
@@ -161,19 +163,19 @@ pub struct LockSettings {
     pub strategy: String,
     /// Expiry of a lock that is not released, in milliseconds (`fenced` and `batched`: 3 s,
     /// renewed)
-    #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = whole::<u64>(1_000..=600_000))]
+    #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = whole_number::<u64>(1_000..=600_000))]
     pub lock_ttl_ms: u64,
     /// Pause between two attempts of a polling waiter, in milliseconds, with ± 50 % jitter
-    #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = whole::<u64>(1..=10_000))]
+    #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = whole_number::<u64>(1..=10_000))]
     pub lock_retry_ms: u64,
     /// Timeout of a waiter, in milliseconds
-    #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole::<u64>(0..=7_000))]
+    #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole_number::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
 }
 
 /// Options of `holdfast migrate`.
 #[derive(Debug, Clone, Args)]
-pub struct Migrate {
+pub struct MigrateArgs {
     /// URL of Postgres
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
@@ -184,14 +186,14 @@ pub struct Migrate {
 
 /// The `user` subcommands.
 #[derive(Debug, Clone, Subcommand)]
-pub enum User {
+pub enum UserCommand {
     /// Add a user; the password is read from HOLDFAST_PASSWORD or from a prompt
-    Add(UserAdd),
+    Add(UserAddArgs),
 }
 
 /// Options of `holdfast user add`.
 #[derive(Debug, Clone, Args)]
-pub struct UserAdd {
+pub struct UserAddArgs {
     /// Name of the user: 1 to 64 characters of a-z 0-9 . _ -
     pub name: String,
     /// Allow the user to restock and to run the lab
@@ -210,7 +212,7 @@ pub struct UserAdd {
 
 /// Options of `holdfast audit`.
 #[derive(Debug, Clone, Args)]
-pub struct Audit {
+pub struct AuditArgs {
     /// URL of Postgres [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
@@ -233,7 +235,7 @@ pub struct Audit {
     Exit code 0: its claim was shown. 1: it was not. 2: it could not be played, or not to its end; \
     stderr says why."
 )]
-pub struct Lesson {
+pub struct LessonArgs {
     /// Name of the lesson; without it, all lessons are listed
     pub name: Option<String>,
     /// Folder of a running `holdfast up`
@@ -251,15 +253,15 @@ pub struct Lesson {
     removes it at the end. A strategy whose books are not sound after every run has no figure, only \
     how far it oversold. Progress is on stderr, the table on stdout."
 )]
-pub struct Bench {
+pub struct BenchArgs {
     /// Number of rounds; every other round runs in reverse order
-    #[arg(long, default_value_t = 2, overrides_with = "rounds", value_parser = whole::<u32>(1..=100))]
+    #[arg(long, default_value_t = 2, overrides_with = "rounds", value_parser = whole_number::<u32>(1..=100))]
     pub rounds: u32,
     /// Length of a run in seconds, without its warm-up
     #[arg(long, default_value_t = 1.0, overrides_with = "seconds", value_parser = seconds)]
     pub seconds: f64,
     /// Number of clients that order the hot item
-    #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = whole::<u16>(1..=1_000))]
+    #[arg(long, default_value_t = 64, overrides_with = "connections", value_parser = whole_number::<u16>(1..=1_000))]
     pub connections: u16,
     /// Only these strategies, separated by commas [default: none, local, owner, watchdog, redlock,
     /// fenced, row-lock, atomic and batched]
@@ -267,7 +269,7 @@ pub struct Bench {
     pub only: Vec<String>,
     /// Connections to Postgres per replica; of several sizes, separated by commas, each strategy
     /// uses the fastest
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = whole::<u32>(1..=64))]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = whole_number::<u32>(1..=64))]
     pub pool_sizes: Vec<u32>,
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE", overrides_with = "json")]
@@ -295,7 +297,7 @@ pub struct Bench {
     in between, a key is left with fewer elements; the same command goes on with it.\n\n\
     Exit code 0: done. 1: not, or not all of it; stderr says why."
 )]
-pub struct Keys {
+pub struct KeysArgs {
     /// URL of Redis, as for `serve` [default: the running `holdfast up` of --data]
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
@@ -306,12 +308,12 @@ pub struct Keys {
     #[arg(long, default_value = "*", conflicts_with = "delete")]
     pub pattern: String,
     /// Number of keys to list, largest first
-    #[arg(long, default_value_t = 20, value_parser = whole::<u16>(1..=1_000), conflicts_with = "delete")]
+    #[arg(long, default_value_t = 20, value_parser = whole_number::<u16>(1..=1_000), conflicts_with = "delete")]
     pub top: u16,
     /// Measure of size. By elements, the bytes of a string are scaled by the ratio of the
     /// thresholds of big keys: 10,240 bytes count as 5,000 elements
     #[arg(long, value_name = "WHAT", default_value = "memory", conflicts_with = "delete")]
-    pub by: By,
+    pub by: SizeMeasure,
     /// Strings of more bytes than this are big
     #[arg(long, value_name = "BYTES", default_value_t = 10_240)]
     pub big_string: u64,
@@ -327,7 +329,7 @@ pub struct Keys {
     /// Method of removal: `unlink` at once, with the memory freed in the background, or in
     /// `batches` of 500 elements, for a Redis without UNLINK
     #[arg(long, value_name = "HOW", default_value = "unlink")]
-    pub with: With,
+    pub with: RemovalMethod,
     /// Skip the confirmation of --delete-big
     #[arg(long, short, requires = "delete_big")]
     pub yes: bool,
@@ -345,7 +347,7 @@ pub struct Keys {
 
 /// Measure of the size of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
+pub enum SizeMeasure {
     /// Memory usage.
     Memory,
     /// Number of elements.
@@ -354,7 +356,7 @@ pub enum By {
 
 /// Method of removing a big key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum With {
+pub enum RemovalMethod {
     /// At once; the memory is freed in the background.
     Unlink,
     /// In batches of elements.

@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Returns a parser of whole numbers in `range`. Its error always names the range.
-pub(super) fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+pub(super) fn whole_number<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Clone,
 {
@@ -18,7 +20,7 @@ where
 
 /// Parses the number of nodes of a quorum. An even number tolerates no more failures than the odd
 /// number below it; one or two nodes tolerate none.
-pub(super) fn nodes(text: &str) -> Result<u16, String> {
+pub(super) fn quorum_nodes(text: &str) -> Result<u16, String> {
     let nodes = text.parse().ok().filter(|nodes| [0, 3, 5].contains(nodes));
     nodes.ok_or_else(|| "3 or 5, or 0 for none".to_owned())
 }
@@ -44,7 +46,7 @@ mod tests {
 
     use super::super::Cli;
 
-    fn said(line: &[&str]) -> String {
+    fn error_of(line: &[&str]) -> String {
         let parsed = Cli::try_parse_from([&["holdfast"], line].concat());
         parsed.expect_err("it is refused").to_string()
     }
@@ -55,16 +57,16 @@ mod tests {
             assert!(Cli::try_parse_from(["holdfast", "up", "--redlock", right]).is_ok(), "{right}");
         }
         for wrong in ["1", "2", "4", "6", "7", "many"] {
-            let said = said(&["up", "--redlock", wrong]);
-            assert!(said.contains("3 or 5"), "{said}");
+            let error = error_of(&["up", "--redlock", wrong]);
+            assert!(error.contains("3 or 5"), "{error}");
         }
     }
 
     #[test]
     fn rejected_number_names_its_range() {
         for wrong in ["0", "17", "two"] {
-            let said = said(&["up", "--replicas", wrong]);
-            assert!(said.contains("a whole number, 1 to 16"), "{said}");
+            let error = error_of(&["up", "--replicas", wrong]);
+            assert!(error.contains("a whole number, 1 to 16"), "{error}");
         }
     }
 }

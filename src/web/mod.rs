@@ -3,13 +3,8 @@
 //! A handler parses the request, checks the caller, calls one function of the shop and renders its
 //! result. No code in this module decides about stock or money.
 
-pub mod address;
-pub mod admission;
 pub mod api;
-pub mod auth;
-pub mod body;
-pub mod conditions;
-pub mod envelope;
+pub mod middleware;
 pub mod openapi;
 pub mod pages;
 pub mod problems;
@@ -25,14 +20,15 @@ use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
 use crate::probe::Board;
 use crate::shop::{Execution, Shop, StoredResponse};
-use admission::Door;
 use api::health::Readiness;
-use auth::Sessions;
-use problems::{Kind, Problem};
+use middleware::admission::RateLimits;
+use middleware::auth::SessionCache;
+use middleware::body;
+use problems::{Problem, ProblemType};
 
 /// State that all handlers of one replica share.
 #[derive(Debug)]
-pub struct Site {
+pub struct AppState {
     pub shop: Shop,
     pub unpaid: OrderExpiry,
     pub replica: String,
@@ -43,8 +39,8 @@ pub struct Site {
     pub jobs: jobs::Scheduler,
     /// Cancelled when the replica shuts down; event streams end then.
     pub stop: CancellationToken,
-    pub sessions: Sessions,
-    pub door: Door,
+    pub sessions: SessionCache,
+    pub rate_limits: RateLimits,
     /// Cached result of the readiness check of Postgres and Redis.
     pub readiness: Readiness,
     pub metrics: PrometheusHandle,
@@ -56,12 +52,12 @@ pub type HttpResult = Result<HttpResponse, Problem>;
 /// Registers all routes of the shop.
 pub fn configure(config: &mut ServiceConfig) {
     config
-        .app_data(web::PayloadConfig::new(body::LARGEST_BODY))
+        .app_data(web::PayloadConfig::new(body::MAX_BODY_BYTES))
         .app_data(body::query_config())
         .configure(api::configure)
         .configure(openapi::configure)
         .configure(pages::configure)
-        .default_service(web::to(nowhere));
+        .default_service(web::to(not_found));
 }
 
 /// A resource that responds 405 to a method without a route; `allowed` is the `Allow` header.
@@ -69,7 +65,7 @@ pub fn resource(path: &str, allowed: &'static str) -> Resource {
     web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
         let detail = format!("{} is not for {}; {allowed} is", request.path(), request.method());
         Err::<HttpResponse, _>(
-            Problem::new(Kind::InvalidRequest, detail)
+            Problem::new(ProblemType::InvalidRequest, detail)
                 .status(StatusCode::METHOD_NOT_ALLOWED)
                 .header(ALLOW, HeaderValue::from_static(allowed)),
         )
@@ -81,12 +77,12 @@ pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
     resource(path, "GET, POST").route(get).route(post)
 }
 
-async fn nowhere(request: HttpRequest) -> HttpResult {
-    Err(Problem::new(Kind::NotFound, format!("there is nothing at {}", request.path())))
+async fn not_found(request: HttpRequest) -> HttpResult {
+    Err(Problem::not_found(format!("there is nothing at {}", request.path())))
 }
 
 /// Builds the response of a command from its stored bytes; replays carry `Idempotent-Replayed`.
-pub fn answer(executed: Execution) -> HttpResponse {
+pub fn command_response(executed: Execution) -> HttpResponse {
     let Execution { response: StoredResponse { status, body }, replayed } = executed;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
     let mut response = HttpResponse::build(status);
@@ -98,6 +94,6 @@ pub fn answer(executed: Execution) -> HttpResponse {
 }
 
 /// Returns the response of a request that has no idempotency key, and so is never a replay.
-pub fn created(response: StoredResponse) -> HttpResponse {
-    answer(Execution { response, replayed: false })
+pub fn stored_response(response: StoredResponse) -> HttpResponse {
+    command_response(Execution { response, replayed: false })
 }

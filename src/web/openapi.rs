@@ -42,13 +42,13 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'
         api::lab_runs::list, api::lab_runs::ask, api::lab_runs::read, api::lab_runs::follow,
         api::health::alive, api::health::ready, api::health::metrics,
     ),
-    modifiers(&Session),
+    modifiers(&SessionSecurity),
 )]
-struct Description;
+struct ApiDescription;
 
-struct Session;
+struct SessionSecurity;
 
-impl Modify for Session {
+impl Modify for SessionSecurity {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
@@ -77,9 +77,9 @@ pub struct ProblemBody {
 
 /// The error responses of every operation.
 #[derive(Debug)]
-pub struct Refusals;
+pub struct ErrorResponses;
 
-impl utoipa::IntoResponses for Refusals {
+impl utoipa::IntoResponses for ErrorResponses {
     fn responses()
     -> std::collections::BTreeMap<String, utoipa::openapi::RefOr<utoipa::openapi::Response>> {
         let schema = utoipa::openapi::Ref::from_schema_name("ProblemBody");
@@ -116,7 +116,7 @@ pub fn configure(config: &mut ServiceConfig) {
         HttpResponse::PermanentRedirect().insert_header(("Location", "/api/docs/")).finish()
     };
     config
-        .service(resource("/api/openapi.json", "GET").route(web::get().to(describe)))
+        .service(resource("/api/openapi.json", "GET").route(web::get().to(serve_description)))
         .service(resource("/api/docs", "GET").route(web::get().to(to_docs)))
         .service(
             web::scope("/api/docs")
@@ -127,12 +127,12 @@ pub fn configure(config: &mut ServiceConfig) {
         );
 }
 
-async fn describe() -> HttpResponse {
+async fn serve_description() -> HttpResponse {
     HttpResponse::Ok().json(description())
 }
 
 pub fn description() -> utoipa::openapi::OpenApi {
-    let mut description = Description::openapi();
+    let mut description = ApiDescription::openapi();
     let components = description.components.get_or_insert_with(Default::default);
     components.schemas.insert(ProblemBody::name().into(), ProblemBody::schema());
     description

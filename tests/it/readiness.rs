@@ -11,7 +11,8 @@ use crate::common::{Shop, until};
 use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
-/// Lifetime of a cached result: `KEPT` in `src/web/api/health.rs`.
+/// For so long an answer is everybody's: `RESULT_TTL` in `src/web/api/health.rs`.
+
 const KEPT: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
 use crate::shop::audit::{self, AuditReport};
-use crate::web::auth::Admin;
-use crate::web::openapi::Refusals;
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::auth::AdminUser;
+use crate::web::openapi::ErrorResponses;
+use crate::web::{AppState, HttpResult};
 
 /// A held lock in Redis.
 #[derive(Debug, Serialize, ToSchema)]
@@ -42,16 +42,16 @@ impl From<HeldLock> for LockView {
 
 /// Checks ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = AuditReport), Refusals))]
-pub async fn everything(site: web::Data<Site>, _: Admin) -> HttpResult {
-    Ok(HttpResponse::Ok().json(audit::check_all(&site.shop.pool, Some(&site.shop.locks)).await?))
+    responses((status = 200, body = AuditReport), ErrorResponses))]
+pub async fn everything(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    Ok(HttpResponse::Ok().json(audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?))
 }
 
 /// Lists the locks that are held, with holder and start (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = [LockView]), Refusals))]
-pub async fn locks(site: web::Data<Site>, _: Admin) -> HttpResult {
-    let held = site.shop.locks.held().await.map_err(Error::from)?;
+    responses((status = 200, body = [LockView]), ErrorResponses))]
+pub async fn locks(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    let held = state.shop.locks.held().await.map_err(Error::from)?;
     let held: Vec<LockView> = held.into_iter().map(LockView::from).collect();
     Ok(HttpResponse::Ok().json(held))
 }

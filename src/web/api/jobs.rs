@@ -6,62 +6,66 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::lab::lab_is_on;
+use super::lab::require_lab;
 use crate::jobs::lab_tick;
 use crate::jobs::order_expiry::failures;
 use crate::jobs::status::{self, JobsStatus};
 use crate::jobs::{OncePolicy, RunOutcome, store};
-use crate::web::auth::Admin;
-use crate::web::body::{self, Json};
-use crate::web::conditions::Wished;
-use crate::web::openapi::Refusals;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::auth::AdminUser;
+use crate::web::middleware::body::{self, Json};
+use crate::web::middleware::request_options::LabOptions;
+use crate::web::openapi::ErrorResponses;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 /// Returns the state of all scheduled jobs and their latest runs, with replica, times, fence and
 /// result (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = JobsStatus), Refusals))]
-pub async fn standing(site: web::Data<Site>, _: Admin) -> HttpResult {
-    Ok(HttpResponse::Ok().json(status::jobs_status(&site.shop, &site.jobs, &site.unpaid).await?))
+    responses((status = 200, body = JobsStatus), ErrorResponses))]
+pub async fn standing(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    Ok(HttpResponse::Ok().json(status::jobs_status(&state.shop, &state.jobs, &state.unpaid).await?))
 }
 
 /// Retries a parked run now; it has all its attempts again (admin).
 #[utoipa::path(post, path = "/api/jobs/runs/{id}/try-again", tag = "proof",
     security(("session" = [])), params(("id" = String, Path)),
-    responses((status = 204), Refusals))]
-pub async fn try_again(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
+    responses((status = 204), ErrorResponses))]
+pub async fn try_again(
+    state: web::Data<AppState>,
+    _: AdminUser,
+    id: web::Path<String>,
+) -> HttpResult {
     let parked = match id.parse() {
-        Ok(id) => store::try_again(&site.shop.pool, id).await?,
+        Ok(id) => store::try_again(&state.shop.pool, id).await?,
         Err(_) => false,
     };
     if parked {
         Ok(HttpResponse::NoContent().finish())
     } else {
-        Err(Problem::new(Kind::NotFound, format!("no run {id} is parked")))
+        Err(Problem::not_found(format!("no run {id} is parked")))
     }
 }
 
 /// Retries the failed expiry of an unpaid order now, with a new count of attempts (admin).
 #[utoipa::path(post, path = "/api/jobs/unpaid/{id}/try-again", tag = "proof",
     security(("session" = [])), params(("id" = String, Path)),
-    responses((status = 204), Refusals))]
+    responses((status = 204), ErrorResponses))]
 pub async fn try_unpaid_again(
-    site: web::Data<Site>,
-    _: Admin,
+    state: web::Data<AppState>,
+    _: AdminUser,
     id: web::Path<String>,
 ) -> HttpResult {
-    if failures::try_again(&site.shop, body::order_id(&id)?).await? {
+    if failures::try_again(&state.shop, body::parse_order_id(&id)?).await? {
         Ok(HttpResponse::NoContent().finish())
     } else {
-        Err(Problem::new(Kind::NotFound, format!("no unpaid order {id} has failed")))
+        Err(Problem::not_found(format!("no unpaid order {id} has failed")))
     }
 }
 
 /// The mechanism that prevents a second run of a tick of the lab's job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Keeper {
+pub enum TickProtection {
     /// None: each replica that receives the tick runs it.
     Nothing,
     /// A lock that is released at the end of the run.
@@ -73,17 +77,17 @@ pub enum Keeper {
 /// A tick of the lab's job.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Tick {
+pub struct TickRequest {
     /// The time of the tick.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
     /// The mechanism that prevents a second run.
-    pub once: Keeper,
+    pub once: TickProtection,
 }
 
 /// The result of a tick at a replica.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Ticked {
+pub struct TickResult {
     /// `done`, `busy` (another process holds the lock), `already` (the tick was done before),
     /// `not-yet` (its run waits for a retry, or another tick's run is open), `late` (a later holder
     /// took over before the end was recorded), `failed`, `parked` (failed too often) or `stopped`
@@ -101,32 +105,35 @@ pub struct Ticked {
 
 /// Runs a tick of the lab's own job at this replica; the job records a mark (admin).
 #[utoipa::path(post, path = "/api/lab/ticks", tag = "lab", security(("session" = [])),
-    request_body = Tick, responses((status = 200, body = Ticked), Refusals))]
+    request_body = TickRequest, responses((status = 200, body = TickResult), ErrorResponses))]
 pub async fn tick(
-    site: web::Data<Site>,
-    _: Admin,
-    conditions: Wished,
-    tick: Json<Tick>,
+    state: web::Data<AppState>,
+    _: AdminUser,
+    options: LabOptions,
+    tick: Json<TickRequest>,
 ) -> HttpResult {
-    let conditions = conditions.read()?;
+    let options = options.read()?;
     let tick = tick.read()?;
-    lab_is_on(&site)?;
-    if !site.jobs.is_on() {
+    require_lab(&state)?;
+    if !state.jobs.is_on() {
         let detail = "jobs are off at this replica (HOLDFAST_JOBS)";
-        return Err(Problem::new(Kind::Forbidden, detail));
+        return Err(Problem::new(ProblemType::Forbidden, detail));
     }
     let once = match tick.once {
-        Keeper::Nothing => OncePolicy::Nothing,
-        Keeper::Lock => OncePolicy::Lock,
-        Keeper::LockAndRow => OncePolicy::LockAndRow,
+        TickProtection::Nothing => OncePolicy::Nothing,
+        TickProtection::Lock => OncePolicy::Lock,
+        TickProtection::LockAndRow => OncePolicy::LockAndRow,
     };
-    let probe = conditions.probe.clone();
-    let came = site.jobs.offer(lab_tick::NAME, tick.due_at, once, probe).await?;
-    let Some(came) = came else {
-        return Err(Problem::new(Kind::InternalError, "the lab's job is not among the jobs"));
+    let probe = options.probe.clone();
+    let outcome = state.jobs.offer(lab_tick::NAME, tick.due_at, once, probe).await?;
+    let Some(outcome) = outcome else {
+        return Err(Problem::new(
+            ProblemType::InternalError,
+            "the lab's job is not among the jobs",
+        ));
     };
-    let word = came.label();
-    let (detail, holder) = match came {
+    let word = outcome.label();
+    let (detail, holder) = match outcome {
         RunOutcome::Done(result) => (result, None),
         RunOutcome::Failed(why) | RunOutcome::Parked(why) => (why.into(), None),
         RunOutcome::Busy(holder) => (Value::Null, holder.process),
@@ -134,6 +141,6 @@ pub async fn tick(
             (Value::Null, None)
         }
     };
-    let trace = conditions.probe.trace();
-    Ok(HttpResponse::Ok().json(Ticked { came: word, detail, holder, trace }))
+    let trace = options.probe.trace();
+    Ok(HttpResponse::Ok().json(TickResult { came: word, detail, holder, trace }))
 }

@@ -9,22 +9,22 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::orders::{Wanted, with_trace};
+use super::orders::{OrderRequest, add_trace};
 use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use crate::lab::headers::TTL_RANGE_MS;
 use crate::probe::Point;
 use crate::shop::model::{Item, Order};
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::{Error, Sku, Strategy, engine};
-use crate::web::auth::{Admin, SignedIn};
-use crate::web::body::Json;
-use crate::web::conditions::{Usual, Wished, idempotency_key};
-use crate::web::openapi::Refusals;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site, answer, created};
+use crate::web::middleware::auth::{AdminUser, SignedInUser};
+use crate::web::middleware::body::Json;
+use crate::web::middleware::request_options::{DefaultOptions, LabOptions, idempotency_key};
+use crate::web::openapi::ErrorResponses;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult, command_response, stored_response};
 
 /// Default price of a throw-away item.
-const USUAL_PRICE_CENTS: i64 = 100;
+const DEFAULT_PRICE_CENTS: i64 = 100;
 
 /// A throw-away item.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -43,45 +43,45 @@ pub struct NewLabItem {
 
 /// Creates a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
 #[utoipa::path(post, path = "/api/lab/items", tag = "lab", security(("session" = [])),
-    request_body = NewLabItem, responses((status = 201, body = Item), Refusals))]
+    request_body = NewLabItem, responses((status = 201, body = Item), ErrorResponses))]
 pub async fn create_item(
-    site: web::Data<Site>,
-    _: Admin,
-    Usual(conditions): Usual,
+    state: web::Data<AppState>,
+    _: AdminUser,
+    DefaultOptions(options): DefaultOptions,
     new: Json<NewLabItem>,
 ) -> HttpResult {
     let new = new.read()?;
-    lab_is_on(&site)?;
+    require_lab(&state)?;
     let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
         .map_err(|error| Error::Bug(error.to_owned()))?;
     let item = Item {
         name: "A throw-away item of the lab".to_owned(),
-        price_cents: new.price_cents.unwrap_or(USUAL_PRICE_CENTS),
+        price_cents: new.price_cents.unwrap_or(DEFAULT_PRICE_CENTS),
         stock: new.stock,
         limit_per_user: new.limit_per_user,
         sku,
     };
-    let id = conditions.request_id;
-    Ok(created(items::create(&site.shop, item, ItemKind::Lab, id).await?))
+    let id = options.request_id;
+    Ok(stored_response(items::create(&state.shop, item, ItemKind::Lab, id).await?))
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.
 #[utoipa::path(post, path = "/api/lab/noop", tag = "lab", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header), ("token" = Option<String>, Query)),
-    request_body = Wanted, responses((status = 201, body = Order), Refusals))]
+    request_body = OrderRequest, responses((status = 201, body = Order), ErrorResponses))]
 pub async fn noop(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedIn,
-    conditions: Wished,
-    wanted: Json<Wanted>,
+    user: SignedInUser,
+    options: LabOptions,
+    order: Json<OrderRequest>,
 ) -> HttpResult {
-    let conditions = conditions.read()?;
-    let wanted = wanted.read()?;
-    lab_is_on(&site)?;
+    let options = options.read()?;
+    let order = order.read()?;
+    require_lab(&state)?;
     let key = idempotency_key(&request)?;
-    let checked = engine::check_order(who.caller.id, key, &wanted.lines)?;
-    Ok(answer(with_trace(checked, &conditions.probe)?))
+    let checked = engine::check_order(user.caller.id, key, &order.lines)?;
+    Ok(command_response(add_trace(checked, &options.probe)?))
 }
 
 /// A request that is held at a probe point.
@@ -97,10 +97,10 @@ pub struct HeldRequest {
 
 /// Lists the requests held at this replica (`Holdfast-Pause`) and their probe points (admin).
 #[utoipa::path(get, path = "/api/lab/holds", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [HeldRequest]), Refusals))]
-pub async fn holds(site: web::Data<Site>, _: Admin) -> HttpResult {
-    lab_is_on(&site)?;
-    let held = site.board.held().into_iter().map(|held| HeldRequest {
+    responses((status = 200, body = [HeldRequest]), ErrorResponses))]
+pub async fn holds(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    require_lab(&state)?;
+    let held = state.board.held().into_iter().map(|held| HeldRequest {
         request_id: held.request_id,
         point: held.point.name(),
         since_us: held.since_us,
@@ -111,7 +111,7 @@ pub async fn holds(site: web::Data<Site>, _: Admin) -> HttpResult {
 /// An instruction to a replica's order expiry worker: `rest_ms`, `pause`, or neither.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WorkerWish {
+pub struct WorkerInstruction {
     /// Time in which the worker does nothing, in milliseconds: 0 to 30,000.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 30_000)]
@@ -134,15 +134,22 @@ pub struct WorkerWish {
 ///
 /// Replaces the previous instruction, and expires after at most 30 seconds.
 #[utoipa::path(post, path = "/api/lab/worker", tag = "lab", security(("session" = [])),
-    request_body = WorkerWish, responses((status = 204), Refusals))]
-pub async fn worker(site: web::Data<Site>, _: Admin, wish: Json<WorkerWish>) -> HttpResult {
-    let wish = wish.read()?;
-    lab_is_on(&site)?;
-    site.unpaid.set_lab_request(wished(wish, site.shop.strategy)?);
+    request_body = WorkerInstruction, responses((status = 204), ErrorResponses))]
+pub async fn worker(
+    state: web::Data<AppState>,
+    _: AdminUser,
+    instruction: Json<WorkerInstruction>,
+) -> HttpResult {
+    let instruction = instruction.read()?;
+    require_lab(&state)?;
+    state.unpaid.set_lab_request(parse_instruction(instruction, state.shop.strategy)?);
     Ok(HttpResponse::NoContent().finish())
 }
 
-fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<LabRequest>, Problem> {
+fn parse_instruction(
+    instruction: WorkerInstruction,
+    own: &Strategy,
+) -> Result<Option<LabRequest>, Problem> {
     let longest_ms = u64::try_from(LAB_REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
     let number = |field, number: Option<u64>, range: RangeInclusive<u64>| match number {
         Some(number) if !range.contains(&number) => {
@@ -151,9 +158,9 @@ fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<LabRequest>, Proble
         }
         number => Ok(number.map(Duration::from_millis)),
     };
-    let rest = number("rest_ms", wish.rest_ms, 0..=longest_ms)?;
-    let ttl = number("ttl_ms", wish.ttl_ms, TTL_RANGE_MS)?;
-    let strategy = match wish.lock.as_deref() {
+    let rest = number("rest_ms", instruction.rest_ms, 0..=longest_ms)?;
+    let ttl = number("ttl_ms", instruction.ttl_ms, TTL_RANGE_MS)?;
+    let strategy = match instruction.lock.as_deref() {
         None => None,
         Some(name) => {
             let beside = Strategy::named(name).filter(|strategy| strategy.is_compatible_with(own));
@@ -162,7 +169,7 @@ fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<LabRequest>, Proble
             Some(beside.ok_or_else(why)?)
         }
     };
-    match (rest, wish.pause) {
+    match (rest, instruction.pause) {
         (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
         (Some(rest), None) => Ok(Some(LabRequest::Rest(rest))),
         (None, Some(name)) => {
@@ -176,7 +183,7 @@ fn wished(wish: WorkerWish, own: &Strategy) -> Result<Option<LabRequest>, Proble
 
 /// A queue of the strategy `queue`.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct QueueThere {
+pub struct QueueInfo {
     /// The lock key of the queue.
     #[schema(example = "{sku:lamp}")]
     pub key: String,
@@ -191,11 +198,11 @@ pub struct QueueThere {
 
 /// Lists the queues of this replica (`Holdfast-Lock: queue`) and their lengths (admin).
 #[utoipa::path(get, path = "/api/lab/queues", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [QueueThere]), Refusals))]
-pub async fn queues(site: web::Data<Site>, _: Admin) -> HttpResult {
-    lab_is_on(&site)?;
+    responses((status = 200, body = [QueueInfo]), ErrorResponses))]
+pub async fn queues(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    require_lab(&state)?;
     let at = |ms: i64| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok();
-    let queues = site.shop.locks.queues().into_iter().map(|queue| QueueThere {
+    let queues = state.shop.locks.queues().into_iter().map(|queue| QueueInfo {
         key: queue.key.to_string(),
         served_since: queue.served_since_ms.and_then(at),
         inside: queue.waiting,
@@ -206,15 +213,15 @@ pub async fn queues(site: web::Data<Site>, _: Admin) -> HttpResult {
 
 /// Releases a held request (admin).
 #[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 204), Refusals))]
-pub async fn let_go(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
-    lab_is_on(&site)?;
+    params(("id" = String, Path)), responses((status = 204), ErrorResponses))]
+pub async fn let_go(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
+    require_lab(&state)?;
     match Uuid::parse_str(&id) {
-        Ok(request) if site.board.let_go(request, None) => Ok(HttpResponse::NoContent().finish()),
-        _ => Err(Problem::new(Kind::NotFound, format!("no request {id} is held here"))),
+        Ok(request) if state.board.let_go(request, None) => Ok(HttpResponse::NoContent().finish()),
+        _ => Err(Problem::not_found(format!("no request {id} is held here"))),
     }
 }
 
-pub(in crate::web) fn lab_is_on(site: &Site) -> Result<(), Problem> {
-    if site.lab { Ok(()) } else { Err(Problem::new(Kind::Forbidden, "the lab is off")) }
+pub(in crate::web) fn require_lab(state: &AppState) -> Result<(), Problem> {
+    if state.lab { Ok(()) } else { Err(Problem::new(ProblemType::Forbidden, "the lab is off")) }
 }

@@ -11,23 +11,23 @@ use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::lab::lab_is_on;
+use super::lab::require_lab;
 use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{self, EnqueueResult, RunSummary};
-use crate::web::auth::Admin;
-use crate::web::body::Json;
-use crate::web::openapi::Refusals;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::auth::AdminUser;
+use crate::web::middleware::body::Json;
+use crate::web::openapi::ErrorResponses;
+use crate::web::problems::{Problem, ProblemType};
+use crate::web::{AppState, HttpResult};
 
 /// Interval of frames: at most ten per second.
-const FRAME: Duration = Duration::from_millis(100);
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time to wait for a runner: a shop that has just started starts its runner last.
-const OPENS_WITHIN: Duration = Duration::from_millis(1_500);
+const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Polls without a new frame after which a comment is sent, to detect a broken connection.
-const SIGN_OF_LIFE: u32 = 50;
+const POLLS_PER_KEEP_ALIVE: u32 = 50;
 /// Length of a list of runs.
-const LISTED: i64 = 50;
+const MAX_LISTED_RUNS: i64 = 50;
 
 /// The id of a requested run.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -39,17 +39,17 @@ pub struct RunId {
 /// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
 /// run is in progress, the request is rejected with its id.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    request_body = RunRequest, responses((status = 202, body = RunId), Refusals))]
-pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<RunRequest>) -> HttpResult {
+    request_body = RunRequest, responses((status = 202, body = RunId), ErrorResponses))]
+pub async fn ask(state: web::Data<AppState>, _: AdminUser, wanted: Json<RunRequest>) -> HttpResult {
     let wanted = wanted.read()?;
-    lab_is_on(&site)?;
-    match queue(&site, &wanted, None).await? {
+    require_lab(&state)?;
+    match queue_run(&state, &wanted, None).await? {
         Ok(id) => Ok(HttpResponse::Accepted()
             .insert_header(("Location", format!("/api/lab/runs/{id}")))
             .json(RunId { id })),
         Err(other) => {
             let detail = format!("run {other} goes on; wait for its end");
-            Err(Problem::new(Kind::Exists, detail).with("run", other.to_string()))
+            Err(Problem::new(ProblemType::Exists, detail).with("run", other.to_string()))
         }
     }
 }
@@ -58,110 +58,107 @@ pub async fn ask(site: web::Data<Site>, _: Admin, wanted: Json<RunRequest>) -> H
 ///
 /// # Errors
 /// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
-pub async fn queue(
-    site: &Site,
+pub async fn queue_run(
+    state: &AppState,
     wanted: &RunRequest,
     guess: Option<&str>,
 ) -> Result<Result<Uuid, Uuid>, Problem> {
     if let Some((field, why)) = wanted.invalid_field() {
         return Err(Problem::field(field, why));
     }
-    let end = Instant::now() + OPENS_WITHIN;
-    let asked = loop {
-        match store::enqueue(&site.shop.pool, wanted, guess).await? {
-            EnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME).await,
-            asked => break asked,
+    let end = Instant::now() + RUNNER_TIMEOUT;
+    let result = loop {
+        match store::enqueue(&state.shop.pool, wanted, guess).await? {
+            EnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME_INTERVAL).await,
+            result => break result,
         }
     };
-    match asked {
+    match result {
         EnqueueResult::Queued(id) => Ok(Ok(id)),
         EnqueueResult::Busy(other) => Ok(Err(other)),
         EnqueueResult::NoRunner => {
             let detail = "nobody is there to carry runs out: they need the `holdfast up` that owns \
                           the replicas";
-            Err(Problem::new(Kind::Unavailable, detail))
+            Err(Problem::new(ProblemType::Unavailable, detail))
         }
     }
 }
 
 /// Lists the newest runs (admin).
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [RunSummary]), Refusals))]
-pub async fn list(site: web::Data<Site>, _: Admin) -> HttpResult {
-    lab_is_on(&site)?;
-    Ok(HttpResponse::Ok().json(store::newest(&site.shop.pool, LISTED).await?))
+    responses((status = 200, body = [RunSummary]), ErrorResponses))]
+pub async fn list(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
+    require_lab(&state)?;
+    Ok(HttpResponse::Ok().json(store::newest(&state.shop.pool, MAX_LISTED_RUNS).await?))
 }
 
 /// Returns a run with its results (admin).
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = LabRun), Refusals))]
-pub async fn read(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
-    lab_is_on(&site)?;
-    Ok(HttpResponse::Ok().json(find(&site, &id).await?))
+    params(("id" = String, Path)), responses((status = 200, body = LabRun), ErrorResponses))]
+pub async fn read(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
+    require_lab(&state)?;
+    Ok(HttpResponse::Ok().json(find_run(&state, &id).await?))
 }
 
 /// Returns the run with that id.
-///
-/// # Errors
-/// `not-found`.
-pub async fn find(site: &Site, id: &str) -> Result<LabRun, Problem> {
-    let nowhere = || Problem::new(Kind::NotFound, format!("there is no run {id}"));
-    let parsed = Uuid::parse_str(id).map_err(|_| nowhere())?;
-    store::find(&site.shop.pool, parsed).await?.ok_or_else(nowhere)
+pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
+    let not_found = || Problem::not_found(format!("there is no run {id}"));
+    let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
+    store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }
 
 /// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
 /// second; the last event is sent when the run is over.
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)),
-    responses((status = 200, content_type = "text/event-stream"), Refusals))]
-pub async fn follow(site: web::Data<Site>, _: Admin, id: web::Path<String>) -> HttpResult {
-    lab_is_on(&site)?;
-    let run = find(&site, &id).await?;
-    let first = Following { site, id: run.id, seen: -1, over: false };
-    let frames = stream::unfold(first, |following| following.next());
+    responses((status = 200, content_type = "text/event-stream"), ErrorResponses))]
+pub async fn follow(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
+    require_lab(&state)?;
+    let run = find_run(&state, &id).await?;
+    let first = RunStream { state, id: run.id, last_frame: -1, over: false };
+    let frames = stream::unfold(first, |stream_state| stream_state.next());
     Ok(HttpResponse::build(StatusCode::OK)
         .content_type("text/event-stream")
         .insert_header(("X-Accel-Buffering", "no"))
         .streaming(frames))
 }
 
-struct Following {
-    site: web::Data<Site>,
+struct RunStream {
+    state: web::Data<AppState>,
     id: Uuid,
-    seen: i64,
+    last_frame: i64,
     over: bool,
 }
 
-impl Following {
+impl RunStream {
     /// Returns the next frame; `None` after the last one, and when the replica shuts down.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
-        if self.over || self.site.stop.is_cancelled() {
+        if self.over || self.state.stop.is_cancelled() {
             return None;
         }
-        let pool = &self.site.shop.pool;
-        for _ in 0..SIGN_OF_LIFE {
-            if self.site.stop.is_cancelled() {
+        let pool = &self.state.shop.pool;
+        for _ in 0..POLLS_PER_KEEP_ALIVE {
+            if self.state.stop.is_cancelled() {
                 return None;
             }
             match store::frame(pool, self.id).await {
-                Ok(Some((frame, over))) if frame > self.seen || over => {
+                Ok(Some((frame, over))) if frame > self.last_frame || over => {
                     let run = store::find(pool, self.id).await.ok().flatten();
                     let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
                     let (Some(run), Some(json)) = (run, json) else {
-                        sleep(FRAME).await;
+                        sleep(FRAME_INTERVAL).await;
                         continue;
                     };
-                    (self.seen, self.over) = (frame, run.state.is_over());
+                    (self.last_frame, self.over) = (frame, run.state.is_over());
                     let text = format!("id: {frame}\nevent: run\ndata: {json}\n\n");
                     if !self.over {
-                        sleep(FRAME).await;
+                        sleep(FRAME_INTERVAL).await;
                     }
                     return Some((Ok(Bytes::from(text)), self));
                 }
                 Ok(None) => return None,
                 // No new frame, or Postgres is unavailable for a moment: the stream stays open.
-                Ok(Some(_)) | Err(_) => sleep(FRAME).await,
+                Ok(Some(_)) | Err(_) => sleep(FRAME_INTERVAL).await,
             }
         }
         Some((Ok(Bytes::from_static(b": here\n\n")), self))

@@ -7,11 +7,11 @@ use utoipa::ToSchema;
 use crate::shop::engine;
 use crate::shop::model::LedgerEntry;
 use crate::shop::query::ledger;
-use crate::web::auth::SignedIn;
-use crate::web::body::{Json, Page};
-use crate::web::conditions::{Usual, idempotency_key};
-use crate::web::openapi::Refusals;
-use crate::web::{HttpResult, Site, answer};
+use crate::web::middleware::auth::SignedInUser;
+use crate::web::middleware::body::{Json, ListQuery};
+use crate::web::middleware::request_options::{DefaultOptions, idempotency_key};
+use crate::web::openapi::ErrorResponses;
+use crate::web::{AppState, HttpResult, command_response};
 
 /// The caller's name and balance.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -25,49 +25,48 @@ pub struct Me {
 /// The amount of a top-up.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Amount {
+pub struct TopUpRequest {
     /// In cents: 1 to 10⁹.
     pub amount_cents: i64,
 }
 
 /// Returns the caller's name and balance.
 #[utoipa::path(get, path = "/api/me", tag = "account", security(("session" = [])),
-    responses((status = 200, body = Me), Refusals))]
-pub async fn read(site: web::Data<Site>, who: SignedIn) -> HttpResult {
-    let balance_cents = ledger::balance(&site.shop, who.caller.id).await?.unwrap_or(0);
-    Ok(HttpResponse::Ok().json(Me { user: who.caller.name.clone(), balance_cents }))
+    responses((status = 200, body = Me), ErrorResponses))]
+pub async fn read(state: web::Data<AppState>, user: SignedInUser) -> HttpResult {
+    let balance_cents = ledger::balance(&state.shop, user.caller.id).await?.unwrap_or(0);
+    Ok(HttpResponse::Ok().json(Me { user: user.caller.name.clone(), balance_cents }))
 }
 
 /// Lists the account's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/me/ledger", tag = "account", security(("session" = [])),
     params(("after" = Option<i64>, Query, description = "go on behind this seq"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [LedgerEntry]), Refusals))]
+    responses((status = 200, body = [LedgerEntry]), ErrorResponses))]
 pub async fn ledger(
-    site: web::Data<Site>,
-    who: SignedIn,
-    page: web::Query<Page<i64>>,
+    state: web::Data<AppState>,
+    user: SignedInUser,
+    query: web::Query<ListQuery<i64>>,
 ) -> HttpResult {
-    let after = page.after.unwrap_or(0);
-    let limit = page.limit()?;
-    let entries = ledger::balance_entries(&site.shop, who.caller.id, after, limit).await?;
+    let after = query.after.unwrap_or(0);
+    let limit = query.limit()?;
+    let entries = ledger::balance_entries(&state.shop, user.caller.id, after, limit).await?;
     Ok(HttpResponse::Ok().json(entries))
 }
 
 /// Tops up the account, once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/me/top-ups", tag = "account", security(("session" = [])),
-    params(("Idempotency-Key" = Option<String>, Header)), request_body = Amount,
-    responses((status = 201, body = LedgerEntry), Refusals))]
+    params(("Idempotency-Key" = Option<String>, Header)), request_body = TopUpRequest, responses((status = 201, body = LedgerEntry), ErrorResponses))]
 pub async fn top_up(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedIn,
-    Usual(conditions): Usual,
-    amount: Json<Amount>,
+    user: SignedInUser,
+    DefaultOptions(options): DefaultOptions,
+    amount: Json<TopUpRequest>,
 ) -> HttpResult {
     let amount = amount.read()?;
     let key = idempotency_key(&request)?;
-    let user = who.caller.id;
+    let user = user.caller.id;
     let amount_cents = amount.amount_cents;
-    Ok(answer(engine::top_up(&site.shop, &conditions, user, key, amount_cents).await?))
+    Ok(command_response(engine::top_up(&state.shop, &options, user, key, amount_cents).await?))
 }

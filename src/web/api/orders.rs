@@ -13,17 +13,19 @@ use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, StoredResponse, UserId,
     engine,
 };
-use crate::web::auth::SignedIn;
-use crate::web::body::{self, Json, Page};
-use crate::web::conditions::{Usual, Wished, idempotency_key, optional_idempotency_key};
-use crate::web::openapi::Refusals;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site, answer};
+use crate::web::middleware::auth::SignedInUser;
+use crate::web::middleware::body::{self, Json, ListQuery};
+use crate::web::middleware::request_options::{
+    DefaultOptions, LabOptions, idempotency_key, optional_idempotency_key,
+};
+use crate::web::openapi::ErrorResponses;
+use crate::web::problems::Problem;
+use crate::web::{AppState, HttpResult, command_response};
 
 /// An order request.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct OrderRequest {
     /// 1 to 50 lines; quantities of the same item are added up.
     pub lines: Vec<RequestedLine>,
 }
@@ -40,8 +42,8 @@ pub struct OrderToken {
 
 /// Creates an idempotency key for one order. A client may also use a UUID of its own.
 #[utoipa::path(post, path = "/api/order-tokens", tag = "orders", security(("session" = [])),
-    responses((status = 201, body = OrderToken), Refusals))]
-pub async fn mint_token(_: SignedIn) -> HttpResult {
+    responses((status = 201, body = OrderToken), ErrorResponses))]
+pub async fn mint_token(_: SignedInUser) -> HttpResult {
     Ok(HttpResponse::Created().json(OrderToken {
         token: IdempotencyKey::generate().as_str().to_owned(),
         expires_at: OffsetDateTime::now_utc() + time::Duration::hours(RETENTION_HOURS),
@@ -52,90 +54,95 @@ pub async fn mint_token(_: SignedIn) -> HttpResult {
 #[utoipa::path(post, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("Idempotency-Key" = Option<String>, Header, description = "16 to 255 characters"),
            ("token" = Option<String>, Query, description = "the same, for tools that can't vary a header")),
-    request_body = Wanted, responses((status = 201, body = Order), Refusals))]
+    request_body = OrderRequest, responses((status = 201, body = Order), ErrorResponses))]
 pub async fn place(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedIn,
-    conditions: Wished,
-    wanted: Json<Wanted>,
+    user: SignedInUser,
+    options: LabOptions,
+    order: Json<OrderRequest>,
 ) -> HttpResult {
-    let conditions = conditions.read()?;
-    let wanted = wanted.read()?;
+    let options = options.read()?;
+    let order = order.read()?;
     let key = idempotency_key(&request)?;
-    let user = who.caller.id;
-    let placed = engine::place_order(&site.shop, &conditions, user, key, &wanted.lines).await;
-    traced(placed, &conditions.probe)
+    let user = user.caller.id;
+    let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
+    traced_response(placed, &options.probe)
 }
 
 /// Lists the caller's orders, newest first.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", security(("session" = [])),
     params(("after" = Option<String>, Query, description = "older than this order"),
            ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [Order]), Refusals))]
+    responses((status = 200, body = [Order]), ErrorResponses))]
 pub async fn list(
-    site: web::Data<Site>,
-    who: SignedIn,
-    page: web::Query<Page<OrderId>>,
+    state: web::Data<AppState>,
+    user: SignedInUser,
+    query: web::Query<ListQuery<OrderId>>,
 ) -> HttpResult {
-    let limit = page.limit()?;
+    let limit = query.limit()?;
     Ok(HttpResponse::Ok().json(
-        orders::orders(&site.shop, who.caller.id, page.after, orders::LabOrders::With, limit)
+        orders::orders(&state.shop, user.caller.id, query.after, orders::LabOrders::With, limit)
             .await?,
     ))
 }
 
 /// Returns an order of the caller.
 #[utoipa::path(get, path = "/api/orders/{id}", tag = "orders", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = Order), Refusals))]
-pub async fn read(site: web::Data<Site>, who: SignedIn, id: web::Path<String>) -> HttpResult {
-    let id = body::order_id(&id)?;
-    match orders::order(&site.shop, who.caller.id, id).await? {
+    params(("id" = String, Path)), responses((status = 200, body = Order), ErrorResponses))]
+pub async fn read(
+    state: web::Data<AppState>,
+    user: SignedInUser,
+    id: web::Path<String>,
+) -> HttpResult {
+    let id = body::parse_order_id(&id)?;
+    match orders::order(&state.shop, user.caller.id, id).await? {
         Some(order) => Ok(HttpResponse::Ok().json(order)),
-        None => Err(Problem::new(Kind::NotFound, format!("you have no order {id}"))),
+        None => Err(Problem::not_found(format!("you have no order {id}"))),
     }
 }
 
 /// Pays a pending order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 200, body = PaidOrder), Refusals))]
+    responses((status = 200, body = PaidOrder), ErrorResponses))]
 pub async fn pay(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    who: SignedIn,
-    conditions: Wished,
+    user: SignedInUser,
+    options: LabOptions,
     id: web::Path<String>,
 ) -> HttpResult {
-    let conditions = conditions.read()?;
-    let id = body::order_id(&id)?;
+    let options = options.read()?;
+    let id = body::parse_order_id(&id)?;
     let key = idempotency_key(&request)?;
-    let paid = engine::pay_order(&site.shop, &conditions, who.caller.id, id, key).await;
-    traced(paid, &conditions.probe)
+    let paid = engine::pay_order(&state.shop, &options, user.caller.id, id, key).await;
+    traced_response(paid, &options.probe)
 }
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)), responses((status = 200, body = ReturnedOrder), Refusals))]
-pub async fn cancel(sent: Sent) -> HttpResult {
-    returned(sent, engine::cancel_order).await
+    ("token" = Option<String>, Query)), responses((status = 200, body = ReturnedOrder), ErrorResponses))]
+pub async fn cancel(parts: ReturnRequest) -> HttpResult {
+    return_units(parts, engine::cancel_order).await
 }
 
 /// Refunds a paid order: the money returns to the account, and the units to stock. With an
 /// idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", security(("session" = [])),
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)), responses((status = 200, body = ReturnedOrder), Refusals))]
-pub async fn refund(sent: Sent) -> HttpResult {
-    returned(sent, engine::refund_order).await
+    ("token" = Option<String>, Query)), responses((status = 200, body = ReturnedOrder), ErrorResponses))]
+pub async fn refund(parts: ReturnRequest) -> HttpResult {
+    return_units(parts, engine::refund_order).await
 }
 
 /// The extracted parts of a request to cancel or refund an order.
-type Sent = (web::Data<Site>, HttpRequest, SignedIn, Usual, web::Path<String>);
+type ReturnRequest =
+    (web::Data<AppState>, HttpRequest, SignedInUser, DefaultOptions, web::Path<String>);
 
-async fn returned(
-    (site, request, who, Usual(conditions), id): Sent,
+async fn return_units(
+    (state, request, user, DefaultOptions(options), id): ReturnRequest,
     undo: impl AsyncFn(
         &Shop,
         &RequestOptions,
@@ -144,15 +151,15 @@ async fn returned(
         Option<IdempotencyKey>,
     ) -> Result<Execution, Failure>,
 ) -> HttpResult {
-    let id = body::order_id(&id)?;
+    let id = body::parse_order_id(&id)?;
     let key = optional_idempotency_key(&request)?;
-    Ok(answer(undo(&site.shop, &conditions, who.caller.id, id, key).await?))
+    Ok(command_response(undo(&state.shop, &options, user.caller.id, id, key).await?))
 }
 
 /// Returns the response or the problem, with the trace if one was requested.
-pub(super) fn traced(result: Result<Execution, Failure>, probe: &Probe) -> HttpResult {
-    let executed = result.map_err(Problem::from).and_then(|executed| with_trace(executed, probe));
-    executed.map(answer).map_err(|problem| match probe.trace() {
+pub(super) fn traced_response(result: Result<Execution, Failure>, probe: &Probe) -> HttpResult {
+    let executed = result.map_err(Problem::from).and_then(|executed| add_trace(executed, probe));
+    executed.map(command_response).map_err(|problem| match probe.trace() {
         Some(trace) => problem.with("trace", serde_json::json!(trace)),
         None => problem,
     })
@@ -160,7 +167,7 @@ pub(super) fn traced(result: Result<Execution, Failure>, probe: &Probe) -> HttpR
 
 /// Adds the trace to the response of a command that was executed now. The trace is not stored, so a
 /// replay has none.
-pub(super) fn with_trace(executed: Execution, probe: &Probe) -> Result<Execution, Problem> {
+pub(super) fn add_trace(executed: Execution, probe: &Probe) -> Result<Execution, Problem> {
     match probe.trace() {
         Some(trace) if !executed.replayed => {
             let mut body: serde_json::Value = executed.response.read()?;

@@ -1,39 +1,38 @@
 //! The account: its balance, its ledger, and top-ups.
 
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
-use super::frame::Frame;
-use super::notice::Notice;
-use super::words::{Moment as _, full_sentence, typed_cents};
-use super::{copies, door, html, see_other};
+use super::duplicate_submit::submit;
+use super::form_errors::FormErrors;
+use super::format::{FormatTime as _, parse_cents};
+use super::layout::Layout;
+use super::ledger_rows::{self, LedgerQuery, LedgerRow, LedgerUnit, PAGE_LENGTH};
+use super::rejection::RejectionNotice;
+use super::{html, see_other};
 use crate::shop::query::ledger;
-use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
-use crate::web::auth::site;
-use crate::web::conditions::Usual;
+use crate::shop::{Cents, IdempotencyKey, Rejection, UserId, engine};
+use crate::web::middleware::auth::app_state;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
 use crate::web::problems::Problem;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
+
+/// Name of the field for the amount.
+const AMOUNT: &str = "amount_cents";
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
 struct AccountPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     balance: Cents,
-    entries: Vec<Row>,
+    entries: Vec<LedgerRow>,
     older: Option<i64>,
     key: IdempotencyKey,
     amount: String,
     wrong: Option<String>,
-}
-
-/// The query: entries older than `before`.
-#[derive(Debug, Deserialize)]
-pub struct Listing {
-    before: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -45,80 +44,61 @@ pub struct TopUpForm {
 }
 
 /// Shows the account.
-pub async fn show(request: HttpRequest, listing: web::Query<Listing>) -> HttpResult {
-    let user = door::signed_in(&request).await?.caller.id;
-    page(&request, user, listing.before, Trouble::default()).await
+pub async fn show(request: HttpRequest, query: web::Query<LedgerQuery>) -> HttpResult {
+    let user = csrf::require_user(&request).await?.caller.id;
+    page(&request, user, query.before, String::new(), FormErrors::default()).await
 }
 
 /// Tops up the account, once per form.
 pub async fn top_up(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     form: web::Form<TopUpForm>,
 ) -> HttpResult {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
     let TopUpForm { key, amount, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
-    let rejection = match typed_cents(&amount) {
-        Err(why) => Rejection::Invalid("amount_cents".into(), why),
+    let rejection = match parse_cents(&amount) {
+        Err(why) => Some(Rejection::Invalid(AMOUNT.into(), why)),
         Ok(cents) => {
             let top_up =
-                async || engine::top_up(&site.shop, &conditions, user, key.clone(), cents).await;
-            match copies::settled(top_up).await {
-                // The key was used: the form was sent and executed before.
-                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
-                    return Ok(see_other("/account"));
+                async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
+            match submit(top_up).await? {
+                Some(Rejection::Invalid(..)) => {
+                    let why = "Choose 0.01 to 10,000,000.00.".to_owned();
+                    Some(Rejection::Invalid(AMOUNT.into(), why))
                 }
-                Err(Failure::Rejected(Rejection::Invalid(..))) => Rejection::Invalid(
-                    "amount_cents".into(),
-                    "Choose 0.01 to 10,000,000.00.".to_owned(),
-                ),
-                Err(Failure::Rejected(rejection)) => rejection,
-                Err(Failure::Error(error)) => return Err(error.into()),
+                other => other,
             }
         }
     };
-    let trouble = match rejection {
-        Rejection::Invalid(_, why) => {
-            Trouble { amount, wrong: Some(full_sentence(&why)), problem: None }
-        }
-        other => Trouble { amount, wrong: None, problem: Some(other.into()) },
-    };
-    page(&request, user, None, trouble).await
-}
-
-#[derive(Debug, Default)]
-struct Trouble {
-    amount: String,
-    wrong: Option<String>,
-    problem: Option<Problem>,
+    match rejection {
+        None => Ok(see_other("/account")),
+        Some(rejection) => page(&request, user, None, amount, rejection.into()).await,
+    }
 }
 
 async fn page(
     request: &HttpRequest,
     user: UserId,
     before: Option<i64>,
-    trouble: Trouble,
+    amount: String,
+    errors: FormErrors,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
-    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let shop = &app_state(request)?.shop;
+    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;
     let balance = ledger::balance(shop, user).await?.unwrap_or(0);
-    let status = match (&trouble.problem, &trouble.wrong) {
-        (Some(problem), _) => problem.code(),
-        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        (None, None) => StatusCode::OK,
-    };
     let page = AccountPage {
-        notice: trouble.problem.as_ref().map(Notice::from),
+        notice: errors.notice(),
         balance: Cents(balance),
-        older: entries::older(&entries),
-        entries: entries::rows(&entries, Ledger::Money).collect(),
+        older: ledger_rows::older_cursor(&entries),
+        entries: ledger_rows::ledger_rows(&entries, LedgerUnit::Money).collect(),
         key: IdempotencyKey::generate(),
-        amount: trouble.amount,
-        wrong: trouble.wrong,
-        frame: Frame::of(request).await?,
+        amount,
+        wrong: errors.of(AMOUNT).map(str::to_owned),
+        layout: Layout::of(request).await?,
     };
-    html(status, &page)
+    html(errors.status(), &page)
 }

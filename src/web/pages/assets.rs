@@ -10,7 +10,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use sha2::{Digest, Sha256};
 
 use crate::web::HttpResult;
-use crate::web::problems::{Kind, Problem};
+use crate::web::problems::Problem;
 
 struct Asset {
     name: &'static str,
@@ -59,13 +59,10 @@ pub fn address(name: &str) -> &'static str {
 }
 
 /// Serves an asset.
-///
-/// # Errors
-/// `not-found`.
 pub async fn serve(request: HttpRequest, name: web::Path<String>) -> HttpResult {
     let name = name.into_inner();
     let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
-        return Err(Problem::new(Kind::NotFound, format!("there is no {name}")));
+        return Err(Problem::not_found(format!("there is no {name}")));
     };
     let tag = format!("\"{}\"", asset.hash);
     let asked_by_hash = request.query_string() == format!("v={}", asset.hash);

@@ -4,24 +4,25 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::frame::Frame;
-use super::{door, html};
+use super::html;
+use super::layout::Layout;
 use crate::shop::audit::{self, AuditReport};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "audit.html")]
 struct AuditPage {
-    frame: Frame,
+    layout: Layout,
     audit: AuditReport,
     failed: usize,
 }
 
 /// Shows the audit.
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
-    let audit = audit::check_all(&site.shop.pool, Some(&site.shop.locks)).await?;
+pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
+    let audit = audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?;
     let failed = audit.checks.iter().filter(|check| !check.ok).count();
-    let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &AuditPage { frame, audit, failed })
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &AuditPage { layout, audit, failed })
 }

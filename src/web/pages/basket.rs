@@ -7,30 +7,31 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::basket_cookie::{Basket, choose};
-use super::frame::Frame;
-use super::notice::Notice;
+use super::basket_cookie::{Basket, quantity_rule};
+use super::format::format_duration;
+use super::layout::Layout;
+use super::rejection::RejectionNotice;
 use super::sign_in::set_cookie;
-use super::words::in_words;
-use super::{door, html, see_other, storefront};
+use super::{html, see_other, storefront};
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
 use crate::web::HttpResult;
-use crate::web::auth::site;
-use crate::web::body;
-use crate::web::problems::{Kind, Problem};
+use crate::web::middleware::auth::app_state;
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::problems::Problem;
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]
 struct BasketPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     token: String,
     lines: Vec<BasketLine>,
     total: Cents,
-    can_be_had: bool,
+    is_orderable: bool,
     /// The balance now, and after paying.
     balance: Option<(Cents, Cents)>,
     /// The time for which the units are held until they are paid.
@@ -38,8 +39,8 @@ struct BasketPage {
 }
 
 impl BasketPage {
-    fn short(&self) -> Vec<&BasketLine> {
-        self.lines.iter().filter(|line| line.is_short()).collect()
+    fn unavailable_lines(&self) -> Vec<&BasketLine> {
+        self.lines.iter().filter(|line| line.is_unavailable()).collect()
     }
 
     /// Returns the lines above the limit per customer, with the quantity that is still allowed.
@@ -55,38 +56,38 @@ struct BasketLine {
     name: String,
     quantity: i64,
     /// The value of the quantity field: the quantity, or the input that is wrong.
-    typed: String,
+    input: String,
     price: Cents,
     sum: Cents,
     /// Units in stock; `None` if the shop has no such item.
     stock: Option<i64>,
     limit: Option<i64>,
     /// Units that the customer has in orders already; 0 without a session.
-    held: i64,
+    purchased: i64,
     wrong: Option<String>,
 }
 
 impl BasketLine {
-    fn is_short(&self) -> bool {
+    fn is_unavailable(&self) -> bool {
         self.stock.is_none_or(|stock| stock < self.quantity)
     }
 
     /// Returns the quantity that the customer may still order, if a line in stock exceeds it.
     fn beyond_limit(&self) -> Option<i64> {
-        let left = (self.limit? - self.held).max(0);
-        (!self.is_short() && self.quantity > left).then_some(left)
+        let left = (self.limit? - self.purchased).max(0);
+        (!self.is_unavailable() && self.quantity > left).then_some(left)
     }
 
     /// Returns the upper bound of the quantity field.
-    fn most(&self) -> i64 {
+    fn max_quantity(&self) -> i64 {
         self.limit.unwrap_or(MAX_QUANTITY)
     }
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct WrongUnits {
+pub(super) struct QuantityError {
     pub sku: Sku,
-    pub typed: String,
+    pub input: String,
     pub why: String,
 }
 
@@ -108,18 +109,18 @@ pub async fn show(request: HttpRequest) -> HttpResult {
 
 /// Adds an item to the basket.
 pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
-    door::posted_by_anyone(&request, &form.csrf).await?;
-    let sku = body::sku(form.sku.clone())?;
-    if catalog::item(&site(&request)?.shop, &sku).await?.is_none() {
-        return Err(Problem::new(Kind::NotFound, format!("there is no item {sku}")));
+    csrf::check_public_form(&request, &form.csrf).await?;
+    let sku = body::parse_sku(form.sku.clone())?;
+    if catalog::item(&app_state(&request)?.shop, &sku).await?.is_none() {
+        return Err(Problem::not_found(format!("there is no item {sku}")));
     }
     let mut basket = Basket::of(&request);
-    let added = typed_units(&form.quantity, 1).and_then(|units| basket.add(sku.clone(), units));
+    let added = parse_quantity(&form.quantity, 1).and_then(|units| basket.add(sku.clone(), units));
     match added {
-        Ok(()) => changed(&basket),
+        Ok(()) => redirect_to_basket(&basket),
         Err(why) => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            let wrong = WrongUnits { sku, typed: form.into_inner().quantity, why };
+            let wrong = QuantityError { sku, input: form.into_inner().quantity, why };
             storefront::page(&request, status, None, Some(wrong)).await
         }
     }
@@ -127,28 +128,28 @@ pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult 
 
 /// Changes the quantity of a line.
 pub async fn change(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
-    door::posted_by_anyone(&request, &form.csrf).await?;
-    let sku = body::sku(form.sku.clone())?;
+    csrf::check_public_form(&request, &form.csrf).await?;
+    let sku = body::parse_sku(form.sku.clone())?;
     let mut basket = Basket::of(&request);
-    let units = if form.remove.is_some() { Ok(0) } else { typed_units(&form.quantity, 0) };
+    let units = if form.remove.is_some() { Ok(0) } else { parse_quantity(&form.quantity, 0) };
     match units.and_then(|units| basket.set(sku.clone(), units)) {
-        Ok(()) => changed(&basket),
+        Ok(()) => redirect_to_basket(&basket),
         Err(why) => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            let wrong = WrongUnits { sku, typed: form.into_inner().quantity, why };
+            let wrong = QuantityError { sku, input: form.into_inner().quantity, why };
             page(&request, status, &basket, None, Some(wrong)).await
         }
     }
 }
 
-fn typed_units(text: &str, least: i64) -> Result<i64, String> {
-    text.trim().parse().map_err(|_| choose(least))
+fn parse_quantity(text: &str, least: i64) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| quantity_rule(least))
 }
 
-fn changed(basket: &Basket) -> HttpResult {
-    let mut answer = see_other("/basket");
-    set_cookie(&mut answer, &basket.cookie())?;
-    Ok(answer)
+fn redirect_to_basket(basket: &Basket) -> HttpResult {
+    let mut response = see_other("/basket");
+    set_cookie(&mut response, &basket.cookie())?;
+    Ok(response)
 }
 
 /// Renders the page, optionally with a notice above it, or an error beside one quantity.
@@ -156,21 +157,21 @@ pub(super) async fn page(
     request: &HttpRequest,
     status: StatusCode,
     basket: &Basket,
-    notice: Option<Notice>,
-    wrong: Option<WrongUnits>,
+    notice: Option<RejectionNotice>,
+    wrong: Option<QuantityError>,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
+    let shop = &app_state(request)?.shop;
     let skus: Vec<Sku> = basket.lines().keys().cloned().collect();
     let items =
         if skus.is_empty() { Vec::new() } else { catalog::items_by_sku(shop, &skus).await? };
-    let frame = Frame { here: "/basket".to_owned(), ..Frame::of(request).await? };
-    let held = match &frame.caller {
+    let layout = Layout { path: "/basket".to_owned(), ..Layout::of(request).await? };
+    let purchased = match &layout.caller {
         Some(caller) => catalog::purchased_by(shop, caller.id, &items).await?,
         None => HashMap::new(),
     };
-    let lines = lines(basket, items, &held, wrong.as_ref());
+    let lines = lines(basket, items, &purchased, wrong.as_ref());
     let total_cents = lines.iter().map(|line| line.sum.0).sum();
-    let balance = match &frame.caller {
+    let balance = match &layout.caller {
         Some(caller) => ledger::balance(shop, caller.id).await?,
         None => None,
     };
@@ -178,11 +179,11 @@ pub(super) async fn page(
         notice,
         token: basket.token(),
         total: Cents(total_cents),
-        can_be_had: !lines.iter().any(|it| it.is_short() || it.beyond_limit().is_some()),
+        is_orderable: !lines.iter().any(|it| it.is_unavailable() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
-        hold: in_words(shop.hold),
-        frame,
+        hold: format_duration(shop.hold),
+        layout,
     };
     html(status, &page)
 }
@@ -190,8 +191,8 @@ pub(super) async fn page(
 fn lines(
     basket: &Basket,
     items: Vec<Item>,
-    held: &HashMap<Sku, i64>,
-    wrong: Option<&WrongUnits>,
+    purchased: &HashMap<Sku, i64>,
+    wrong: Option<&QuantityError>,
 ) -> Vec<BasketLine> {
     let mut items: BTreeMap<Sku, Item> =
         items.into_iter().map(|item| (item.sku.clone(), item)).collect();
@@ -203,12 +204,12 @@ fn lines(
             sku: sku.clone(),
             name: item.as_ref().map_or_else(|| sku.to_string(), |item| item.name.clone()),
             quantity: *quantity,
-            typed: wrong.map_or_else(|| quantity.to_string(), |wrong| wrong.typed.clone()),
+            input: wrong.map_or_else(|| quantity.to_string(), |wrong| wrong.input.clone()),
             price: Cents(price_cents),
             // At most 10⁹ cents, 1,000 units and 50 lines: far below 2⁶³.
             sum: Cents(price_cents * quantity),
             limit: item.as_ref().and_then(|item| item.limit_per_user),
-            held: held.get(sku).copied().unwrap_or(0),
+            purchased: purchased.get(sku).copied().unwrap_or(0),
             stock: item.map(|item| item.stock),
             wrong: wrong.map(|wrong| wrong.why.clone()),
         }

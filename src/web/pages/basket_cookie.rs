@@ -11,14 +11,14 @@ use actix_web::cookie::time::Duration;
 use actix_web::cookie::{Cookie, SameSite};
 use uuid::Uuid;
 
-use super::words::grouped;
+use super::format::format_count;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use crate::shop::model::RequestedLine;
 use crate::shop::{IdempotencyKey, Sku};
 
 const BASKET_COOKIE: &str = "holdfast_basket";
 /// Lifetime of a basket, in days.
-const KEPT_DAYS: i64 = 30;
+const COOKIE_DAYS: i64 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Basket {
@@ -66,7 +66,7 @@ impl Basket {
     }
 
     /// Returns the lines as an order request has them.
-    pub fn wanted(&self) -> Vec<RequestedLine> {
+    pub fn order_lines(&self) -> Vec<RequestedLine> {
         let lines = self.lines.iter();
         lines
             .map(|(sku, quantity)| RequestedLine { sku: sku.clone(), quantity: *quantity })
@@ -79,21 +79,21 @@ impl Basket {
 
     /// Adds units of an item. The error is the text for the form's field.
     pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
-        let there = self.lines.get(&sku).copied().unwrap_or(0);
+        let present = self.lines.get(&sku).copied().unwrap_or(0);
         if !(1..=MAX_QUANTITY).contains(&quantity) {
-            return Err(choose(1));
+            return Err(quantity_rule(1));
         }
-        if there + quantity > MAX_QUANTITY {
-            let (there, most) = (grouped(there), grouped(MAX_QUANTITY));
-            return Err(format!("{there} are in the basket already; {most} of each is the most."));
+        if present + quantity > MAX_QUANTITY {
+            let (present, max) = (format_count(present), format_count(MAX_QUANTITY));
+            return Err(format!("{present} are in the basket already; {max} of each is the most."));
         }
-        self.set(sku, there + quantity)
+        self.set(sku, present + quantity)
     }
 
     /// Sets the quantity of an item; 0 removes it. Errors as for `add`.
     pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
         if !(0..=MAX_QUANTITY).contains(&quantity) {
-            return Err(choose(0));
+            return Err(quantity_rule(0));
         }
         if quantity == 0 {
             self.lines.remove(&sku);
@@ -102,37 +102,37 @@ impl Basket {
         } else {
             self.lines.insert(sku, quantity);
         }
-        self.renew();
+        self.renew_token();
         Ok(())
     }
 
     /// Creates a new token: the next submission is a new order.
-    pub fn renew(&mut self) {
+    pub fn renew_token(&mut self) {
         self.token = Uuid::new_v4();
     }
 
     pub fn cookie(&self) -> Cookie<'static> {
         let lines: String = self.lines.iter().map(|(sku, n)| format!(".{sku}:{n}")).collect();
-        Self::build(format!("{}{lines}", self.token), Duration::days(KEPT_DAYS))
+        Self::build(format!("{}{lines}", self.token), Duration::days(COOKIE_DAYS))
     }
 
-    pub fn emptied() -> Cookie<'static> {
+    pub fn removal_cookie() -> Cookie<'static> {
         Self::build(String::new(), Duration::ZERO)
     }
 
-    fn build(value: String, kept: Duration) -> Cookie<'static> {
+    fn build(value: String, max_age: Duration) -> Cookie<'static> {
         Cookie::build(BASKET_COOKIE, value)
             .path("/")
             .http_only(true)
             .same_site(SameSite::Lax)
-            .max_age(kept)
+            .max_age(max_age)
             .finish()
     }
 }
 
 /// Returns the permitted quantities, as the text for a form's field.
-pub(super) fn choose(least: i64) -> String {
-    format!("Choose {least} to {} of each item.", grouped(MAX_QUANTITY))
+pub(super) fn quantity_rule(least: i64) -> String {
+    format!("Choose {least} to {} of each item.", format_count(MAX_QUANTITY))
 }
 
 #[cfg(test)]

@@ -4,29 +4,29 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::entries::{self, Ledger, ON_ONE_PAGE, Row};
-use super::frame::Frame;
-use super::notice::Notice;
-use super::words::{Moment as _, full_sentence, short};
-use super::{copies, door, html, see_other};
+use super::duplicate_submit::submit;
+use super::form_errors::FormErrors;
+use super::format::{FormatTime as _, short_id};
+use super::layout::Layout;
+use super::ledger_rows::{self, LedgerQuery, LedgerRow, LedgerUnit, PAGE_LENGTH};
+use super::rejection::RejectionNotice;
+use super::{html, see_other};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::RestockRequest;
 use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::{Item, LedgerEntry};
 use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{
-    Cents, Failure, FieldName, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine,
-};
-use crate::web::auth::site;
-use crate::web::body;
-use crate::web::conditions::Usual;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::shop::{Cents, IdempotencyKey, OrderId, Rejection, Shop, Sku, engine};
+use crate::web::middleware::auth::app_state;
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
+use crate::web::problems::Problem;
+use crate::web::{AppState, HttpResult};
 
 /// Name of the field for the limit per customer.
 const LIMIT: &str = "limit_per_user";
@@ -34,25 +34,26 @@ const LIMIT: &str = "limit_per_user";
 #[derive(Debug, Template)]
 #[template(path = "item.html")]
 struct ItemPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     item: Item,
     price: Cents,
     limit_typed: String,
     audit: ItemAudit,
-    entries: Vec<(Row, Details)>,
+    entries: Vec<(LedgerRow, EntryDetails)>,
     /// True if an entry was written under a fence.
     is_fenced: bool,
     older: Option<i64>,
     is_newest: bool,
     /// The idempotency key of the restock form.
     key: IdempotencyKey,
-    form: Typed,
+    form: ItemFormInput,
+    errors: FormErrors,
 }
 
 /// Details of an entry beside its row.
 #[derive(Debug)]
-struct Details {
+struct EntryDetails {
     /// True if the order is the visitor's own.
     own: bool,
     fence: Option<i64>,
@@ -61,25 +62,13 @@ struct Details {
     fork: Vec<(i64, String)>,
 }
 
-/// The admin's input, and what is wrong with it.
+/// The admin's input.
 #[derive(Debug, Default)]
-struct Typed {
+struct ItemFormInput {
     delta: String,
     reason: String,
     /// The input for the limit, if it was rejected.
     limit: Option<String>,
-    wrong: Option<(FieldName, String)>,
-}
-
-impl Typed {
-    fn wrong_with(&self, field: &str) -> Option<&str> {
-        self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub struct Listing {
-    before: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,99 +91,91 @@ pub struct LimitForm {
 pub async fn show(
     request: HttpRequest,
     sku: web::Path<String>,
-    listing: web::Query<Listing>,
+    query: web::Query<LedgerQuery>,
 ) -> HttpResult {
-    let sku = body::sku(sku.into_inner())?;
-    page(&request, &sku, listing.before, Typed::default(), None).await
+    let sku = body::parse_sku(sku.into_inner())?;
+    page(&request, &sku, query.before, ItemFormInput::default(), FormErrors::default()).await
 }
 
 /// Changes the stock by hand, once per form.
 pub async fn restock(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     sku: web::Path<String>,
     form: web::Form<RestockForm>,
 ) -> HttpResult {
-    let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
-    let sku = body::sku(sku.into_inner())?;
+    let admin = csrf::check_admin_form(&request, &form.csrf).await?.caller.id;
+    let sku = body::parse_sku(sku.into_inner())?;
     let RestockForm { key, delta, reason, .. } = form.into_inner();
     let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
-    let typed = delta.trim().replace('−', "-");
-    let rejection = match typed.strip_prefix('+').unwrap_or(&typed).parse() {
+    let number = delta.trim().replace('−', "-");
+    let rejection = match number.strip_prefix('+').unwrap_or(&number).parse() {
         Err(_) => {
-            Rejection::Invalid("delta".into(), "Type a whole number such as 20 or −3.".to_owned())
+            let why = "Type a whole number such as 20 or −3.".to_owned();
+            Some(Rejection::Invalid("delta".into(), why))
         }
         Ok(units) => {
             let what = RestockRequest { delta: units, reason: reason.clone() };
             let restock = async || {
                 let (sku, key) = (sku.clone(), key.clone());
-                engine::restock(&site.shop, &conditions, admin, sku, &what, key).await
+                engine::restock(&state.shop, &options, admin, sku, &what, key).await
             };
-            match copies::settled(restock).await {
-                // The key was used: the form was sent and executed before.
-                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {
-                    return Ok(see_other(&format!("/items/{sku}")));
-                }
-                Err(Failure::Rejected(rejection)) => rejection,
-                Err(Failure::Error(error)) => return Err(error.into()),
-            }
+            submit(restock).await?
         }
     };
-    match rejection {
-        Rejection::Invalid(field, why) => {
-            let wrong = Some((field, full_sentence(&why)));
-            let form = Typed { delta, reason, wrong, ..Typed::default() };
-            page(&request, &sku, None, form, None).await
-        }
-        Rejection::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
-        other => {
-            let form = Typed { delta, reason, ..Typed::default() };
-            page(&request, &sku, None, form, Some(other.into())).await
-        }
-    }
+    let form = ItemFormInput { delta, reason, ..ItemFormInput::default() };
+    respond(&request, &sku, form, rejection).await
 }
 
 /// Sets the limit per customer; an empty input removes it.
 pub async fn limit(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     sku: web::Path<String>,
     form: web::Form<LimitForm>,
 ) -> HttpResult {
-    let admin = door::posted_by_admin(&request, &form.csrf).await?.caller.id;
-    let sku = body::sku(sku.into_inner())?;
-    let typed = form.into_inner().limit;
-    let limit = match typed.trim() {
+    let admin = csrf::check_admin_form(&request, &form.csrf).await?.caller.id;
+    let sku = body::parse_sku(sku.into_inner())?;
+    let input = form.into_inner().limit;
+    let limit = match input.trim() {
         "" => Ok(None),
         number => number.parse().map(Some),
     };
     let rejection = match limit {
-        Err(_) => Rejection::Invalid(
-            LIMIT.into(),
-            "Type a whole number such as 2, or nothing.".to_owned(),
-        ),
+        Err(_) => {
+            let why = "Type a whole number such as 2, or nothing.".to_owned();
+            Some(Rejection::Invalid(LIMIT.into(), why))
+        }
         Ok(limit) => {
-            let set = engine::set_limit(&site.shop, &conditions, admin, sku.clone(), limit, None);
-            match set.await {
-                Err(Failure::Rejected(Rejection::Invalid(..))) => {
+            let (shop, options) = (&state.shop, &options);
+            let set =
+                async || engine::set_limit(shop, options, admin, sku.clone(), limit, None).await;
+            match submit(set).await? {
+                Some(Rejection::Invalid(..)) => {
                     let why = format!("Type 1 to {MAX_LIMIT}, or nothing: then there is no limit.");
-                    Rejection::Invalid(LIMIT.into(), why)
+                    Some(Rejection::Invalid(LIMIT.into(), why))
                 }
-                Err(Failure::Rejected(rejection)) => rejection,
-                Err(Failure::Error(error)) => return Err(error.into()),
-                Ok(_) => return Ok(see_other(&format!("/items/{sku}"))),
+                other => other,
             }
         }
     };
-    let form = Typed { limit: Some(typed), ..Typed::default() };
+    let form = ItemFormInput { limit: Some(input), ..ItemFormInput::default() };
+    respond(&request, &sku, form, rejection).await
+}
+
+/// Redirects to the item, or shows the page with the rejection of a form.
+async fn respond(
+    request: &HttpRequest,
+    sku: &Sku,
+    form: ItemFormInput,
+    rejection: Option<Rejection>,
+) -> HttpResult {
     match rejection {
-        Rejection::Invalid(field, why) => {
-            page(&request, &sku, None, Typed { wrong: Some((field, why)), ..form }, None).await
-        }
-        Rejection::NotFound(what) => Err(Problem::new(Kind::NotFound, what)),
-        other => page(&request, &sku, None, form, Some(other.into())).await,
+        None => Ok(see_other(&format!("/items/{sku}"))),
+        Some(Rejection::NotFound(what)) => Err(Problem::not_found(what)),
+        Some(rejection) => page(request, sku, None, form, rejection.into()).await,
     }
 }
 
@@ -202,29 +183,25 @@ async fn page(
     request: &HttpRequest,
     sku: &Sku,
     before: Option<i64>,
-    form: Typed,
-    refused: Option<Problem>,
+    form: ItemFormInput,
+    errors: FormErrors,
 ) -> HttpResult {
-    let shop = &site(request)?.shop;
-    let unknown = || Problem::new(Kind::NotFound, format!("there is no item {sku}"));
+    let shop = &app_state(request)?.shop;
+    let unknown = || Problem::not_found(format!("there is no item {sku}"));
     let item = catalog::item(shop, sku).await?.ok_or_else(unknown)?;
-    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
+    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
     let entries = ledger::latest_stock_entries(shop, sku, before, limit).await?;
     let audit = audit::check_item(&shop.pool, sku).await?.ok_or_else(unknown)?;
-    let frame = Frame::of(request).await?;
-    let own = own_orders(shop, &frame, &entries).await?;
-    let status = match (&refused, &form.wrong) {
-        (Some(problem), _) => problem.code(),
-        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-        (None, None) => StatusCode::OK,
-    };
+    let layout = Layout::of(request).await?;
+    let own = own_orders(shop, &layout, &entries).await?;
+    let status = errors.status();
     let page = ItemPage {
-        notice: refused.as_ref().map(Notice::from),
+        notice: errors.notice(),
         price: Cents(item.price_cents),
-        older: entries::older(&entries),
+        older: ledger_rows::older_cursor(&entries),
         is_fenced: entries.iter().any(|entry| entry.fence.is_some()),
-        entries: entries::rows(&entries, Ledger::Stock)
-            .zip(details(sku, &entries, &audit, &own))
+        entries: ledger_rows::ledger_rows(&entries, LedgerUnit::Stock)
+            .zip(entry_details(sku, &entries, &audit, &own))
             .collect(),
         is_newest: before.is_none(),
         key: IdempotencyKey::generate(),
@@ -234,18 +211,19 @@ async fn page(
         item,
         audit,
         form,
-        frame,
+        errors,
+        layout,
     };
     html(status, &page)
 }
 
 async fn own_orders(
     shop: &Shop,
-    frame: &Frame,
+    layout: &Layout,
     entries: &[LedgerEntry],
 ) -> Result<BTreeSet<OrderId>, Problem> {
     let ids: Vec<OrderId> = entries.iter().filter_map(|entry| entry.order_id).collect();
-    match &frame.caller {
+    match &layout.caller {
         Some(caller) if !ids.is_empty() => {
             Ok(orders::owned_among(shop, caller.id, &ids).await?.into_iter().collect())
         }
@@ -254,13 +232,13 @@ async fn own_orders(
 }
 
 /// Returns the details of the entries that are shown.
-fn details<'e>(
+fn entry_details<'e>(
     sku: &'e Sku,
     entries: &'e [LedgerEntry],
     audit: &'e ItemAudit,
     own: &'e BTreeSet<OrderId>,
-) -> impl Iterator<Item = Details> + 'e {
-    let shown = &entries[..entries.len().min(ON_ONE_PAGE)];
+) -> impl Iterator<Item = EntryDetails> + 'e {
+    let shown = &entries[..entries.len().min(PAGE_LENGTH)];
     // The link to an entry of another page leads to a page that begins with it.
     let link = move |seq: i64| match shown.iter().any(|entry| entry.seq == seq) {
         true => format!("#entry-{seq}"),
@@ -270,10 +248,10 @@ fn details<'e>(
         let fork = audit.forks.iter().find(|fork| fork.entries.contains(&entry.seq));
         let others = fork.map(|fork| fork.entries.as_slice()).unwrap_or_default();
         let others = others.iter().filter(|seq| **seq != entry.seq);
-        Details {
+        EntryDetails {
             own: entry.order_id.is_some_and(|order| own.contains(&order)),
             fence: entry.fence,
-            request: short(&entry.request_id),
+            request: short_id(&entry.request_id),
             fork: others.map(|seq| (*seq, link(*seq))).collect(),
         }
     })

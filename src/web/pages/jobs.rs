@@ -8,25 +8,26 @@ use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::frame::Frame;
-use super::words::{Moment as _, grouped, short};
-use super::{door, html, see_other};
+use super::format::{FormatTime as _, format_count, short_id};
+use super::layout::Layout;
+use super::{html, see_other};
 use crate::jobs::history::JobRun;
 use crate::jobs::order_expiry::failures::{self, ExpiryFailure};
 use crate::jobs::reconcile::ReconcileResult;
 use crate::jobs::status::{self, JobStatus, JobsStatus};
 use crate::jobs::store::{self, RunState};
-use crate::web::body;
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::body;
+use crate::web::middleware::csrf::{self, CsrfForm};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "jobs.html")]
 struct JobsPage {
-    frame: Frame,
+    layout: Layout,
     on: bool,
     jobs: Vec<JobCard>,
-    parked: Vec<Row>,
-    runs: Vec<Row>,
+    parked: Vec<RunRow>,
+    runs: Vec<RunRow>,
     queued: Option<usize>,
     due: i64,
     /// The orders whose expiry failed, each with its short id.
@@ -38,87 +39,81 @@ struct JobCard {
     name: &'static str,
     about: &'static str,
     timetable: Option<(&'static str, String)>,
-    at_most_for: String,
+    time_limit: String,
     next: Option<OffsetDateTime>,
-    last: Option<Row>,
+    last: Option<RunRow>,
     /// The result of the latest completed run, and when it began, if that is not the last run.
-    before: Option<(Came, OffsetDateTime)>,
+    previous: Option<(ResultText, OffsetDateTime)>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct RunRow {
     run: JobRun,
-    shape: &'static str,
+    symbol: &'static str,
     state: &'static str,
     took: String,
-    came: Option<Came>,
+    result: Option<ResultText>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Came {
-    words: String,
+struct ResultText {
+    text: String,
     /// True if units or money do not add up.
-    off: bool,
+    is_unsound: bool,
 }
 
 /// Shows the jobs.
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
+pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
     let JobsStatus { on, jobs, parked, runs, unpaid, .. } =
-        status::jobs_status(&site.shop, &site.jobs, &site.unpaid).await?;
-    let frame = Frame::of(&request).await?;
-    let rows = |runs: Vec<JobRun>| runs.into_iter().map(row).collect();
-    let jobs = jobs.into_iter().map(card).collect();
+        status::jobs_status(&state.shop, &state.jobs, &state.unpaid).await?;
+    let layout = Layout::of(&request).await?;
+    let rows = |runs: Vec<JobRun>| runs.into_iter().map(run_row).collect();
+    let jobs = jobs.into_iter().map(job_card).collect();
     let failures = unpaid.failures.into_iter();
     let page = JobsPage {
-        frame,
+        layout,
         on,
         jobs,
         parked: rows(parked),
         runs: rows(runs),
         queued: unpaid.queued,
         due: unpaid.due,
-        failures: failures.map(|failure| (short(&failure.order), failure)).collect(),
+        failures: failures.map(|failure| (short_id(&failure.order), failure)).collect(),
     };
     html(StatusCode::OK, &page)
 }
 
-#[derive(Debug, Deserialize)]
-pub struct TryAgain {
-    #[serde(default)]
-    csrf: String,
-}
-
 /// Retries a parked run; does nothing if it is no longer parked (a second click).
 pub async fn try_again(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
-    form: web::Form<TryAgain>,
+    form: web::Form<CsrfForm>,
 ) -> HttpResult {
-    door::posted_by_admin(&request, &form.csrf).await?;
+    csrf::check_admin_form(&request, &form.csrf).await?;
     if let Ok(id) = id.parse() {
-        store::try_again(&site.shop.pool, id).await?;
+        store::try_again(&state.shop.pool, id).await?;
     }
     Ok(see_other("/jobs"))
 }
 
 /// Retries an unpaid order whose expiry failed; does nothing if it is no longer unpaid.
 pub async fn try_unpaid_again(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
-    form: web::Form<TryAgain>,
+    form: web::Form<CsrfForm>,
 ) -> HttpResult {
-    door::posted_by_admin(&request, &form.csrf).await?;
-    failures::try_again(&site.shop, body::order_id(&id)?).await?;
+    csrf::check_admin_form(&request, &form.csrf).await?;
+    failures::try_again(&state.shop, body::parse_order_id(&id)?).await?;
     Ok(see_other("/jobs"))
 }
 
-fn card(job: JobStatus) -> JobCard {
-    let before = match (&job.last, job.last_done) {
+fn job_card(job: JobStatus) -> JobCard {
+    let previous = match (&job.last, job.last_done) {
         (Some(last), Some(done)) if last.id != done.id => {
-            came(done.result.as_ref()).map(|came| (came, done.started_at))
+            result_text(done.result.as_ref()).map(|result_text| (result_text, done.started_at))
         }
         _ => None,
     };
@@ -126,26 +121,26 @@ fn card(job: JobStatus) -> JobCard {
         name: job.name,
         about: job.about,
         timetable: job.timetable.zip(job.timetable_in_words),
-        at_most_for: span(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000),
+        time_limit: short_duration(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000),
         next: job.next_due_at,
-        last: job.last.map(row),
-        before,
+        last: job.last.map(run_row),
+        previous,
     }
 }
 
-fn row(run: JobRun) -> Row {
-    let (shape, state) = match run.state {
+fn run_row(run: JobRun) -> RunRow {
+    let (symbol, state) = match run.state {
         RunState::Running => ("◔", "running"),
         RunState::Done => ("●", "done"),
         RunState::Failed => ("↻", "failed"),
         RunState::Parked => ("▲", "parked"),
     };
-    let took = run.took_ms().map_or_else(|| "not over".to_owned(), span);
-    Row { shape, state, took, came: came(run.result.as_ref()), run }
+    let took = run.took_ms().map_or_else(|| "not over".to_owned(), short_duration);
+    RunRow { symbol, state, took, result: result_text(run.result.as_ref()), run }
 }
 
 /// Formats a duration: `12 ms`, `3.4 s`, `2 min 05 s`.
-fn span(ms: i64) -> String {
+fn short_duration(ms: i64) -> String {
     match ms {
         ..=999 => format!("{ms} ms"),
         1_000..=59_999 if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
@@ -157,7 +152,7 @@ fn span(ms: i64) -> String {
 
 /// Counts in a job's result: their field, and their text for 1 and for more. Counts that only
 /// measure the amount of work have no text and are not shown.
-const COUNTED: [(&str, &str, &str); 9] = [
+const COUNT_TEXTS: [(&str, &str, &str); 9] = [
     (
         "due_soon",
         "unpaid order is due within five minutes",
@@ -174,41 +169,41 @@ const COUNTED: [(&str, &str, &str); 9] = [
 ];
 
 /// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
-fn came(result: Option<&Value>) -> Option<Came> {
+fn result_text(result: Option<&Value>) -> Option<ResultText> {
     let result = result?;
     if let Ok(found) = ReconcileResult::deserialize(result) {
         let ReconcileResult { sound, checks, failing, .. } = found;
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
-        let words = if sound {
+        let text = if sound {
             format!("sound: all {checks} checks hold")
         } else {
             format!("not sound: {} of {checks} fail: {}", names.len(), names.join(", "))
         };
-        return Some(Came { words, off: !sound });
+        return Some(ResultText { text, is_unsound: !sound });
     }
     let Value::Object(fields) = result else { return None };
-    let known = COUNTED.iter().filter_map(|(name, one, more)| {
+    let known = COUNT_TEXTS.iter().filter_map(|(name, one, more)| {
         let count = fields.get(*name)?.as_i64().filter(|_| !more.is_empty())?;
-        counted(count, one, more)
+        count_text(count, one, more)
     });
     let unknown = fields.iter().filter_map(|(name, value)| {
-        let is_known = COUNTED.iter().any(|(known, ..)| known == name);
+        let is_known = COUNT_TEXTS.iter().any(|(known, ..)| known == name);
         let (count, name) = (value.as_i64().filter(|_| !is_known)?, name.replace('_', " "));
-        counted(count, &name, &name)
+        count_text(count, &name, &name)
     });
-    let mut said: Vec<String> = known.chain(unknown).collect();
+    let mut texts: Vec<String> = known.chain(unknown).collect();
     if fields.get("all") == Some(&Value::Bool(false)) {
-        said.push("the rest is left to the next run".to_owned());
+        texts.push("the rest is left to the next run".to_owned());
     }
-    let words = if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") };
-    Some(Came { words, off: false })
+    let text = if texts.is_empty() { "nothing to do".to_owned() } else { texts.join(", ") };
+    Some(ResultText { text, is_unsound: false })
 }
 
-fn counted(count: i64, one: &str, more: &str) -> Option<String> {
+fn count_text(count: i64, one: &str, more: &str) -> Option<String> {
     match count {
         0 => None,
         1 => Some(format!("1 {one}")),
-        _ => Some(format!("{} {more}", grouped(count))),
+        _ => Some(format!("{} {more}", format_count(count))),
     }
 }
 
@@ -220,33 +215,38 @@ mod tests {
 
     #[test]
     fn job_result_is_described_in_words() {
-        let words = |result: Value| came(Some(&result)).map(|came| (came.words, came.off));
+        let text = |result: Value| {
+            result_text(Some(&result)).map(|result_text| (result_text.text, result_text.is_unsound))
+        };
         let sound = json!({ "sound": true, "checks": 18, "failing": [], "notes": [] });
-        assert_eq!(words(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
+        assert_eq!(text(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
         let failing = json!([{ "name": "stock-drift", "ok": false, "detail": "tea" }]);
-        let off = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
-        assert_eq!(words(off), Some(("not sound: 1 of 18 fail: stock-drift".to_owned(), true)));
-        let said = |result: Value| words(result).unwrap().0;
+        let is_unsound = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
+        assert_eq!(
+            text(is_unsound),
+            Some(("not sound: 1 of 18 fail: stock-drift".to_owned(), true))
+        );
+        let texts = |result: Value| text(result).unwrap().0;
         let purged = json!({ "keys": 3_000, "answers": 1, "runs": 0, "blocks": 9, "all": false });
         assert_eq!(
-            said(purged),
+            texts(purged),
             "3,000 idempotency keys deleted, 1 stored answer deleted, the rest is left to the \
              next run"
         );
         let swept = json!({ "due_soon": 2, "no_room": 1, "forgotten": 0 });
         assert_eq!(
-            said(swept),
+            texts(swept),
             "2 unpaid orders are due within five minutes, 1 of them found no room in the queue"
         );
-        assert_eq!(said(json!({ "due_soon": 0, "no_room": 0, "forgotten": 0 })), "nothing to do");
-        assert_eq!(said(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
-        assert_eq!(said(json!({ "new_things": 4, "old": 0, "other": "words" })), "4 new things");
+        assert_eq!(texts(json!({ "due_soon": 0, "no_room": 0, "forgotten": 0 })), "nothing to do");
+        assert_eq!(texts(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
+        assert_eq!(texts(json!({ "new_things": 4, "old": 0, "other": "words" })), "4 new things");
     }
 
     #[test]
     fn duration_is_formatted_compactly() {
         assert_eq!(
-            [12, 30_000, 3_450, 125_000, 600_000].map(span),
+            [12, 30_000, 3_450, 125_000, 600_000].map(short_duration),
             ["12 ms", "30 s", "3.4 s", "2 min 05 s", "10 min"].map(str::to_owned)
         );
     }

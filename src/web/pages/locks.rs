@@ -6,22 +6,23 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use time::OffsetDateTime;
 
-use super::frame::Frame;
-use super::words::Moment as _;
-use super::{door, html};
+use super::format::FormatTime as _;
+use super::html;
+use super::layout::Layout;
 use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "locks.html")]
 struct LocksPage {
-    frame: Frame,
-    locks: Vec<Row>,
+    layout: Layout,
+    locks: Vec<LockRow>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct LockRow {
     key: String,
     /// The name of the process; the owner if it has none.
     holder: String,
@@ -35,33 +36,33 @@ struct Row {
 }
 
 /// Shows the locks.
-pub async fn show(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
-    let locks = &site.shop.locks;
+pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
+    let locks = &state.shop.locks;
     let held = locks.held().await.map_err(Error::from)?;
     let prefix = &locks.leases().settings().prefix;
-    let locks = held.into_iter().map(|lock| row(lock, prefix)).collect();
-    let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &LocksPage { frame, locks })
+    let locks = held.into_iter().map(|lock| lock_row(lock, prefix)).collect();
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &LocksPage { layout, locks })
 }
 
-fn row(lock: HeldLock, prefix: &str) -> Row {
+fn lock_row(lock: HeldLock, prefix: &str) -> LockRow {
     let since = lock
         .since_ms
         .and_then(|ms| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok());
     let owner = lock.owner.split([' ', '@']).next().unwrap_or_default();
     let holder = lock.process.unwrap_or_else(|| owner.to_owned());
-    Row {
+    LockRow {
         key: lock.key.strip_prefix(prefix).unwrap_or(&lock.key).to_owned(),
         holder,
         owner: owner.to_owned(),
         since,
         fence: lock.fence,
-        remaining: lock.remaining_ms.map(seconds),
+        remaining: lock.remaining_ms.map(format_seconds),
         waiting: lock.fence.map(|_| lock.waiting),
     }
 }
 
-fn seconds(ms: u64) -> String {
+fn format_seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }

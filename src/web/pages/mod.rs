@@ -2,32 +2,32 @@
 //!
 //! Everything a shopper does works without JavaScript: a form posts, and the response redirects to
 //! a page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
-//! [`dress`] renders it as a page for a browser.
+//! [`error_pages`] renders it as a page for a browser.
 
 pub mod account;
 pub mod assets;
 pub mod audit;
 pub mod basket;
 pub mod basket_cookie;
-mod copies;
-pub mod door;
-pub mod dress;
-mod entries;
-pub mod frame;
+mod duplicate_submit;
+pub mod error_pages;
+mod form_errors;
+pub mod format;
 pub mod item;
 pub mod jobs;
 pub mod lab;
+pub mod layout;
+mod ledger_rows;
 pub mod locks;
-pub mod notice;
 pub mod order;
 pub mod orders;
 pub mod place;
 pub mod problems;
+pub mod rejection;
 pub mod scheduler;
 pub mod sign_in;
 pub mod sign_up;
 pub mod storefront;
-pub mod words;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
@@ -36,17 +36,18 @@ use actix_web::web::{self, ServiceConfig, get, post};
 use actix_web::{HttpRequest, HttpResponse, Route};
 use askama::Template;
 
-use super::problems::{Kind, Problem};
-use super::{HttpResult, body, get_post, resource};
+use super::middleware::{body, csrf};
+use super::problems::{Problem, ProblemType};
+use super::{HttpResult, get_post, resource};
 
 pub fn configure(config: &mut ServiceConfig) {
     let form_config = web::FormConfig::default()
-        .limit(body::LARGEST_BODY)
-        .error_handler(|error, _| door::unreadable(&error).into());
+        .limit(body::MAX_BODY_BYTES)
+        .error_handler(|error, _| csrf::form_problem(&error).into());
     config
         .app_data(form_config)
         .service(resource("/", "GET").route(get().to(storefront::show)))
-        .service(resource("/bar", "GET").route(get().to(frame::bar)))
+        .service(resource("/bar", "GET").route(get().to(layout::bar)))
         .service(get_post("/basket", get().to(basket::show), post().to(basket::change)))
         .service(get_post("/basket/lines", back_to("/"), post().to(basket::add)))
         .service(get_post("/orders", get().to(orders::list), post().to(place::place)))
@@ -78,9 +79,9 @@ pub fn configure(config: &mut ServiceConfig) {
         .configure(lab::configure)
         .service(resource("/problems", "GET").route(get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(problems::show)))
-        .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::enter)))
-        .service(get_post("/sign-up", get().to(sign_up::show), post().to(sign_up::join)))
-        .service(get_post("/sign-out", back_to("/"), post().to(sign_in::leave)))
+        .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))
+        .service(get_post("/sign-up", get().to(sign_up::show), post().to(sign_up::sign_up)))
+        .service(get_post("/sign-out", back_to("/"), post().to(sign_in::sign_out)))
         .service(
             resource("/static/{name}", "GET")
                 .wrap(Compress::default())
@@ -107,7 +108,7 @@ fn back_up() -> Route {
 fn html(status: StatusCode, page: &impl Template) -> HttpResult {
     let text = page.render().map_err(|error| {
         tracing::error!(%error, "a template failed");
-        Problem::new(Kind::InternalError, "the page can't be drawn")
+        Problem::new(ProblemType::InternalError, "the page can't be drawn")
     })?;
     Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
 }

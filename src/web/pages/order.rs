@@ -7,37 +7,38 @@ use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::entries::{Ledger, Row, row};
-use super::frame::Frame;
-use super::notice::Notice;
-use super::words::{Moment as _, short, time_left};
-use super::{copies, door, html, see_other};
+use super::format::{FormatTime as _, format_time_left, short_id};
+use super::layout::Layout;
+use super::ledger_rows::{LedgerRow, LedgerUnit, ledger_row};
+use super::rejection::RejectionNotice;
+use super::{duplicate_submit, html, see_other};
 use crate::shop::model::{Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     Cents, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
     UserId, engine,
 };
-use crate::web::body;
-use crate::web::conditions::Usual;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::body;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
+use crate::web::problems::Problem;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "order.html")]
 struct OrderPage {
-    frame: Frame,
-    notice: Option<Notice>,
+    layout: Layout,
+    notice: Option<RejectionNotice>,
     order: Order,
     short: String,
     total: Cents,
     status: &'static str,
     left: Option<Duration>,
     /// The end of the hold, after an attempt to pay too late.
-    late: Option<String>,
-    lines: Vec<LineRow>,
-    stock: Vec<(Sku, Row)>,
-    money: Vec<Row>,
+    paid_too_late: Option<String>,
+    lines: Vec<OrderLineRow>,
+    stock: Vec<(Sku, LedgerRow)>,
+    money: Vec<LedgerRow>,
     balance: Cents,
     after_paying: Cents,
     /// The idempotency key of the forms: pay, cancel or refund.
@@ -52,7 +53,7 @@ impl OrderPage {
     /// Returns the rest of the hold, for people and in milliseconds.
     fn time_left(&self) -> Option<(String, u128)> {
         let left = self.left.filter(|_| self.is_pending());
-        left.map(|left| (time_left(left), left.as_millis()))
+        left.map(|left| (format_time_left(left), left.as_millis()))
     }
 
     fn is_paid(&self) -> bool {
@@ -61,7 +62,7 @@ impl OrderPage {
 }
 
 #[derive(Debug)]
-struct LineRow {
+struct OrderLineRow {
     sku: Sku,
     name: String,
     quantity: i64,
@@ -85,39 +86,40 @@ impl OrderForm {
 
 /// Shows the order.
 pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
-    let user = door::signed_in(&request).await?.caller.id;
-    page(&request, user, body::order_id(&id)?, None).await
+    let user = csrf::require_user(&request).await?.caller.id;
+    page(&request, user, body::parse_order_id(&id)?, None).await
 }
 
 /// The extracted parts of a form of this page.
-type Sent = (web::Data<Site>, HttpRequest, Usual, web::Path<String>, web::Form<OrderForm>);
+type OrderFormRequest =
+    (web::Data<AppState>, HttpRequest, DefaultOptions, web::Path<String>, web::Form<OrderForm>);
 
 /// Pays the order, once per form.
-pub async fn pay(sent: Sent) -> HttpResult {
-    change(sent, "paid", engine::pay_order).await
+pub async fn pay(parts: OrderFormRequest) -> HttpResult {
+    execute(parts, "paid", engine::pay_order).await
 }
 
 /// Cancels the order, once per form: its units return to stock.
-pub async fn cancel(sent: Sent) -> HttpResult {
+pub async fn cancel(parts: OrderFormRequest) -> HttpResult {
     let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::cancel_order(shop, options, user, id, Some(key)).await
     };
-    change(sent, "cancelled", cancel).await
+    execute(parts, "cancelled", cancel).await
 }
 
 /// Refunds the order, once per form: the money returns to the account, and the units to stock.
-pub async fn refund(sent: Sent) -> HttpResult {
+pub async fn refund(parts: OrderFormRequest) -> HttpResult {
     let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::refund_order(shop, options, user, id, Some(key)).await
     };
-    change(sent, "refunded", refund).await
+    execute(parts, "refunded", refund).await
 }
 
-/// Executes a command and redirects to the order. A second click finds the order in the `wanted`
+/// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
-async fn change(
-    (site, request, Usual(conditions), id, form): Sent,
-    wanted: &str,
+async fn execute(
+    (state, request, DefaultOptions(options), id, form): OrderFormRequest,
+    target_status: &str,
     command: impl AsyncFn(
         &Shop,
         &RequestOptions,
@@ -126,14 +128,15 @@ async fn change(
         IdempotencyKey,
     ) -> Result<Execution, Failure>,
 ) -> HttpResult {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
-    let id = body::order_id(&id)?;
+    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
+    let id = body::parse_order_id(&id)?;
     let key = form.into_inner().key()?;
-    let change = async || command(&site.shop, &conditions, user, id, key.clone()).await;
-    match copies::settled(change).await {
-        Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == wanted => {}
+    let command = async || command(&state.shop, &options, user, id, key.clone()).await;
+    match duplicate_submit::execute_once(command).await {
+        Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
+        }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
-            return Err(Problem::new(Kind::NotFound, what));
+            return Err(Problem::not_found(what));
         }
         Err(Failure::Rejected(rejection)) => {
             return page(&request, user, id, Some(rejection)).await;
@@ -150,9 +153,9 @@ async fn page(
     id: OrderId,
     rejection: Option<Rejection>,
 ) -> HttpResult {
-    let shop = &crate::web::auth::site(request)?.shop;
+    let shop = &crate::web::middleware::auth::app_state(request)?.shop;
     let Some(order) = orders::order(shop, user, id).await? else {
-        return Err(Problem::new(Kind::NotFound, format!("you have no order {id}")));
+        return Err(Problem::not_found(format!("you have no order {id}")));
     };
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
@@ -162,20 +165,23 @@ async fn page(
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
-        notice: problem.as_ref().filter(|_| !is_late).map(Notice::from),
-        late: is_late.then(|| order.expires_at.in_utc()),
+        notice: problem.as_ref().filter(|_| !is_late).map(RejectionNotice::from),
+        paid_too_late: is_late.then(|| order.expires_at.in_utc()),
         status: status(&order, left),
         left,
-        short: short(&id),
+        short: short_id(&id),
         total: Cents(order.total_cents),
         lines: line_rows(shop, &order).await?,
-        stock: stock.into_iter().map(|(sku, entry)| (sku, row(&entry, Ledger::Stock))).collect(),
-        money: money.iter().map(|entry| row(entry, Ledger::Money)).collect(),
+        stock: stock
+            .into_iter()
+            .map(|(sku, entry)| (sku, ledger_row(&entry, LedgerUnit::Stock)))
+            .collect(),
+        money: money.iter().map(|entry| ledger_row(entry, LedgerUnit::Money)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::generate(),
         order,
-        frame: Frame::of(request).await?,
+        layout: Layout::of(request).await?,
     };
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }
@@ -192,14 +198,14 @@ pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
     }
 }
 
-async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<LineRow>, Problem> {
+async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<OrderLineRow>, Problem> {
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let items = catalog::items_by_sku(shop, &skus).await?;
     let name = |sku: &Sku| {
         let item = items.iter().find(|item| item.sku == *sku);
         item.map_or_else(|| sku.to_string(), |item| item.name.clone())
     };
-    let row = |line: &OrderLine| LineRow {
+    let row = |line: &OrderLine| OrderLineRow {
         sku: line.sku.clone(),
         name: name(&line.sku),
         quantity: line.quantity,

@@ -10,22 +10,23 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::frame::Frame;
+use super::format::{FormatTime as _, format_count, format_time_left, short_id};
+use super::html;
+use super::layout::Layout;
 use super::order::status;
-use super::words::{Moment as _, grouped, short, time_left};
-use super::{door, html};
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, LabOrders};
 use crate::shop::{Cents, OrderId};
-use crate::web::{HttpResult, Site};
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
-const ON_ONE_PAGE: usize = 25;
+const PAGE_LENGTH: usize = 25;
 
 #[derive(Debug, Template)]
 #[template(path = "orders.html")]
 struct OrdersPage {
-    frame: Frame,
-    orders: Vec<Row>,
+    layout: Layout,
+    orders: Vec<OrderRow>,
     more: Option<OrderId>,
     with_lab: bool,
     /// Number of orders that contain only lab items.
@@ -34,12 +35,12 @@ struct OrdersPage {
 
 impl OrdersPage {
     fn lab_grouped(&self) -> String {
-        grouped(self.lab)
+        format_count(self.lab)
     }
 }
 
 #[derive(Debug)]
-struct Row {
+struct OrderRow {
     id: OrderId,
     short: String,
     status: String,
@@ -52,41 +53,42 @@ struct Row {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Listing {
+pub struct OrdersQuery {
     after: Option<Uuid>,
     /// `on` includes the orders of lab items.
     lab: Option<String>,
 }
 
 pub async fn list(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    listing: web::Query<Listing>,
+    query: web::Query<OrdersQuery>,
 ) -> HttpResult {
-    let user = door::signed_in(&request).await?.caller.id;
-    let limit = i64::try_from(ON_ONE_PAGE + 1).unwrap_or(i64::MAX);
-    let shop = &site.shop;
-    let with_lab = listing.lab.as_deref() == Some("on");
+    let user = csrf::require_user(&request).await?.caller.id;
+    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
+    let shop = &state.shop;
+    let with_lab = query.lab.as_deref() == Some("on");
     let which = if with_lab { LabOrders::With } else { LabOrders::Without };
-    let mut orders = orders::orders(shop, user, listing.after.map(OrderId), which, limit).await?;
-    let is_more = orders.len() > ON_ONE_PAGE;
-    orders.truncate(ON_ONE_PAGE);
-    let more = orders.last().filter(|_| is_more).map(|order| order.id);
+    let mut orders = orders::orders(shop, user, query.after.map(OrderId), which, limit).await?;
+    let has_more = orders.len() > PAGE_LENGTH;
+    orders.truncate(PAGE_LENGTH);
+    let more = orders.last().filter(|_| has_more).map(|order| order.id);
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
-    let marked = if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
+    let lab_orders =
+        if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
     let lab = orders::count_lab_orders(shop, user).await?;
     let left = orders::time_left(shop, &ids).await?;
-    let orders = orders.into_iter().map(|order| row(order, &marked, &left)).collect();
-    let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &OrdersPage { frame, orders, more, with_lab, lab })
+    let orders = orders.into_iter().map(|order| order_row(order, &lab_orders, &left)).collect();
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &OrdersPage { layout, orders, more, with_lab, lab })
 }
 
-fn row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> Row {
+fn order_row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> OrderRow {
     let left = left.get(&order.id).copied();
-    Row {
+    OrderRow {
         id: order.id,
-        short: short(&order.id),
-        left: left.map(time_left),
+        short: short_id(&order.id),
+        left: left.map(format_time_left),
         units: order.lines.iter().map(|line| line.quantity).sum(),
         total: Cents(order.total_cents),
         is_lab: lab.contains(&order.id),

@@ -16,10 +16,10 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use super::basket_cookie::Basket;
-use super::copies::{PATIENCE, PAUSE};
-use super::notice::Notice;
+use super::duplicate_submit::{DUPLICATE_TIMEOUT, POLL_INTERVAL};
+use super::rejection::RejectionNotice;
 use super::sign_in::set_cookie;
-use super::{basket, door, see_other};
+use super::{basket, see_other};
 use crate::ladder::Mechanism;
 use crate::lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
 use crate::shop::model::{Order, RequestedLine};
@@ -27,9 +27,10 @@ use crate::shop::query::orders;
 use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
-use crate::web::conditions::Usual;
+use crate::web::middleware::csrf;
+use crate::web::middleware::request_options::DefaultOptions;
 use crate::web::problems::Problem;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Deserialize)]
 pub struct PlaceForm {
@@ -39,39 +40,39 @@ pub struct PlaceForm {
 }
 
 pub async fn place(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    Usual(conditions): Usual,
+    DefaultOptions(options): DefaultOptions,
     form: web::Form<PlaceForm>,
 ) -> HttpResult {
-    let user = door::posted(&request, &form.csrf).await?.caller.id;
+    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
     let key = IdempotencyKey::try_from(form.into_inner().token);
     let key = key.map_err(|why| Problem::field("token", why))?;
     let mut basket = Basket::of(&request);
     let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
-    let placed = if of_this_basket {
-        place_once(&site.shop, &conditions, user, &key, &basket.wanted()).await?
+    let result = if of_this_basket {
+        place_once(&state.shop, &options, user, &key, &basket.order_lines()).await?
     } else {
         // An old page: its basket was ordered, or has changed since.
-        match orders::order_placed_with(&site.shop, user, &key).await? {
-            Some(order) => Placed::Is(order),
+        match orders::order_placed_with(&state.shop, user, &key).await? {
+            Some(order) => PlaceResult::Ordered(order),
             None => {
-                let notice = Notice::basket_changed(basket.lines().is_empty());
-                Placed::Not(StatusCode::CONFLICT, notice, Again::NewToken)
+                let notice = RejectionNotice::basket_changed(basket.lines().is_empty());
+                PlaceResult::Rejected(StatusCode::CONFLICT, notice, RetryToken::NewToken)
             }
         }
     };
-    match placed {
-        Placed::Is(order) => {
-            let mut answer = see_other(&format!("/orders/{order}"));
+    match result {
+        PlaceResult::Ordered(order) => {
+            let mut response = see_other(&format!("/orders/{order}"));
             if of_this_basket {
-                set_cookie(&mut answer, &Basket::emptied())?;
+                set_cookie(&mut response, &Basket::removal_cookie())?;
             }
-            Ok(answer)
+            Ok(response)
         }
-        Placed::Not(status, notice, again) => {
-            if again == Again::NewToken {
-                basket.renew();
+        PlaceResult::Rejected(status, notice, retry_token) => {
+            if retry_token == RetryToken::NewToken {
+                basket.renew_token();
             }
             let mut page = basket::page(&request, status, &basket, Some(notice), None).await?;
             if !basket.lines().is_empty() {
@@ -82,14 +83,14 @@ pub async fn place(
     }
 }
 
-enum Placed {
-    Is(OrderId),
-    Not(StatusCode, Notice, Again),
+enum PlaceResult {
+    Ordered(OrderId),
+    Rejected(StatusCode, RejectionNotice, RetryToken),
 }
 
 /// The token with which the page may try again.
 #[derive(PartialEq, Eq)]
-enum Again {
+enum RetryToken {
     /// The order was rejected, so the next try is another order.
     NewToken,
     /// Another copy of the form may still be in flight: a new token could make a second order.
@@ -98,15 +99,15 @@ enum Again {
 
 async fn place_once(
     shop: &Shop,
-    conditions: &RequestOptions,
+    options: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[RequestedLine],
-) -> Result<Placed, Problem> {
-    let until = Instant::now() + PATIENCE;
+    lines: &[RequestedLine],
+) -> Result<PlaceResult, Problem> {
+    let until = Instant::now() + DUPLICATE_TIMEOUT;
     loop {
-        let rejection = match attempt(shop, conditions, user, key, wanted).await {
-            Ok(executed) => return Ok(Placed::Is(executed.response.read::<Order>()?.id)),
+        let rejection = match place_under_lock(shop, options, user, key, lines).await {
+            Ok(executed) => return Ok(PlaceResult::Ordered(executed.response.read::<Order>()?.id)),
             Err(Failure::Rejected(rejection)) => rejection,
             Err(Failure::Error(error)) => return Err(error.into()),
         };
@@ -116,42 +117,42 @@ async fn place_once(
             Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
         );
         if another_copy && let Some(order) = orders::order_placed_with(shop, user, key).await? {
-            return Ok(Placed::Is(order));
+            return Ok(PlaceResult::Ordered(order));
         }
         if !another_copy {
-            return Ok(refused(rejection, Again::NewToken));
+            return Ok(rejected(rejection, RetryToken::NewToken));
         }
         if Instant::now() >= until {
-            return Ok(refused(rejection, Again::SameToken));
+            return Ok(rejected(rejection, RetryToken::SameToken));
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Places the order, under the lock on the user.
-async fn attempt(
+async fn place_under_lock(
     shop: &Shop,
-    conditions: &RequestOptions,
+    options: &RequestOptions,
     user: UserId,
     key: &IdempotencyKey,
-    wanted: &[RequestedLine],
+    lines: &[RequestedLine],
 ) -> Result<Execution, Failure> {
-    let guards = take_turn(shop, conditions, user).await?;
-    let placed = engine::place_order(shop, conditions, user, key.clone(), wanted).await;
+    let guards = acquire_user_lock(shop, options, user).await?;
+    let result = engine::place_order(shop, options, user, key.clone(), lines).await;
     guards.release().await;
-    placed
+    result
 }
 
-async fn take_turn(
+async fn acquire_user_lock(
     shop: &Shop,
-    conditions: &RequestOptions,
+    options: &RequestOptions,
     user: UserId,
 ) -> Result<Guards, Failure> {
     let ask = AcquireRequest {
         kind: LockKind::Owner,
         wait: Wait::Try,
         ttl: None,
-        deadline: conditions.deadline,
+        deadline: options.deadline,
         keys: &[user.ordering_lock_key()],
     };
     match shop.locks.leases().acquire(ask).await {
@@ -159,7 +160,7 @@ async fn take_turn(
         Ok(AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. }) => {
             Err(Rejection::LockBusy(holder).into())
         }
-        Err(error) if conditions.strategy.lock.is_some_and(Mechanism::needs_redis) => {
+        Err(error) if options.strategy.lock.is_some_and(Mechanism::needs_redis) => {
             Err(error.into())
         }
         Err(error) => {
@@ -169,7 +170,7 @@ async fn take_turn(
     }
 }
 
-fn refused(rejection: Rejection, again: Again) -> Placed {
+fn rejected(rejection: Rejection, retry_token: RetryToken) -> PlaceResult {
     let problem = Problem::from(rejection);
-    Placed::Not(problem.code(), Notice::from(&problem), again)
+    PlaceResult::Rejected(problem.code(), RejectionNotice::from(&problem), retry_token)
 }

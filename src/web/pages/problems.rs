@@ -4,42 +4,40 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::frame::Frame;
+use super::format::split_code;
 use super::html;
-use super::words::pieces;
+use super::layout::Layout;
 use crate::web::HttpResult;
-use crate::web::problems::{Kind, Problem};
+use crate::web::problems::{Problem, ProblemType};
 
 #[derive(Debug, Template)]
 #[template(path = "problems.html")]
 struct ProblemsPage {
-    frame: Frame,
-    kinds: [Kind; Kind::ALL.len()],
+    layout: Layout,
+    problem_types: [ProblemType; ProblemType::ALL.len()],
 }
 
 #[derive(Debug, Template)]
 #[template(path = "problem.html")]
 struct ProblemPage {
-    frame: Frame,
-    kind: Kind,
+    layout: Layout,
+    problem_type: ProblemType,
     meaning: Vec<(bool, &'static str)>,
     advice: Vec<(bool, &'static str)>,
 }
 
 /// Lists all problem types.
 pub async fn list(request: HttpRequest) -> HttpResult {
-    let frame = Frame::of(&request).await?;
-    html(StatusCode::OK, &ProblemsPage { frame, kinds: Kind::ALL })
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &ProblemsPage { layout, problem_types: ProblemType::ALL })
 }
 
 /// Shows one problem type.
-///
-/// # Errors
-/// `not-found`.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
-    let unknown = || Problem::new(Kind::NotFound, format!("there is no problem {name}"));
-    let kind = Kind::named(&name).ok_or_else(unknown)?;
-    let frame = Frame::of(&request).await?;
-    let (meaning, advice) = (pieces(kind.meaning()), pieces(kind.advice()));
-    html(StatusCode::OK, &ProblemPage { frame, kind, meaning, advice })
+    let unknown = || Problem::not_found(format!("there is no problem {name}"));
+    let problem_type = ProblemType::named(&name).ok_or_else(unknown)?;
+    let layout = Layout::of(&request).await?;
+    let definition = problem_type.definition();
+    let (meaning, advice) = (split_code(definition.meaning), split_code(definition.advice));
+    html(StatusCode::OK, &ProblemPage { layout, problem_type, meaning, advice })
 }

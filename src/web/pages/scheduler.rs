@@ -6,18 +6,19 @@ use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::frame::Frame;
-use super::{door, html, see_other};
+use super::layout::Layout;
+use super::{html, see_other};
 use crate::lab::scheduler::{self, GameRules, GameView, OrderPosition, PLAYABLE};
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
-use crate::web::api::lab::lab_is_on;
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::api::lab::require_lab;
+use crate::web::middleware::csrf;
+use crate::web::problems::Problem;
+use crate::web::{AppState, HttpResult};
 
 /// The probe points of an order, in order, and their names on the page.
-const WAY: [(Point, &str); 7] = [
+const POINTS: [(Point, &str); 7] = [
     (Point::Wait, "arrived"),
     (Point::Held, "has the lock"),
     (Point::Read, "has read"),
@@ -27,57 +28,57 @@ const WAY: [(Point, &str); 7] = [
     (Point::Release, "lock released"),
 ];
 /// The points under autocommit: the write is the commit, so it comes after `Point::Commit`.
-const AUTOCOMMIT: [(Point, &str); 2] =
+const AUTOCOMMIT_POINTS: [(Point, &str); 2] =
     [(Point::Commit, "before its statement"), (Point::Write, "has written")];
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]
-struct ChoosePage {
-    frame: Frame,
+struct SchedulerStartPage {
+    layout: Layout,
     strategies: Vec<&'static Strategy>,
 }
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler.html")]
-struct GamePage {
-    frame: Frame,
+struct SchedulerPage {
+    layout: Layout,
     id: Uuid,
     rules: GameRules,
     lease: String,
     stock: i64,
     sku: String,
-    players: Vec<Player>,
+    players: Vec<PlayerView>,
     view: GameView,
     forked: Vec<i64>,
     over: bool,
-    let_go: usize,
+    steps_taken: usize,
     /// The order that was stepped last; it has the keyboard focus.
     last: Option<char>,
 }
 
 #[derive(Debug)]
-struct Player {
+struct PlayerView {
     name: char,
     /// The probe points: name, observed value, and whether the order has passed or is at it.
-    way: Vec<Stop>,
+    points: Vec<PointView>,
     /// The next action, if the order can be stepped.
     next: Option<String>,
     /// The cause of the wait, if the order is neither held nor finished.
     waits_for: &'static str,
     since_us: u64,
-    came: Option<(bool, String)>,
+    result: Option<(bool, String)>,
 }
 
 #[derive(Debug)]
-struct Stop {
+struct PointView {
     name: &'static str,
-    seen: Option<String>,
-    passed: bool,
-    here: bool,
+    observed: Option<String>,
+    is_passed: bool,
+    is_current: bool,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Choice {
+pub struct GameForm {
     csrf: String,
     strategy: String,
     #[serde(default)]
@@ -88,7 +89,7 @@ pub struct Choice {
 
 /// One step: an order's name, or `redis`.
 #[derive(Debug, Deserialize)]
-pub struct Go {
+pub struct StepForm {
     csrf: String,
     who: String,
     #[serde(default)]
@@ -96,54 +97,54 @@ pub struct Go {
 }
 
 /// Shows the strategies that can be played.
-pub async fn choose(site: web::Data<Site>, request: HttpRequest) -> HttpResult {
-    door::admin(&request).await?;
-    lab_is_on(&site)?;
+pub async fn choose(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
+    csrf::require_admin(&request).await?;
+    require_lab(&state)?;
     let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
-    html(StatusCode::OK, &ChoosePage { frame: Frame::of(&request).await?, strategies })
+    html(StatusCode::OK, &SchedulerStartPage { layout: Layout::of(&request).await?, strategies })
 }
 
 pub async fn begin(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
-    choice: web::Form<Choice>,
+    form: web::Form<GameForm>,
 ) -> HttpResult {
-    let who = door::posted_by_admin(&request, &choice.csrf).await?;
-    lab_is_on(&site)?;
-    let played = PLAYABLE.iter().find(|name| **name == choice.strategy);
+    let who = csrf::check_admin_form(&request, &form.csrf).await?;
+    require_lab(&state)?;
+    let played = PLAYABLE.iter().find(|name| **name == form.strategy);
     let strategy = played.and_then(|name| Strategy::named(name));
     let strategy = strategy
         .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYABLE.join(", "))))?;
-    let orders = choice.orders.unwrap_or(2);
+    let orders = form.orders.unwrap_or(2);
     if !(2..=3).contains(&orders) {
         return Err(Problem::field("orders", "2 or 3"));
     }
-    let short_lease = choice.lease.as_deref() == Some("short");
+    let short_lease = form.lease.as_deref() == Some("short");
     let rules = GameRules { strategy, short_lease, orders };
-    let game = site.games.begin(who.caller.id, rules).await?;
+    let game = state.games.begin(who.caller.id, rules).await?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
 pub async fn show(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
 ) -> HttpResult {
-    let who = door::admin(&request).await?;
-    lab_is_on(&site)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
-    let game = game.ok_or_else(gone)?;
-    let view = site.games.view(&game).await?;
-    let players: Vec<Player> =
-        view.positions.iter().map(|position| player(position, game.rules)).collect();
+    let who = csrf::require_admin(&request).await?;
+    require_lab(&state)?;
+    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
+    let game = game.ok_or_else(game_over)?;
+    let view = state.games.view(&game).await?;
+    let players: Vec<PlayerView> =
+        view.positions.iter().map(|position| player_view(position, game.rules)).collect();
     let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
     let last = view.steps.last().and_then(|step| step.who);
-    let over = players.iter().all(|player| player.came.is_some());
+    let over = players.iter().all(|player_view| player_view.result.is_some());
     // Steps after the last commit changed nothing.
     let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
-    let let_go = commit.map_or(view.steps.len(), |last| last + 1);
-    let page = GamePage {
-        frame: Frame::of(&request).await?,
+    let steps_taken = commit.map_or(view.steps.len(), |last| last + 1);
+    let page = SchedulerPage {
+        layout: Layout::of(&request).await?,
         id: game.id,
         rules: game.rules,
         lease: scheduler::describe_lease(game.rules),
@@ -153,7 +154,7 @@ pub async fn show(
         view,
         forked,
         over,
-        let_go,
+        steps_taken,
         last,
     };
     html(StatusCode::OK, &page)
@@ -161,69 +162,69 @@ pub async fn show(
 
 /// Steps one order to its next point, or deletes the lock in Redis.
 pub async fn step(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
-    go: web::Form<Go>,
+    form: web::Form<StepForm>,
 ) -> HttpResult {
-    let who = door::posted_by_admin(&request, &go.csrf).await?;
-    lab_is_on(&site)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| site.games.game(id, who.caller.id));
-    let game = game.ok_or_else(gone)?;
-    let mut letters = go.who.chars();
-    match (go.who.as_str(), letters.next(), letters.next()) {
-        ("redis", ..) => site.games.delete_lock(&game).await?,
+    let who = csrf::check_admin_form(&request, &form.csrf).await?;
+    require_lab(&state)?;
+    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
+    let game = game.ok_or_else(game_over)?;
+    let mut letters = form.who.chars();
+    match (form.who.as_str(), letters.next(), letters.next()) {
+        ("redis", ..) => state.games.delete_lock(&game).await?,
         // An order that is no longer held was stepped by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = site.games.step(&game, name, go.since).await;
+            let _ = state.games.step(&game, name, form.since).await;
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
-    Ok(see_other(&format!("/lab/scheduler/{}?who={}", game.id, go.who)))
+    Ok(see_other(&format!("/lab/scheduler/{}?who={}", game.id, form.who)))
 }
 
-fn gone() -> Problem {
+fn game_over() -> Problem {
     let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
                   again at /lab/scheduler";
-    Problem::new(Kind::NotFound, detail)
+    Problem::not_found(detail)
 }
 
-fn player(position: &OrderPosition, rules: GameRules) -> Player {
+fn player_view(position: &OrderPosition, rules: GameRules) -> PlayerView {
     let locked = rules.strategy.lock.is_some();
-    let mut points = WAY;
+    let mut points = POINTS;
     if rules.is_autocommit() {
-        points[3..5].copy_from_slice(&AUTOCOMMIT);
+        points[3..5].copy_from_slice(&AUTOCOMMIT_POINTS);
     }
     let at = position.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
-    let way = points
+    let shown = points
         .iter()
         .enumerate()
         .filter(|(_, (point, _))| locked || !matches!(point, Point::Held | Point::Release));
-    let stop = |(place, (point, name)): (usize, &(Point, &'static str))| {
+    let point_view = |(place, (point, name)): (usize, &(Point, &'static str))| {
         let event = position.events.iter().rev().find(|event| event.event == point.name());
         let value = event.and_then(|event| event.value);
         let fence = event.and_then(|event| event.fence);
-        Stop {
+        PointView {
             name,
-            seen: value.map(|value| value.to_string()).or(fence.map(|f| format!("fence {f}"))),
-            passed: event.is_some(),
-            here: at == Some(place),
+            observed: value.map(|value| value.to_string()).or(fence.map(|f| format!("fence {f}"))),
+            is_passed: event.is_some(),
+            is_current: at == Some(place),
         }
     };
-    Player {
+    PlayerView {
         name: position.name,
-        way: way.map(stop).collect(),
+        points: shown.map(point_view).collect(),
         waits_for: match (locked, position.events.iter().any(|event| event.event == "held")) {
             (true, false) => "the lock",
             _ => "Postgres: another order has locked the row, and has not committed yet",
         },
         since_us: position.since_us.unwrap_or_default(),
         next: position.held.map(|point| scheduler::describe_next(point, rules)),
-        came: position.result.clone(),
+        result: position.result.clone(),
     }
 }
 
-impl GamePage {
+impl SchedulerPage {
     fn is_forked(&self, entry: &LedgerEntry) -> bool {
         self.forked.contains(&entry.seq)
     }

@@ -6,25 +6,26 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
-use super::frame::Frame;
-use super::{door, html, see_other};
+use super::layout::Layout;
+use super::{html, see_other};
 use crate::shop::Shop;
 use crate::shop::users::{self, Credentials};
-use crate::web::auth::{SESSION_COOKIE, session_cookie};
+use crate::web::middleware::auth::{SESSION_COOKIE, session_cookie};
+use crate::web::middleware::csrf::{self, CsrfForm};
 use crate::web::problems::Problem;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
 struct SignInPage {
-    frame: Frame,
+    layout: Layout,
     next: String,
     user: String,
     wrong: bool,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Next {
+pub struct ReturnQuery {
     /// The address to go to after signing in, on this site.
     #[serde(default)]
     pub next: String,
@@ -32,27 +33,21 @@ pub struct Next {
 
 /// Name and password from the sign-in or the sign-up form.
 #[derive(Deserialize)]
-pub struct Entrance {
+pub struct CredentialsForm {
     pub user: String,
     pub password: String,
     #[serde(default)]
     pub next: String,
 }
 
-#[derive(Debug, Deserialize)]
-pub struct Leaving {
-    #[serde(default)]
-    csrf: String,
-}
-
-impl std::fmt::Debug for Entrance {
+impl std::fmt::Debug for CredentialsForm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entrance").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("CredentialsForm").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
 /// Returns the address of the sign-in page that leads back to `next`.
-pub fn address(next: &str) -> String {
+pub fn sign_in_url(next: &str) -> String {
     let next: String = next
         .bytes()
         .map(|b| match b {
@@ -66,30 +61,30 @@ pub fn address(next: &str) -> String {
 }
 
 /// Shows the sign-in page.
-pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
+pub async fn show(request: HttpRequest, query: web::Query<ReturnQuery>) -> HttpResult {
     page(&request, StatusCode::OK, &query.next, String::new(), false).await
 }
 
-pub async fn enter(
-    site: web::Data<Site>,
+pub async fn sign_in(
+    state: web::Data<AppState>,
     request: HttpRequest,
-    form: web::Form<Entrance>,
+    form: web::Form<CredentialsForm>,
 ) -> HttpResult {
-    door::from_this_site(&request)?;
+    csrf::check_origin(&request)?;
     let form = form.into_inner();
     let user = form.user.trim().to_owned();
-    site.door.knock(&request, Some(&user)).await?;
-    match admit(&site.shop, user.clone(), form.password, &form.next).await? {
-        Some(answer) => {
-            site.door.welcome(&request, &user).await;
-            Ok(answer)
+    state.rate_limits.check_sign_in(&request, Some(&user)).await?;
+    match begin_session(&state.shop, user.clone(), form.password, &form.next).await? {
+        Some(response) => {
+            state.rate_limits.trust_address(&request, &user).await;
+            Ok(response)
         }
         None => page(&request, StatusCode::UNAUTHORIZED, &form.next, user, true).await,
     }
 }
 
 /// Begins a session and redirects to `next`; `None` if the name or the password is wrong.
-pub(super) async fn admit(
+pub(super) async fn begin_session(
     shop: &Shop,
     user: String,
     password: String,
@@ -97,25 +92,25 @@ pub(super) async fn admit(
 ) -> Result<Option<HttpResponse>, Problem> {
     let session = users::sign_in(shop, Credentials { user, password }).await?;
     let Some(session) = session else { return Ok(None) };
-    let mut answer = see_other(door::local_place(next));
-    set_cookie(&mut answer, &session_cookie(session.token))?;
-    Ok(Some(answer))
+    let mut response = see_other(csrf::local_path(next));
+    set_cookie(&mut response, &session_cookie(session.token))?;
+    Ok(Some(response))
 }
 
-pub async fn leave(
-    site: web::Data<Site>,
+pub async fn sign_out(
+    state: web::Data<AppState>,
     request: HttpRequest,
-    form: web::Form<Leaving>,
+    form: web::Form<CsrfForm>,
 ) -> HttpResult {
-    let mut answer = see_other("/");
-    if let Some(who) = door::posted_by_anyone(&request, &form.csrf).await? {
-        users::sign_out(&site.shop, &who.token).await?;
-        site.sessions.forget(&who.token).await;
+    let mut response = see_other("/");
+    if let Some(who) = csrf::check_public_form(&request, &form.csrf).await? {
+        users::sign_out(&state.shop, &who.token).await?;
+        state.sessions.invalidate(&who.token).await;
     }
-    let mut gone = Cookie::build(SESSION_COOKIE, "").path("/").http_only(true).finish();
-    gone.make_removal();
-    set_cookie(&mut answer, &gone)?;
-    Ok(answer)
+    let mut removal = Cookie::build(SESSION_COOKIE, "").path("/").http_only(true).finish();
+    removal.make_removal();
+    set_cookie(&mut response, &removal)?;
+    Ok(response)
 }
 
 async fn page(
@@ -125,15 +120,15 @@ async fn page(
     user: String,
     wrong: bool,
 ) -> HttpResult {
-    let next = door::local_place(next).to_owned();
-    let frame = Frame::of(request).await?;
-    html(status, &SignInPage { frame, next, user, wrong })
+    let next = csrf::local_path(next).to_owned();
+    let layout = Layout::of(request).await?;
+    html(status, &SignInPage { layout, next, user, wrong })
 }
 
-pub(super) fn set_cookie(answer: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
-    answer.add_cookie(cookie).map_err(|error| {
+pub(super) fn set_cookie(response: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
+    response.add_cookie(cookie).map_err(|error| {
         tracing::error!(%error, "a cookie can't be set");
-        Problem::new(crate::web::problems::Kind::InternalError, "a cookie can't be set")
+        Problem::new(crate::web::problems::ProblemType::InternalError, "a cookie can't be set")
     })
 }
 
@@ -142,7 +137,7 @@ mod tests {
     #[test]
     fn return_path_is_percent_encoded() {
         assert_eq!(
-            super::address("/orders?after=a&b=c"),
+            super::sign_in_url("/orders?after=a&b=c"),
             "/sign-in?next=/orders%3Fafter%3Da%26b%3Dc"
         );
     }

@@ -4,65 +4,60 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::frame::Frame;
-use super::sign_in::{Entrance, Next, admit};
-use super::words::full_sentence;
-use super::{door, html, see_other};
+use super::form_errors::FormErrors;
+use super::layout::Layout;
+use super::sign_in::{CredentialsForm, ReturnQuery, begin_session};
+use super::{html, see_other};
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Failure, FieldName, Rejection};
-use crate::web::auth::look;
-use crate::web::{HttpResult, Site};
+use crate::shop::{Failure, Rejection};
+use crate::web::middleware::auth::find_signed_in;
+use crate::web::middleware::csrf;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_up.html")]
 struct SignUpPage {
-    frame: Frame,
+    layout: Layout,
     next: String,
     user: String,
-    wrong: Option<(FieldName, String)>,
-}
-
-impl SignUpPage {
-    fn wrong_with(&self, field: &str) -> Option<&str> {
-        self.wrong.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
-    }
+    errors: FormErrors,
 }
 
 /// Shows the page; redirects a signed-in user to the shop.
-pub async fn show(request: HttpRequest, query: web::Query<Next>) -> HttpResult {
-    if look(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
+pub async fn show(request: HttpRequest, query: web::Query<ReturnQuery>) -> HttpResult {
+    if find_signed_in(&request).await.is_ok_and(|signed_in| signed_in.is_some()) {
         return Ok(see_other("/"));
     }
-    page(&request, StatusCode::OK, &query.next, String::new(), None).await
+    page(&request, StatusCode::OK, &query.next, String::new(), FormErrors::default()).await
 }
 
 /// Creates the user and signs in.
-pub async fn join(
-    site: web::Data<Site>,
+pub async fn sign_up(
+    state: web::Data<AppState>,
     request: HttpRequest,
-    form: web::Form<Entrance>,
+    form: web::Form<CredentialsForm>,
 ) -> HttpResult {
-    door::from_this_site(&request)?;
-    let Entrance { user, password, next } = form.into_inner();
+    csrf::check_origin(&request)?;
+    let CredentialsForm { user, password, next } = form.into_inner();
     let user = user.trim().to_owned();
-    site.door.knock(&request, None).await?;
+    state.rate_limits.check_sign_in(&request, None).await?;
     let credentials = Credentials { user: user.clone(), password: password.clone() };
-    let (status, wrong) = match users::create(&site.shop.pool, credentials, false).await {
+    let (status, errors) = match users::create(&state.shop.pool, credentials, false).await {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, (field, full_sentence(&why)))
+            (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
         }
         Err(Failure::Rejected(Rejection::Exists(_))) => (
             StatusCode::CONFLICT,
-            ("user".into(), "Somebody has that name; choose another.".to_owned()),
+            FormErrors::field("user", "Somebody has that name; choose another."),
         ),
         Err(other) => return Err(other.into()),
         Ok(_) => {
-            site.door.welcome(&request, &user).await;
-            let admitted = admit(&site.shop, user, password, &next).await?;
-            return Ok(admitted.unwrap_or_else(|| see_other("/sign-in")));
+            state.rate_limits.trust_address(&request, &user).await;
+            let session = begin_session(&state.shop, user, password, &next).await?;
+            return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
-    page(&request, status, &next, user, Some(wrong)).await
+    page(&request, status, &next, user, errors).await
 }
 
 async fn page(
@@ -70,9 +65,9 @@ async fn page(
     status: StatusCode,
     next: &str,
     user: String,
-    wrong: Option<(FieldName, String)>,
+    errors: FormErrors,
 ) -> HttpResult {
-    let next = door::local_place(next).to_owned();
-    let frame = Frame::of(request).await?;
-    html(status, &SignUpPage { frame, next, user, wrong })
+    let next = csrf::local_path(next).to_owned();
+    let layout = Layout::of(request).await?;
+    html(status, &SignUpPage { layout, next, user, errors })
 }

@@ -1,9 +1,9 @@
 //! Problem responses: `application/problem+json` (RFC 9457).
 //!
 //! Every `type` is an address of this shop, `/problems/NAME`: a page that explains the problem and
-//! what to do. The set of types is closed: [`Kind::ALL`].
+//! what to do. The set of types is closed: [`ProblemType::ALL`].
 
-mod kind;
+mod problem_type;
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ use serde_json::{Map, Value, json};
 
 use crate::lock::Holder;
 use crate::shop::{Error, Failure, Rejection};
-pub use kind::Kind;
+pub use problem_type::{ProblemDefinition, ProblemType};
 
 /// A problem response. Boxed, to keep the `Result` of every handler small.
 #[derive(Debug, Clone)]
-pub struct Problem(Box<Particulars>);
+pub struct Problem(Box<ProblemFields>);
 
 #[derive(Debug, Clone)]
-struct Particulars {
-    kind: Kind,
+struct ProblemFields {
+    problem_type: ProblemType,
     status: StatusCode,
     detail: String,
     members: Map<String, Value>,
@@ -31,23 +31,26 @@ struct Particulars {
 }
 
 impl Problem {
-    /// Creates a problem; `detail` explains this occurrence. 429 and 503 get `Retry-After: 1`.
-    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        let retry_after_s = matches!(kind.status().as_u16(), 429 | 503).then_some(1);
-        Self(Box::new(Particulars {
-            kind,
-            status: kind.status(),
+    /// Creates a problem; `detail` explains this occurrence.
+    pub fn new(problem_type: ProblemType, detail: impl Into<String>) -> Self {
+        Self(Box::new(ProblemFields {
+            problem_type,
+            status: problem_type.status(),
             detail: detail.into(),
             members: Map::new(),
-            retry_after_s,
+            retry_after_s: problem_type.definition().retry_after_s,
             headers: Vec::new(),
         }))
+    }
+
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(ProblemType::NotFound, detail)
     }
 
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = json!([{ "field": field, "detail": detail }]);
-        Self::new(Kind::InvalidRequest, format!("{field}: {detail}")).with("errors", errors)
+        Self::new(ProblemType::InvalidRequest, format!("{field}: {detail}")).with("errors", errors)
     }
 
     #[must_use]
@@ -68,8 +71,8 @@ impl Problem {
         self
     }
 
-    pub fn kind(&self) -> Kind {
-        self.0.kind
+    pub fn problem_type(&self) -> ProblemType {
+        self.0.problem_type
     }
 
     pub fn detail(&self) -> &str {
@@ -101,7 +104,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.kind.name(), self.0.detail)
+        write!(f, "{}: {}", self.0.problem_type.name(), self.0.detail)
     }
 }
 
@@ -114,8 +117,8 @@ impl ResponseError for Problem {
 
     fn error_response(&self) -> HttpResponse {
         let mut body = json!({
-            "type": format!("/problems/{}", self.0.kind.name()),
-            "title": self.0.kind.title(),
+            "type": format!("/problems/{}", self.0.problem_type.name()),
+            "title": self.0.problem_type.title(),
             "status": self.0.status.as_u16(),
             "detail": self.0.detail,
         });
@@ -138,12 +141,12 @@ impl From<Rejection> for Problem {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Invalid(field, why) => Problem::field(&field, why),
-            Rejection::Forbidden(why) => Problem::new(Kind::Forbidden, why),
-            Rejection::NotFound(what) => Problem::new(Kind::NotFound, what),
-            Rejection::Exists(what) => Problem::new(Kind::Exists, what),
+            Rejection::Forbidden(why) => Problem::new(ProblemType::Forbidden, why),
+            Rejection::NotFound(what) => Problem::not_found(what),
+            Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
                 let detail = format!("{requested} of {sku} were asked for, {available} are left");
-                Problem::new(Kind::SoldOut, detail)
+                Problem::new(ProblemType::SoldOut, detail)
                     .with("sku", sku.as_str())
                     .with("requested", requested)
                     .with("available", available)
@@ -153,7 +156,7 @@ impl From<Rejection> for Problem {
                     "at most {limit} of {sku} per customer: you have {already}, and asked for \
                      {requested}"
                 );
-                Problem::new(Kind::LimitReached, detail)
+                Problem::new(ProblemType::LimitReached, detail)
                     .with("sku", sku.as_str())
                     .with("limit", limit)
                     .with("already", already)
@@ -161,26 +164,29 @@ impl From<Rejection> for Problem {
             }
             Rejection::InsufficientFunds { needed_cents, balance_cents } => {
                 let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
-                Problem::new(Kind::InsufficientFunds, detail)
+                Problem::new(ProblemType::InsufficientFunds, detail)
                     .with("needed_cents", needed_cents)
                     .with("balance_cents", balance_cents)
             }
             Rejection::OrderState { status, action } => {
                 let detail = format!("can't {action} an order that is {status}");
-                Problem::new(Kind::OrderState, detail).with("order_status", status)
+                Problem::new(ProblemType::OrderState, detail).with("order_status", status)
             }
-            Rejection::OrderExpired => {
-                Problem::new(Kind::OrderExpired, "it can't be paid any more; nothing was paid")
-            }
+            Rejection::OrderExpired => Problem::new(
+                ProblemType::OrderExpired,
+                "it can't be paid any more; nothing was paid",
+            ),
             Rejection::KeyInFlight => {
-                Problem::new(Kind::IdempotencyKeyInFlight, "ask again in a moment").retry_after(1)
+                Problem::new(ProblemType::IdempotencyKeyInFlight, "ask again in a moment")
+                    .retry_after(1)
             }
             Rejection::KeyMismatch => {
                 let detail = "this key came with another payload before";
-                Problem::new(Kind::IdempotencyKeyMismatch, detail)
+                Problem::new(ProblemType::IdempotencyKeyMismatch, detail)
             }
             Rejection::KeyUsed { order_id } => {
-                let problem = Problem::new(Kind::IdempotencyKeyUsed, "it did its work long ago");
+                let problem =
+                    Problem::new(ProblemType::IdempotencyKeyUsed, "it did its work long ago");
                 match order_id {
                     Some(order) => problem.with("order_id", order.to_string()),
                     None => problem,
@@ -189,13 +195,13 @@ impl From<Rejection> for Problem {
             Rejection::LockBusy(holder) => {
                 let retry_after_ms =
                     holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
-                Problem::new(Kind::LockBusy, "the lock is taken")
+                Problem::new(ProblemType::LockBusy, "the lock is taken")
                     .held_by(holder)
                     .with("retry_after_ms", u64::try_from(retry_after_ms).unwrap_or(1_000))
             }
             Rejection::LockTimeout { waited, holder } => {
                 let detail = format!("waited {} ms", waited.as_millis());
-                Problem::new(Kind::LockTimeout, detail).held_by(holder)
+                Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
         }
     }
@@ -215,23 +221,28 @@ impl From<Error> for Problem {
         match error {
             Error::Unavailable { what, cause, outcome_unknown } => {
                 tracing::warn!(what, cause, outcome_unknown, "unavailable");
-                let problem = Problem::new(Kind::Unavailable, format!("{what} does not answer"));
+                let problem =
+                    Problem::new(ProblemType::Unavailable, format!("{what} does not answer"));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
             Error::Overloaded(cause) | Error::Conflict(cause) => {
                 tracing::debug!(cause, "overloaded");
-                Problem::new(Kind::Overloaded, "more is asked than can be done at this moment")
+                Problem::new(
+                    ProblemType::Overloaded,
+                    "more is asked than can be done at this moment",
+                )
             }
             Error::RowLocked(cause) => {
                 tracing::debug!(cause, "a row stayed locked");
-                Problem::new(Kind::LockTimeout, "the row stayed locked in Postgres")
+                Problem::new(ProblemType::LockTimeout, "the row stayed locked in Postgres")
             }
-            Error::LockLost(_) => {
-                Problem::new(Kind::LockLost, "another holder has been at it; nothing was written")
-            }
+            Error::LockLost(_) => Problem::new(
+                ProblemType::LockLost,
+                "another holder has been at it; nothing was written",
+            ),
             Error::Bug(cause) => {
                 tracing::error!(cause, "a mistake of ours");
-                Problem::new(Kind::InternalError, "the shop's log says what went wrong")
+                Problem::new(ProblemType::InternalError, "the shop's log says what went wrong")
             }
         }
     }

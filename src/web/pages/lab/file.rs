@@ -6,27 +6,27 @@ use actix_web::http::header::CONTENT_DISPOSITION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt as _;
 
-use super::free::Form;
-use super::{admin, index, posted, run, views};
+use super::custom_load::LoadForm;
+use super::{check_lab_form, index, require_lab_admin, run, views};
 use crate::lab::run::{ArmResult, LabRun, Lane};
 use crate::lab::store;
-use crate::web::api::lab_runs::find;
+use crate::web::api::lab_runs::find_run;
 use crate::web::pages::see_other;
-use crate::web::{HttpResult, Site};
+use crate::web::{AppState, HttpResult};
 
 /// Upper bound of a file, in bytes.
-pub const LARGEST_FILE: usize = 2 * 1024 * 1024;
+pub const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
 /// Upper bound of what is read and discarded of a larger file: a browser sends all of it before it
 /// reads the response.
-const READ_AT_MOST: usize = 16 * LARGEST_FILE;
+const MAX_READ_BYTES: usize = 16 * MAX_FILE_BYTES;
 
 pub async fn save(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
 ) -> HttpResult {
-    admin(&request).await?;
-    let run = find(&site, &id).await?;
+    require_lab_admin(&request).await?;
+    let run = find_run(&state, &id).await?;
     if !run.state.is_over() {
         return Ok(see_other(&views::link(&run.id)));
     }
@@ -35,29 +35,35 @@ pub async fn save(
 }
 
 /// Opens a file: stores its run and redirects to it.
-pub async fn open(site: web::Data<Site>, request: HttpRequest, body: web::Payload) -> HttpResult {
-    let sent = read(Multipart::new(request.headers(), body)).await;
-    posted(&request, sent.as_ref().map_or("", |sent| &sent.csrf)).await?;
-    match sent.and_then(|sent| if sent.too_large { Err(too_large()) } else { parse(&sent.file) }) {
+pub async fn open(
+    state: web::Data<AppState>,
+    request: HttpRequest,
+    body: web::Payload,
+) -> HttpResult {
+    let upload = read(Multipart::new(request.headers(), body)).await;
+    check_lab_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
+    match upload
+        .and_then(|upload| if upload.too_large { Err(too_large()) } else { parse(&upload.file) })
+    {
         Ok(run) => {
             let link = views::link(&run.id);
-            let fresh = store::keep(&site.shop.pool, &run).await?;
-            Ok(see_other(&if fresh { link } else { format!("{link}?known=1") }))
+            let is_new = store::keep(&state.shop.pool, &run).await?;
+            Ok(see_other(&if is_new { link } else { format!("{link}?known=1") }))
         }
-        Err(why) => index::page(&request, Form::default_of(&request)?, Some(why)).await,
+        Err(why) => index::page(&request, LoadForm::default_of(&request)?, Some(why)).await,
     }
 }
 
 #[derive(Default)]
-struct Sent {
+struct UploadedForm {
     csrf: String,
     file: Vec<u8>,
     too_large: bool,
 }
 
-async fn read(mut form: Multipart) -> Result<Sent, String> {
+async fn read(mut form: Multipart) -> Result<UploadedForm, String> {
     let unreadable = |error| format!("The form can’t be read: {error}.");
-    let (mut sent, mut all) = (Sent::default(), 0);
+    let (mut upload, mut all) = (UploadedForm::default(), 0);
     while let Some(field) = form.next().await {
         let mut field = field.map_err(unreadable)?;
         let name = field.name().unwrap_or_default().to_owned();
@@ -65,23 +71,23 @@ async fn read(mut form: Multipart) -> Result<Sent, String> {
         while let Some(chunk) = field.next().await {
             let chunk = chunk.map_err(unreadable)?;
             all += chunk.len();
-            if all > READ_AT_MOST {
-                return Ok(Sent { too_large: true, ..sent });
+            if all > MAX_READ_BYTES {
+                return Ok(UploadedForm { too_large: true, ..upload });
             }
-            if bytes.len() + chunk.len() > LARGEST_FILE {
-                sent.too_large = true;
+            if bytes.len() + chunk.len() > MAX_FILE_BYTES {
+                upload.too_large = true;
                 bytes.clear();
-            } else if !sent.too_large {
+            } else if !upload.too_large {
                 bytes.extend_from_slice(&chunk);
             }
         }
         match name.as_str() {
-            "csrf" => sent.csrf = String::from_utf8_lossy(&bytes).into_owned(),
-            "file" => sent.file = bytes,
+            "csrf" => upload.csrf = String::from_utf8_lossy(&bytes).into_owned(),
+            "file" => upload.file = bytes,
             _ => {}
         }
     }
-    Ok(sent)
+    Ok(upload)
 }
 
 fn too_large() -> String {
@@ -94,19 +100,19 @@ fn parse(file: &[u8]) -> Result<LabRun, String> {
     }
     let unlike = |error| format!("This is not the file of a run: {error}.");
     let run: LabRun = serde_json::from_slice(file).map_err(unlike)?;
-    match wrong(&run) {
+    match invalid_run(&run) {
         None => Ok(run),
         Some(why) => Err(format!("This is not the file of a run: {why}.")),
     }
 }
 
 /// Returns the reason why no lab can have written this run, if there is one.
-fn wrong(run: &LabRun) -> Option<String> {
+fn invalid_run(run: &LabRun) -> Option<String> {
     let LabRun { wanted, progress, outcome, .. } = run;
     if !run.state.is_over() {
         return Some("it is not over".to_owned());
     }
-    if !run::is_past(run.created_at) || run.created_at.year() < 2000 {
+    if !run::is_plausible_time(run.created_at) || run.created_at.year() < 2000 {
         return Some("created_at is no time at which a run could be asked for".to_owned());
     }
     let many = [
@@ -124,14 +130,18 @@ fn wrong(run: &LabRun) -> Option<String> {
     let texts = texts.chain(&outcome.said).chain(&progress.said).chain(&wanted.strategies);
     let texts = texts.chain(outcome.facts.iter().flat_map(|fact| [&fact.name, &fact.value]));
     let mut texts = texts.chain(&wanted.lesson).chain(&wanted.wait);
-    let guess = run.guess.as_ref().is_some_and(|guess| is_long(guess, 200));
-    if guess || texts.any(|text| is_long(text, 2_000)) {
+    let guess = run.guess.as_ref().is_some_and(|guess| is_too_long(guess, 200));
+    if guess || texts.any(|text| is_too_long(text, 2_000)) {
         return Some("a text in it is too long, or has a zero byte".to_owned());
     }
-    outcome.arms.iter().find_map(wrong_arm).or_else(|| outcome.lanes.iter().find_map(wrong_lane))
+    outcome
+        .arms
+        .iter()
+        .find_map(invalid_arm)
+        .or_else(|| outcome.lanes.iter().find_map(invalid_lane))
 }
 
-fn wrong_arm(arm: &ArmResult) -> Option<String> {
+fn invalid_arm(arm: &ArmResult) -> Option<String> {
     let entries = arm.forked.iter().map(|fork| fork.entries.len()).sum::<usize>();
     if arm.samples.len() > 3_000 || arm.waits.len() > 100 || entries > 2_000 {
         return Some("an arm of it has too many entries".to_owned());
@@ -143,20 +153,20 @@ fn wrong_arm(arm: &ArmResult) -> Option<String> {
         return Some("a figure of an arm is out of range".to_owned());
     }
     let names = [Some(&arm.strategy), arm.sku.as_ref()];
-    let long = names.into_iter().flatten().any(|name| is_long(name, 100));
+    let long = names.into_iter().flatten().any(|name| is_too_long(name, 100));
     long.then(|| "a name in it is too long".to_owned())
 }
 
-fn wrong_lane(lane: &Lane) -> Option<String> {
+fn invalid_lane(lane: &Lane) -> Option<String> {
     let names = lane.events.iter().flat_map(|event| [&event.event, &event.key]);
     let mut names = names.chain([&lane.label, &lane.replica]);
-    if lane.events.len() > 200 || names.any(|name| is_long(name, 200)) {
+    if lane.events.len() > 200 || names.any(|name| is_too_long(name, 200)) {
         return Some("a lane of it has too many events, or too long a name".to_owned());
     }
     None
 }
 
 /// Returns whether a text is too long or has a zero byte, which Postgres cannot store in JSON.
-fn is_long(text: &str, most: usize) -> bool {
+fn is_too_long(text: &str, most: usize) -> bool {
     text.chars().count() > most || text.contains('\0')
 }

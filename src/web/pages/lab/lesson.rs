@@ -4,42 +4,42 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::knobs::{self, Field, Sent, Wrong};
-use super::views::Line;
-use super::{admin, free, kept, posted};
+use super::run_form::{self, FieldError, FormFields, NumberField};
+use super::views::RunListItem;
+use super::{check_lab_form, custom_load, require_lab_admin, stored_runs};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
-use crate::web::pages::frame::Frame;
-use crate::web::pages::words::Moment as _;
+use crate::web::pages::format::FormatTime as _;
+use crate::web::pages::layout::Layout;
 use crate::web::pages::{html, see_other};
-use crate::web::problems::{Kind, Problem};
-use crate::web::{HttpResult, Site};
+use crate::web::problems::Problem;
+use crate::web::{AppState, HttpResult};
 
 const LISTED: usize = 5;
 
 #[derive(Debug, Template)]
 #[template(path = "lesson.html")]
 struct LessonPage {
-    frame: Frame,
+    layout: Layout,
     lesson: &'static Lesson,
-    going: Option<Line>,
+    running: Option<RunListItem>,
     shows: Vec<Source>,
-    fields: Vec<Field>,
+    fields: Vec<NumberField>,
     guess: Option<usize>,
     guess_wrong: Option<&'static str>,
-    runs: Vec<Line>,
+    runs: Vec<RunListItem>,
 }
 
 impl LessonPage {
-    fn turned(&self) -> bool {
+    fn has_input(&self) -> bool {
         self.fields.iter().any(|field| field.wrong.is_some() || !field.value.is_empty())
     }
 }
 
 /// Shows the lesson.
 pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
-    admin(&request).await?;
-    page(&request, named(&name)?, &Sent::new(), &[]).await
+    require_lab_admin(&request).await?;
+    page(&request, named(&name)?, &FormFields::new(), &[]).await
 }
 
 /// Redirects a GET of the form's address to the lesson.
@@ -48,55 +48,54 @@ pub async fn back(name: web::Path<String>) -> HttpResult {
 }
 
 pub async fn ask(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     name: web::Path<String>,
-    form: web::Form<Sent>,
+    form: web::Form<FormFields>,
 ) -> HttpResult {
-    let sent = form.into_inner();
-    posted(&request, knobs::first(&sent, "csrf")).await?;
+    let input = form.into_inner();
+    check_lab_form(&request, run_form::first_value(&input, "csrf")).await?;
     let lesson = named(&name)?;
-    let (wanted, mut wrong) = knobs::lesson(lesson, &sent);
-    let guess = guessed(lesson, &sent);
-    if guess.is_none() && !knobs::first(&sent, "guess").is_empty() {
+    let (wanted, mut wrong) = run_form::lesson(lesson, &input);
+    let guess = selected_guess(lesson, &input);
+    if guess.is_none() && !run_form::first_value(&input, "guess").is_empty() {
         wrong.push(("guess", String::new()));
     }
     if !wrong.is_empty() {
-        return page(&request, lesson, &sent, &wrong).await;
+        return page(&request, lesson, &input, &wrong).await;
     }
-    free::began(&site, &wanted, guess.map(|place| lesson.guesses[place])).await
+    custom_load::start_run(&state, &wanted, guess.map(|place| lesson.guesses[place])).await
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
-    lessons::named(name)
-        .ok_or_else(|| Problem::new(Kind::NotFound, format!("there is no lesson {name}")))
+    lessons::named(name).ok_or_else(|| Problem::not_found(format!("there is no lesson {name}")))
 }
 
-fn guessed(lesson: &Lesson, sent: &Sent) -> Option<usize> {
-    let place: usize = knobs::first(sent, "guess").parse().ok()?;
+fn selected_guess(lesson: &Lesson, input: &FormFields) -> Option<usize> {
+    let place: usize = run_form::first_value(input, "guess").parse().ok()?;
     (place < lesson.guesses.len()).then_some(place)
 }
 
 async fn page(
     request: &HttpRequest,
     lesson: &'static Lesson,
-    sent: &Sent,
-    wrong: &[Wrong],
+    input: &FormFields,
+    wrong: &[FieldError],
 ) -> HttpResult {
-    let heads = kept(request).await?;
+    let heads = stored_runs(request).await?;
     let own = heads.iter().filter(|head| head.wanted.lesson.as_deref() == Some(lesson.name));
     let page = LessonPage {
-        frame: Frame::of(request).await?,
+        layout: Layout::of(request).await?,
         lesson,
-        going: heads.iter().find(|head| !head.state.is_over()).map(Line::from),
+        running: heads.iter().find(|head| !head.state.is_over()).map(RunListItem::from),
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
-        fields: knobs::fields_of_a_lesson(lesson, sent, wrong),
-        guess: guessed(lesson, sent),
+        fields: run_form::lesson_fields(lesson, input, wrong),
+        guess: selected_guess(lesson, input),
         guess_wrong: wrong
             .iter()
             .any(|(field, _)| *field == "guess")
             .then_some("Choose one of these."),
-        runs: own.take(LISTED).map(Line::from).collect(),
+        runs: own.take(LISTED).map(RunListItem::from).collect(),
     };
     let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     html(status, &page)

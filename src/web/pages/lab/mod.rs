@@ -1,12 +1,12 @@
 //! The lab's pages, for admins while the lab is on: lessons, custom loads, results.
 
+pub mod custom_load;
 pub mod file;
-pub mod free;
+mod forks;
 pub mod index;
-mod knobs;
 pub mod lesson;
-mod microscope;
 pub mod run;
+mod run_form;
 mod scenes;
 mod steps;
 mod views;
@@ -15,10 +15,11 @@ use actix_web::HttpRequest;
 use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
 
-use super::{back_to, door};
+use super::back_to;
 use crate::lab::store::{self, RunSummary};
-use crate::web::auth::{SignedIn, site};
-use crate::web::problems::{Kind, Problem};
+use crate::web::middleware::auth::{SignedInUser, app_state};
+use crate::web::middleware::csrf;
+use crate::web::problems::{Problem, ProblemType};
 use crate::web::{get_post, resource};
 
 /// Registers all pages of the lab. The address of a form is one segment below its page's, so that
@@ -26,7 +27,7 @@ use crate::web::{get_post, resource};
 pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/lab", "GET").route(get().to(index::show)))
-        .service(get_post("/lab/runs", back_to("/lab"), post().to(free::ask)))
+        .service(get_post("/lab/runs", back_to("/lab"), post().to(custom_load::ask)))
         .service(get_post("/lab/files", back_to("/lab"), post().to(file::open)))
         .service(
             // Long, repetitive lists: compressed to a fifth of the bytes. No text that an attacker
@@ -46,25 +47,25 @@ pub fn configure(config: &mut ServiceConfig) {
         ));
 }
 
-async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
-    lab_is_on(request)?;
-    door::admin(request).await
+async fn require_lab_admin(request: &HttpRequest) -> Result<SignedInUser, Problem> {
+    require_lab(request)?;
+    csrf::require_admin(request).await
 }
 
 /// Requires that the lab is on, an admin, and the CSRF token.
-async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
-    lab_is_on(request)?;
-    door::posted_by_admin(request, csrf).await
+async fn check_lab_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+    require_lab(request)?;
+    csrf::check_admin_form(request, csrf).await
 }
 
-fn lab_is_on(request: &HttpRequest) -> Result<(), Problem> {
-    if site(request)?.lab {
+fn require_lab(request: &HttpRequest) -> Result<(), Problem> {
+    if app_state(request)?.lab {
         return Ok(());
     }
     let detail = "the lab is off in this shop; one that is started with --lab on has it";
-    Err(Problem::new(Kind::Forbidden, detail))
+    Err(Problem::new(ProblemType::Forbidden, detail))
 }
 
-async fn kept(request: &HttpRequest) -> Result<Vec<RunSummary>, Problem> {
-    Ok(store::newest(&site(request)?.shop.pool, store::MAX_KEPT_RUNS).await?)
+async fn stored_runs(request: &HttpRequest) -> Result<Vec<RunSummary>, Problem> {
+    Ok(store::newest(&app_state(request)?.shop.pool, store::MAX_KEPT_RUNS).await?)
 }

@@ -6,53 +6,53 @@ use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::admin;
-use super::microscope::{Forks, Pair, forks, two_that_suffice};
+use super::forks::{ForkPair, StrategyForks, shortest_pair, strategy_forks};
+use super::require_lab_admin;
 use super::scenes::{Scene, scenes};
-use super::views::{self, ArmView, Standing};
+use super::views::{self, ArmView, RunStatusLabel};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Fact, Journey, LabRun, Sample};
-use crate::web::api::lab_runs::find;
+use crate::web::api::lab_runs::find_run;
 use crate::web::pages::assets;
-use crate::web::pages::frame::Frame;
+use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::html;
-use crate::web::pages::words::Moment as _;
-use crate::web::{HttpResult, Site};
+use crate::web::pages::layout::Layout;
+use crate::web::{AppState, HttpResult};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
 struct RunPage {
-    frame: Frame,
+    layout: Layout,
     /// A message at the top of the page.
     notice: Option<&'static str>,
     id: String,
     title: String,
     lesson: Option<&'static Lesson>,
-    standing: Standing,
-    over: bool,
-    asked: Vec<(&'static str, String)>,
+    status: RunStatusLabel,
+    is_over: bool,
+    parameters: Vec<(&'static str, String)>,
     at: time::OffsetDateTime,
     said: Vec<String>,
     strategy: String,
-    live: [(&'static str, &'static str, String); 7],
+    live_figures: [(&'static str, &'static str, String); 7],
     /// True if there is a load: a run that is staged request by request has no live figures.
-    loaded: bool,
+    has_load: bool,
     verdict: String,
     /// True if units or money do not add up.
-    off: bool,
-    guess: Option<Guess>,
+    is_unsound: bool,
+    guess: Option<GuessOutcome>,
     from_file: bool,
     facts: Vec<Fact>,
     arms: Vec<ArmView>,
     /// Each figure of every arm, side by side; `true` if it does not add up.
     figures: Vec<(&'static str, Vec<(String, bool)>)>,
-    forks: Vec<Forks>,
-    pair: Option<Pair>,
+    forks: Vec<StrategyForks>,
+    pair: Option<ForkPair>,
     scenes: Vec<Scene>,
 }
 
 #[derive(Debug)]
-struct Guess {
+struct GuessOutcome {
     question: &'static str,
     said: String,
     /// `None` if the claim was not shown: then the guess is not judged.
@@ -61,7 +61,7 @@ struct Guess {
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Why {
+pub struct RunPageQuery {
     /// Set if another run was requested.
     #[serde(default)]
     instead: Option<String>,
@@ -71,16 +71,16 @@ pub struct Why {
 }
 
 pub async fn show(
-    site: web::Data<Site>,
+    state: web::Data<AppState>,
     request: HttpRequest,
     id: web::Path<String>,
-    why: web::Query<Why>,
+    why: web::Query<RunPageQuery>,
 ) -> HttpResult {
-    admin(&request).await?;
-    let run = find(&site, &id).await?;
-    let over = run.state.is_over();
+    require_lab_admin(&request).await?;
+    let run = find_run(&state, &id).await?;
+    let is_over = run.state.is_over();
     let notice = match (&why.instead, &why.known) {
-        (Some(_), _) if !over => Some(
+        (Some(_), _) if !is_over => Some(
             "This run goes on, and there is one at a time: what you asked for was not begun. Ask \
              again when this one is over.",
         ),
@@ -90,36 +90,36 @@ pub async fn show(
         (None, Some(_)) => Some("This run was here already; the file changed nothing."),
         (None, None) => None,
     };
-    html(StatusCode::OK, &page(Frame::of(&request).await?, run, notice))
+    html(StatusCode::OK, &page(Layout::of(&request).await?, run, notice))
 }
 
-fn page(frame: Frame, run: LabRun, notice: Option<&'static str>) -> RunPage {
-    let over = run.state.is_over();
+fn page(layout: Layout, run: LabRun, notice: Option<&'static str>) -> RunPage {
+    let is_over = run.state.is_over();
     let lesson = run.wanted.lesson.as_deref().and_then(lessons::named);
     let money = run.wanted.journey == Some(Journey::Pay);
     let last = run.progress.samples.last().copied().unwrap_or_default();
     RunPage {
-        frame,
+        layout,
         notice,
         id: run.id.to_string(),
         title: views::title(&run.wanted),
-        standing: views::standing(run.state, run.outcome.claim_shown),
-        over,
-        asked: asked(&run),
+        status: views::status(run.state, run.outcome.claim_shown),
+        is_over,
+        parameters: parameters(&run),
         at: run.created_at,
         strategy: run.progress.strategy.clone(),
-        live: live(&last, money),
-        loaded: !run.progress.samples.is_empty(),
-        off: run.outcome.arms.iter().any(|arm| !views::is_sound(arm)),
+        live_figures: live_figures(&last, money),
+        has_load: !run.progress.samples.is_empty(),
+        is_unsound: run.outcome.arms.iter().any(|arm| !views::is_sound(arm)),
         guess: lesson.and_then(|lesson| guess(&run, lesson)),
         from_file: run.from_file,
         facts: run.outcome.facts.clone(),
         arms: run.outcome.arms.iter().map(views::arm).collect(),
         figures: views::figures(&run.outcome.arms),
-        forks: forks(&run),
-        pair: two_that_suffice(&run),
+        forks: strategy_forks(&run),
+        pair: shortest_pair(&run),
         scenes: scenes(&run),
-        said: if over { run.outcome.said } else { run.progress.said },
+        said: if is_over { run.outcome.said } else { run.progress.said },
         verdict: run.outcome.verdict,
         lesson,
     }
@@ -132,10 +132,10 @@ impl RunPage {
 }
 
 /// Returns the parameters that were set, as text.
-fn asked(run: &LabRun) -> Vec<(&'static str, String)> {
+fn parameters(run: &LabRun) -> Vec<(&'static str, String)> {
     let wanted = &run.wanted;
-    let mut asked = Vec::new();
-    let mut say = |name, value: Option<String>| asked.extend(value.map(|value| (name, value)));
+    let mut parameters = Vec::new();
+    let mut say = |name, value: Option<String>| parameters.extend(value.map(|value| (name, value)));
     say(
         "journey",
         wanted.journey.map(|journey| match journey {
@@ -157,10 +157,10 @@ fn asked(run: &LabRun) -> Vec<(&'static str, String)> {
             format!("{} after {} ms, for {} ms", fault.kind.about(), fault.at_ms, fault.for_ms)
         }),
     );
-    asked
+    parameters
 }
 
-fn live(sample: &Sample, money: bool) -> [(&'static str, &'static str, String); 7] {
+fn live_figures(sample: &Sample, money: bool) -> [(&'static str, &'static str, String); 7] {
     let amount = |number| views::amount(number, money);
     [
         ("sold", if money { "paid" } else { "sold" }, amount(sample.sold)),
@@ -173,14 +173,14 @@ fn live(sample: &Sample, money: bool) -> [(&'static str, &'static str, String); 
     ]
 }
 
-fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<Guess> {
+fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<GuessOutcome> {
     let said = run.guess.clone().filter(|_| run.state.is_over())?;
     let answer = lesson.guesses[lesson.right];
     let right = (run.outcome.claim_shown == Some(true)).then(|| said == answer);
-    Some(Guess { question: lesson.question, said, right, answer })
+    Some(GuessOutcome { question: lesson.question, said, right, answer })
 }
 
 /// Returns whether a creation time is plausible: at most a day ahead, because clocks differ.
-pub(super) fn is_past(at: OffsetDateTime) -> bool {
+pub(super) fn is_plausible_time(at: OffsetDateTime) -> bool {
     at <= OffsetDateTime::now_utc() + time::Duration::days(1)
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::steps::{Rider, Track, track};
+use super::steps::{StepTrack, TracedRequest, track};
 use crate::lab::run::{LabRun, Lane};
 
 /// A scene with more requests is titled by their number.
-const NAMED: usize = 4;
+const MAX_NAMED_REQUESTS: usize = 4;
 
 #[derive(Debug)]
 pub struct Scene {
     pub title: String,
-    /// True if there are more requests than [`NAMED`]; the scene is collapsed then.
-    pub crowd: bool,
-    pub track: Track,
+    /// True if there are more requests than [`MAX_NAMED_REQUESTS`]; the scene is collapsed then.
+    pub is_large: bool,
+    pub track: StepTrack,
 }
 
 /// Returns the scenes of a run, in order of time.
@@ -28,7 +28,7 @@ pub fn scenes(run: &LabRun) -> Vec<Scene> {
         }
     }
     scenes.sort_by_key(|scene| scene[0].sent_us);
-    scenes.into_iter().map(|mut scene| dressed(run, &mut scene)).collect()
+    scenes.into_iter().map(|mut scene| build_scene(run, &mut scene)).collect()
 }
 
 fn belongs(lane: &Lane, scene: &[&Lane]) -> bool {
@@ -47,21 +47,23 @@ fn keys(lane: &Lane) -> impl Iterator<Item = &str> {
     lane.events.iter().map(|event| event.key.as_str()).filter(|key| !key.is_empty())
 }
 
-fn dressed(run: &LabRun, scene: &mut [&Lane]) -> Scene {
+fn build_scene(run: &LabRun, scene: &mut [&Lane]) -> Scene {
     scene.sort_by(|one, other| (&one.replica, one.sent_us).cmp(&(&other.replica, other.sent_us)));
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
-    let again: BTreeSet<_> =
+    let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
-    let riders: Vec<Rider<'_>> =
-        scene.iter().map(|&lane| Rider { lane, again: again.contains(&lane.request_id) }).collect();
+    let requests: Vec<TracedRequest<'_>> = scene
+        .iter()
+        .map(|&lane| TracedRequest { lane, is_duplicate: duplicates.contains(&lane.request_id) })
+        .collect();
     let mut names: Vec<&str> = scene.iter().map(|lane| lane.label.as_str()).collect();
     names.sort_unstable();
     let strategy =
         scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
     let title = match (names.len(), strategy) {
-        (..=NAMED, _) => names.join(", "),
+        (..=MAX_NAMED_REQUESTS, _) => names.join(", "),
         (many, Some(strategy)) => format!("{many} requests under {strategy}"),
         (many, None) => format!("{many} requests"),
     };
-    Scene { title, crowd: names.len() > NAMED, track: track(&riders) }
+    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests) }
 }

@@ -9,15 +9,15 @@ use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 use crate::shop::{Cents, Strategy};
 
 #[derive(Debug)]
-pub struct Track {
+pub struct StepTrack {
     /// JSON for the script: replica, name, and whether the request sold a unit again.
     pub heads: String,
     /// In order of time.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TrackStep>,
 }
 
 #[derive(Debug)]
-pub struct Step {
+pub struct TrackStep {
     /// Index of the request, from 0.
     pub lane: usize,
     /// Time since the first step, in µs.
@@ -32,34 +32,40 @@ pub struct Step {
 
 /// A request of a track.
 #[derive(Debug, Clone, Copy)]
-pub struct Rider<'a> {
+pub struct TracedRequest<'a> {
     pub lane: &'a Lane,
     /// True if the unit it sold was sold before.
-    pub again: bool,
+    pub is_duplicate: bool,
 }
 
 /// Returns all steps of these requests, from sending them to their responses.
-pub fn track(riders: &[Rider<'_>]) -> Track {
-    made(riders, None)
+pub fn track(requests: &[TracedRequest<'_>]) -> StepTrack {
+    build_track(requests, None)
 }
 
 /// Returns the steps of these requests inside the shop, with the statements of the strategy.
-pub fn with_statements(riders: &[Rider<'_>], strategy: Option<&'static Strategy>) -> Track {
-    made(riders, Some(strategy))
+pub fn with_statements(
+    requests: &[TracedRequest<'_>],
+    strategy: Option<&'static Strategy>,
+) -> StepTrack {
+    build_track(requests, Some(strategy))
 }
 
 /// Builds a track. With `under`: only the steps inside the shop, with statements.
-fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track {
-    let events = || riders.iter().flat_map(|rider| rider.lane.events.iter());
+fn build_track(
+    requests: &[TracedRequest<'_>],
+    under: Option<Option<&'static Strategy>>,
+) -> StepTrack {
+    let events = || requests.iter().flat_map(|request| request.lane.events.iter());
     let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
     let many_keys = keys.len() > 1;
     let locked = events().any(|event| event.event == "held");
     let mut steps = Vec::new();
-    for (place, Rider { lane, .. }) in riders.iter().enumerate() {
+    for (place, TracedRequest { lane, .. }) in requests.iter().enumerate() {
         let mut step = |t_us: u64, event: &str, value: Option<String>, text: String, statement| {
             let text = format!("{} · {} {text}", lane.replica, lane.label);
             let (event, value) = (event.to_owned(), value.unwrap_or_default());
-            steps.push(Step {
+            steps.push(TrackStep {
                 lane: place,
                 t_us,
                 at: String::new(),
@@ -99,12 +105,14 @@ fn made(riders: &[Rider<'_>], under: Option<Option<&'static Strategy>>) -> Track
         step.t_us -= first;
         step.at = ms(step.t_us);
     }
-    let heads: Vec<_> = riders
+    let heads: Vec<_> = requests
         .iter()
-        .map(|Rider { lane, again }| (lane.replica.as_str(), lane.label.as_str(), *again))
+        .map(|TracedRequest { lane, is_duplicate }| {
+            (lane.replica.as_str(), lane.label.as_str(), *is_duplicate)
+        })
         .collect();
     let heads = serde_json::to_string(&heads).unwrap_or_default();
-    Track { heads, steps }
+    StepTrack { heads, steps }
 }
 
 /// Returns whether the write of this request is one statement that commits itself.

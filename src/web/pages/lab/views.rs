@@ -4,37 +4,37 @@ use crate::lab::lessons::Lesson;
 use crate::lab::run::{ArmResult, LabRunState, RunRequest, Sample};
 use crate::lab::store::RunSummary;
 use crate::shop::Cents;
-use crate::web::pages::words::grouped;
+use crate::web::pages::format::format_count;
 
 /// Upper bounds: rows of a table of samples, points of a curve.
-const ROWS: usize = 40;
-const POINTS: usize = 300;
+const MAX_TABLE_ROWS: usize = 40;
+const MAX_CURVE_POINTS: usize = 300;
 
 #[derive(Debug)]
-pub struct Line {
+pub struct RunListItem {
     pub link: String,
     pub title: String,
     /// When the run was requested.
     pub at: time::OffsetDateTime,
     /// The state of the run.
-    pub state: Standing,
+    pub state: RunStatusLabel,
     pub verdict: Option<String>,
 }
 
 /// The state of a run, as a word and a symbol.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
+pub struct RunStatusLabel {
     pub word: &'static str,
-    pub shape: &'static str,
+    pub symbol: &'static str,
 }
 
-impl From<&RunSummary> for Line {
+impl From<&RunSummary> for RunListItem {
     fn from(head: &RunSummary) -> Self {
         Self {
             link: link(&head.id),
             title: title(&head.wanted),
             at: head.created_at,
-            state: standing(head.state, head.claim_shown),
+            state: status(head.state, head.claim_shown),
             verdict: head.verdict.clone(),
         }
     }
@@ -51,8 +51,8 @@ pub fn title(wanted: &RunRequest) -> String {
     }
 }
 
-pub fn standing(state: LabRunState, claim_shown: Option<bool>) -> Standing {
-    let (word, shape) = match (state, claim_shown) {
+pub fn status(state: LabRunState, claim_shown: Option<bool>) -> RunStatusLabel {
+    let (word, symbol) = match (state, claim_shown) {
         (LabRunState::Queued, _) => ("waits to begin", "◔"),
         (LabRunState::Running, _) => ("goes on", "◑"),
         (LabRunState::Failed, _) => ("failed", "▲"),
@@ -60,14 +60,14 @@ pub fn standing(state: LabRunState, claim_shown: Option<bool>) -> Standing {
         (LabRunState::Done, Some(false)) => ("claim not shown", "✗"),
         (LabRunState::Done, None) => ("done", "●"),
     };
-    Standing { word, shape }
+    RunStatusLabel { word, symbol }
 }
 
 #[derive(Debug)]
-pub struct LessonLine {
+pub struct LessonSummary {
     pub lesson: &'static Lesson,
     /// The newest run that is over.
-    pub last: Option<Line>,
+    pub last: Option<RunListItem>,
 }
 
 #[derive(Debug)]
@@ -96,16 +96,16 @@ pub struct SampleRow {
 
 /// Returns the figures of the arms side by side; `true` if a figure does not add up.
 pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
-    type Figure = (&'static str, fn(&ArmResult) -> (String, bool));
-    const FIGURES: [Figure; 12] = [
+    type FigureRow = (&'static str, fn(&ArmResult) -> (String, bool));
+    const FIGURES: [FigureRow; 12] = [
         ("opening", |arm| (counted(arm, arm.stock_opening), false)),
         ("sold", |arm| (counted(arm, arm.sold), false)),
         ("on the shelf", |arm| (counted(arm, arm.stock), false)),
         ("oversold", |arm| (counted(arm, arm.oversold), arm.oversold > 0)),
         ("undersold", |arm| (counted(arm, arm.undersold), false)),
         ("drift", |arm| (counted(arm, arm.drift), arm.drift != 0)),
-        ("breaks", |arm| (grouped(arm.breaks), arm.breaks > 0)),
-        ("forks", |arm| (grouped(arm.forks), arm.forks > 0)),
+        ("breaks", |arm| (format_count(arm.breaks), arm.breaks > 0)),
+        ("forks", |arm| (format_count(arm.forks), arm.forks > 0)),
         ("orders/s", |arm| (format!("{:.1}", arm.orders_per_s), false)),
         ("wait p50", |arm| (ms(arm.wait_p50_ms), false)),
         ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
@@ -120,7 +120,7 @@ pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
         "orders/s" if money => "payments/s",
         name => name,
     };
-    let row = |(name, figure): &Figure| (called(*name), arms.iter().map(figure).collect());
+    let row = |(name, figure): &FigureRow| (called(*name), arms.iter().map(figure).collect());
     FIGURES.iter().map(row).collect()
 }
 
@@ -132,7 +132,9 @@ pub fn arm(arm: &ArmResult) -> ArmView {
         statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
         waits: waits(arm),
         curve: curve(&arm.samples, money),
-        samples: every(&arm.samples, ROWS).map(|sample| sample_row(sample, money)).collect(),
+        samples: sample_evenly(&arm.samples, MAX_TABLE_ROWS)
+            .map(|sample| sample_row(sample, money))
+            .collect(),
     }
 }
 
@@ -146,7 +148,7 @@ pub fn is_sound(arm: &ArmResult) -> bool {
 
 /// Formats units, or cents as money.
 pub fn amount(number: i64, money: bool) -> String {
-    if money { Cents(number).to_string() } else { grouped(number) }
+    if money { Cents(number).to_string() } else { format_count(number) }
 }
 
 pub fn ms(ms: f64) -> String {
@@ -168,7 +170,7 @@ fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
 }
 
 /// Returns at most `most` evenly spaced samples, and always the last one.
-fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
+fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
     let stride = samples.len().div_ceil(most).max(1);
     let last = samples.len().saturating_sub(1);
     samples
@@ -182,7 +184,7 @@ fn every(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
 fn curve(samples: &[Sample], money: bool) -> String {
     let unit = if money { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
-        every(samples, POINTS).map(|sample| value(sample) / by).collect()
+        sample_evenly(samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
     };
     let columns = [
         column(|sample| sample.t_ms as f64, 1_000.0),
@@ -194,7 +196,7 @@ fn curve(samples: &[Sample], money: bool) -> String {
 }
 
 fn sample_row(sample: &Sample, money: bool) -> SampleRow {
-    let count = |number: u64| grouped(i64::try_from(number).unwrap_or(i64::MAX));
+    let count = |number: u64| format_count(i64::try_from(number).unwrap_or(i64::MAX));
     SampleRow {
         at: format!("{:.1} s", sample.t_ms as f64 / 1_000.0),
         counts: [

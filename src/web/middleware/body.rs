@@ -10,15 +10,15 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use uuid::Uuid;
 
-use super::problems::{Kind, Problem};
 use crate::shop::{OrderId, Sku};
+use crate::web::problems::{Problem, ProblemType};
 
 /// Upper bound of a body, in bytes.
-pub const LARGEST_BODY: usize = 64 * 1024;
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Upper bound of `limit` in a list request.
-const LONGEST_LIST: i64 = 1_000;
+const MAX_LIST_LENGTH: i64 = 1_000;
 /// Default of `limit` in a list request.
-const USUAL_LIST: i64 = 100;
+const DEFAULT_LIST_LENGTH: i64 = 100;
 
 /// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
 ///
@@ -31,7 +31,7 @@ impl<T> Json<T> {
     /// Returns the value.
     ///
     /// # Errors
-    /// `payload-too-large` above [`LARGEST_BODY`]; `invalid-request` if the content type is not
+    /// `payload-too-large` above [`MAX_BODY_BYTES`]; `invalid-request` if the content type is not
     /// JSON, or the body is not JSON or not a `T`.
     pub fn read(self) -> Result<T, Problem> {
         self.0
@@ -46,10 +46,10 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let json = is_json(request);
         let bytes = web::Bytes::from_request(request, payload);
         Box::pin(async move {
-            let bytes = bytes.await.map_err(|error| unreadable(&error));
+            let bytes = bytes.await.map_err(|error| body_problem(&error));
             if !json {
                 let detail = "send application/json";
-                let problem = Problem::new(Kind::InvalidRequest, detail)
+                let problem = Problem::new(ProblemType::InvalidRequest, detail)
                     .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
                 return Ok(Json(Err(problem)));
             }
@@ -64,11 +64,14 @@ fn is_json(request: &HttpRequest) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-fn unreadable(error: &actix_web::Error) -> Problem {
+fn body_problem(error: &actix_web::Error) -> Problem {
     if error.as_response_error().status_code() == StatusCode::PAYLOAD_TOO_LARGE {
-        return Problem::new(Kind::PayloadTooLarge, format!("{LARGEST_BODY} bytes are the most"));
+        return Problem::new(
+            ProblemType::PayloadTooLarge,
+            format!("{MAX_BODY_BYTES} bytes are the most"),
+        );
     }
-    Problem::new(Kind::InvalidRequest, format!("the body can't be read: {error}"))
+    Problem::new(ProblemType::InvalidRequest, format!("the body can't be read: {error}"))
         .status(StatusCode::BAD_REQUEST)
 }
 
@@ -80,18 +83,18 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let error = error.into_inner();
         // A wrong field may precede a syntax error: the syntax error is reported first.
         match serde_json::from_slice::<IgnoredAny>(bytes) {
-            Ok(_) if error.is_data() => wrong(&field, &error.to_string()),
-            Ok(_) => malformed(&error),
-            Err(error) => malformed(&error),
+            Ok(_) if error.is_data() => field_problem(&field, &error.to_string()),
+            Ok(_) => syntax_problem(&error),
+            Err(error) => syntax_problem(&error),
         }
     })?;
-    json.end().map_err(|error| malformed(&error))?;
+    json.end().map_err(|error| syntax_problem(&error))?;
     Ok(parsed)
 }
 
 /// Reports the wrong field by its own name. For a missing field, the path ends at its parent (`.`
 /// is the whole body), and the field's name is in serde's message only.
-pub(super) fn wrong(path: &str, why: &str) -> Problem {
+pub(super) fn field_problem(path: &str, why: &str) -> Problem {
     let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
     match (path, missing) {
         (".", Some((name, _))) => Problem::field(name, "it is missing"),
@@ -101,26 +104,26 @@ pub(super) fn wrong(path: &str, why: &str) -> Problem {
     }
 }
 
-fn malformed(error: &serde_json::Error) -> Problem {
-    Problem::new(Kind::InvalidRequest, format!("this is not JSON: {error}"))
+fn syntax_problem(error: &serde_json::Error) -> Problem {
+    Problem::new(ProblemType::InvalidRequest, format!("this is not JSON: {error}"))
         .status(StatusCode::BAD_REQUEST)
 }
 
 /// The query `?after=&limit=` of a list.
 #[derive(Debug, Deserialize)]
-pub struct Page<After> {
+pub struct ListQuery<After> {
     /// Cursor: the list continues behind this entry.
     pub after: Option<After>,
     limit: Option<i64>,
 }
 
-impl<After> Page<After> {
+impl<After> ListQuery<After> {
     /// Returns the maximum length of the list: 1 to 1,000, by default 100.
     pub fn limit(&self) -> Result<i64, Problem> {
         match self.limit {
-            None => Ok(USUAL_LIST),
-            Some(limit) if (1..=LONGEST_LIST).contains(&limit) => Ok(limit),
-            Some(_) => Err(Problem::field("limit", format!("1 to {LONGEST_LIST}"))),
+            None => Ok(DEFAULT_LIST_LENGTH),
+            Some(limit) if (1..=MAX_LIST_LENGTH).contains(&limit) => Ok(limit),
+            Some(_) => Err(Problem::field("limit", format!("1 to {MAX_LIST_LENGTH}"))),
         }
     }
 }
@@ -132,14 +135,13 @@ pub fn query_config() -> web::QueryConfig {
 }
 
 /// Parses a sku in a path; `not-found` if it is not a valid sku.
-pub fn sku(text: String) -> Result<Sku, Problem> {
-    Sku::try_from(text.clone())
-        .map_err(|_| Problem::new(Kind::NotFound, format!("there is no item {text}")))
+pub fn parse_sku(text: String) -> Result<Sku, Problem> {
+    Sku::try_from(text.clone()).map_err(|_| Problem::not_found(format!("there is no item {text}")))
 }
 
 /// Parses an order id in a path; `not-found` if it is not a UUID.
-pub fn order_id(text: &str) -> Result<OrderId, Problem> {
+pub fn parse_order_id(text: &str) -> Result<OrderId, Problem> {
     Uuid::parse_str(text)
         .map(OrderId)
-        .map_err(|_| Problem::new(Kind::NotFound, format!("you have no order {text}")))
+        .map_err(|_| Problem::not_found(format!("you have no order {text}")))
 }

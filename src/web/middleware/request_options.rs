@@ -6,10 +6,10 @@ use actix_web::http::header::HeaderMap;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
-use super::auth::site;
-use super::problems::{Kind, Problem};
+use super::auth::app_state;
 use crate::lab::{InvalidLabHeader, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
+use crate::web::problems::{Problem, ProblemType};
 
 /// The id of a request, in logs and ledgers.
 #[derive(Debug, Clone, Copy)]
@@ -17,59 +17,62 @@ pub struct RequestId(pub Uuid);
 
 /// The strategy of a request with lab headers, reported in `Holdfast-Strategy`.
 #[derive(Debug, Clone, Copy)]
-pub struct ServedUnder(pub &'static str);
+pub struct EffectiveStrategy(pub &'static str);
 
 #[derive(Debug)]
-pub struct Usual(pub RequestOptions);
+pub struct DefaultOptions(pub RequestOptions);
 
 /// The options that the request's lab headers select. Like a body, an invalid header is reported
-/// when the handler calls [`Wished::read`].
+/// when the handler calls [`LabOptions::read`].
 #[derive(Debug)]
-pub struct Wished(Result<RequestOptions, Problem>);
+pub struct LabOptions(Result<RequestOptions, Problem>);
 
-impl Wished {
+impl LabOptions {
     pub fn read(self) -> Result<RequestOptions, Problem> {
         self.0
     }
 }
 
-impl FromRequest for Usual {
+impl FromRequest for DefaultOptions {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(site(request).map(|site| Usual(RequestOptions::new(&site.shop, request_id(request)))))
+        ready(
+            app_state(request)
+                .map(|state| DefaultOptions(RequestOptions::new(&state.shop, request_id(request)))),
+        )
     }
 }
 
-impl FromRequest for Wished {
+impl FromRequest for LabOptions {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(Wished(wished(request))))
+        ready(Ok(LabOptions(lab_options(request))))
     }
 }
 
-fn wished(request: &HttpRequest) -> Result<RequestOptions, Problem> {
-    let site = site(request)?;
-    let headers = LabHeaders::read(|header| text(request.headers(), header))?;
+fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
+    let state = app_state(request)?;
+    let lab_headers = LabHeaders::read(|header| header_text(request.headers(), header))?;
     let id = request_id(request);
-    if headers.is_empty() {
-        return Ok(RequestOptions::new(&site.shop, id));
+    if lab_headers.is_empty() {
+        return Ok(RequestOptions::new(&state.shop, id));
     }
-    if !site.lab {
+    if !state.lab {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
-        return Err(Problem::new(Kind::Forbidden, detail));
+        return Err(Problem::new(ProblemType::Forbidden, detail));
     }
-    let conditions = headers
-        .options(&site.shop, &site.replica, &site.board, id)
+    let options = lab_headers
+        .options(&state.shop, &state.replica, &state.board, id)
         .map_err(|InvalidLabHeader(header, why)| Problem::field(header, why))?;
-    request.extensions_mut().insert(ServedUnder(conditions.strategy.name));
-    Ok(conditions)
+    request.extensions_mut().insert(EffectiveStrategy(options.strategy.name));
+    Ok(options)
 }
 
-fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     match headers.get(name).map(|value| value.to_str()) {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value.to_owned())),
@@ -77,7 +80,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     }
 }
 
-/// Returns the id that the envelope assigned to the request.
+/// Returns the id that [`request_context`](super::request_context) assigned to the request.
 pub fn request_id(request: &HttpRequest) -> Uuid {
     request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }
@@ -87,7 +90,7 @@ pub fn request_id(request: &HttpRequest) -> Uuid {
 pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem> {
     optional_idempotency_key(request)?.ok_or_else(|| {
         let detail = "send a header Idempotency-Key with a fresh UUID";
-        Problem::new(Kind::IdempotencyKeyMissing, detail)
+        Problem::new(ProblemType::IdempotencyKeyMissing, detail)
     })
 }
 
@@ -100,7 +103,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
     let key = |name: &str, text: String| {
         IdempotencyKey::try_from(text).map_err(|error| Problem::field(name, error))
     };
-    let header = text(request.headers(), "Idempotency-Key")?
+    let header = header_text(request.headers(), "Idempotency-Key")?
         .map(|text| key("Idempotency-Key", text))
         .transpose()?;
     let query = actix_web::web::Query::<Vec<(String, String)>>::from_query(request.query_string())
@@ -113,7 +116,7 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
     match (header, query) {
         (Some(header), Some(query)) if header != query => {
             let detail = "Idempotency-Key and ?token= differ; send one";
-            Err(Problem::new(Kind::InvalidRequest, detail)
+            Err(Problem::new(ProblemType::InvalidRequest, detail)
                 .status(actix_web::http::StatusCode::BAD_REQUEST))
         }
         (header, query) => Ok(header.or(query)),

@@ -9,24 +9,24 @@ use time::macros::format_description;
 use crate::shop::Cents;
 
 /// Formats a change: `−2` or `+20`.
-pub fn signed(delta: i64) -> String {
+pub fn format_change(delta: i64) -> String {
     if delta < 0 { format!("−{}", delta.unsigned_abs()) } else { format!("+{delta}") }
 }
 
 /// Formats a change of money: `−14.50` or `+1,000.00`.
-pub fn signed_money(cents: i64) -> String {
+pub fn format_money_change(cents: i64) -> String {
     if cents < 0 { Cents(cents).to_string() } else { format!("+{}", Cents(cents)) }
 }
 
 /// A time, as pages show it.
-pub trait Moment {
+pub trait FormatTime {
     /// For people, in UTC.
     fn in_utc(&self) -> String;
     /// For programs.
     fn rfc3339(&self) -> String;
 }
 
-impl Moment for OffsetDateTime {
+impl FormatTime for OffsetDateTime {
     fn in_utc(&self) -> String {
         let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
         self.format(&shape).unwrap_or_default()
@@ -38,13 +38,13 @@ impl Moment for OffsetDateTime {
 }
 
 /// Formats the time left: `14 min 05 s`, rounded up to seconds, so 0 only if nothing is left.
-pub fn time_left(left: Duration) -> String {
+pub fn format_time_left(left: Duration) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
     format!("{} min {:02} s", seconds / 60, seconds % 60)
 }
 
 /// Formats a duration in words: `15 minutes`, `1 minute 30 seconds`, `2 days`.
-pub fn in_words(time: Duration) -> String {
+pub fn format_duration(time: Duration) -> String {
     let mut rest = time.as_secs();
     let mut words = Vec::new();
     for (seconds, name) in [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")] {
@@ -58,22 +58,19 @@ pub fn in_words(time: Duration) -> String {
 }
 
 /// Parses an amount, in cents: `25`, `25.5`, `1,000.50`. A comma separates thousands; a comma that
-/// could separate cents is an error.
-///
-/// # Errors
-/// The text for the form's field.
-pub fn typed_cents(text: &str) -> Result<i64, String> {
+/// could separate cents is an error. The error is the text for the form's field.
+pub fn parse_cents(text: &str) -> Result<i64, String> {
     let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
     let text = text.trim();
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     let mut groups = whole.split(',');
     let first = groups.next().unwrap_or_default();
-    let grouped = whole.contains(',');
+    let format_count = whole.contains(',');
     if !digits(&whole.replace(',', "")) || part.len() > 2 || !digits(part) || first.is_empty() {
         return Err(unclear());
     }
-    if grouped && (first.len() > 3 || groups.any(|group| group.len() != 3)) {
+    if format_count && (first.len() > 3 || groups.any(|group| group.len() != 3)) {
         return Err(format!(
             "{text} can be read in two ways. Type a point before the cents, and a comma only \
              between thousands: 1,000.50."
@@ -87,30 +84,30 @@ pub fn typed_cents(text: &str) -> Result<i64, String> {
 }
 
 /// Formats a count with commas between thousands.
-pub fn grouped(number: i64) -> String {
+pub fn format_count(number: i64) -> String {
     let money = Cents(number.saturating_mul(100)).to_string();
     money.strip_suffix(".00").unwrap_or(&money).to_owned()
 }
 
 /// Formats an error of a field as a sentence.
-pub fn full_sentence(text: &str) -> String {
+pub fn sentence(text: &str) -> String {
     let end = if text.ends_with('.') { "" } else { "." };
-    format!("{}{end}", sentence(text))
+    format!("{}{end}", capitalize(text))
 }
 
-pub fn sentence(text: &str) -> String {
+pub fn capitalize(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
 /// Returns the last group of an id, enough to distinguish ids (the first groups are a time).
-pub fn short(id: &impl ToString) -> String {
+pub fn short_id(id: &impl ToString) -> String {
     let id = id.to_string();
     id.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
 /// Splits a text with `code` in it into pieces; `true` for code.
-pub fn pieces(text: &'static str) -> Vec<(bool, &'static str)> {
+pub fn split_code(text: &'static str) -> Vec<(bool, &'static str)> {
     text.split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
 }
 
@@ -129,17 +126,17 @@ mod tests {
             ("1,000.50", 100_050),
             ("10,000,000.00", 10_i64.pow(9)),
         ] {
-            assert_eq!(typed_cents(text), Ok(cents), "{text}");
+            assert_eq!(parse_cents(text), Ok(cents), "{text}");
         }
         for text in ["", ".5", "-1", "1e3", "1.234", "1.2.3", ",100", "9999999999999", "٣"] {
-            assert!(typed_cents(text).unwrap_err().starts_with("Type an amount"), "{text}");
+            assert!(parse_cents(text).unwrap_err().starts_with("Type an amount"), "{text}");
         }
         for text in ["1,5", "25,50", "1,0000", "1000,000", "1,000,00"] {
-            let why = typed_cents(text).unwrap_err();
+            let why = parse_cents(text).unwrap_err();
             assert!(why.starts_with(&format!("{text} can be read in two ways")), "{why}");
         }
         assert_eq!(
-            (grouped(1_000), grouped(12), grouped(0)),
+            (format_count(1_000), format_count(12), format_count(0)),
             ("1,000".into(), "12".into(), "0".into())
         );
     }
@@ -147,11 +144,11 @@ mod tests {
     #[test]
     fn changes_are_signed_and_time_left_counts_down() {
         assert_eq!(
-            (signed(-2), signed(20), signed_money(-1_450)),
+            (format_change(-2), format_change(20), format_money_change(-1_450)),
             ("−2".to_owned(), "+20".to_owned(), "−14.50".to_owned())
         );
-        assert_eq!(time_left(Duration::from_secs(845)), "14 min 05 s");
-        assert_eq!(time_left(Duration::from_millis(1)), "0 min 01 s");
+        assert_eq!(format_time_left(Duration::from_secs(845)), "14 min 05 s");
+        assert_eq!(format_time_left(Duration::from_millis(1)), "0 min 01 s");
     }
 
     #[test]
@@ -164,7 +161,7 @@ mod tests {
             (5_400, "1 hour 30 minutes"),
             (604_800, "7 days"),
         ] {
-            assert_eq!(in_words(Duration::from_secs(seconds)), words);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), words);
         }
     }
 }

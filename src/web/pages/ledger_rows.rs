@@ -1,35 +1,42 @@
 //! Ledger entries, formatted for pages.
 
+use serde::Deserialize;
 use time::OffsetDateTime;
 
-use super::words::{short, signed, signed_money};
+use super::format::{format_change, format_money_change, short_id};
 use crate::shop::model::LedgerEntry;
 use crate::shop::{Cents, OrderId};
 
 /// Number of entries on a page of a ledger.
-pub(super) const ON_ONE_PAGE: usize = 50;
+pub(super) const PAGE_LENGTH: usize = 50;
+
+/// The query of a page with a ledger: entries older than `before`.
+#[derive(Debug, Deserialize)]
+pub struct LedgerQuery {
+    pub before: Option<i64>,
+}
 
 /// The unit of a ledger's values.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ledger {
+pub(super) enum LedgerUnit {
     /// Units of an item.
     Stock,
     /// Money of an account.
     Money,
 }
 
-impl Ledger {
+impl LedgerUnit {
     fn value(self, value: i64) -> String {
         match self {
-            Ledger::Stock => value.to_string(),
-            Ledger::Money => Cents(value).to_string(),
+            LedgerUnit::Stock => value.to_string(),
+            LedgerUnit::Money => Cents(value).to_string(),
         }
     }
 }
 
 /// A formatted entry.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct LedgerRow {
     pub seq: i64,
     pub before: String,
     pub delta: String,
@@ -43,17 +50,17 @@ pub(super) struct Row {
 }
 
 /// Formats an entry, without checking the chain.
-pub(super) fn row(entry: &LedgerEntry, ledger: Ledger) -> Row {
-    Row {
+pub(super) fn ledger_row(entry: &LedgerEntry, ledger: LedgerUnit) -> LedgerRow {
+    LedgerRow {
         seq: entry.seq,
         before: ledger.value(entry.before),
         delta: match ledger {
-            Ledger::Stock => signed(entry.delta),
-            Ledger::Money => signed_money(entry.delta),
+            LedgerUnit::Stock => format_change(entry.delta),
+            LedgerUnit::Money => format_money_change(entry.delta),
         },
         after: ledger.value(entry.after),
         reason: entry.reason.clone(),
-        order: entry.order_id.map(|order| (order, short(&order))),
+        order: entry.order_id.map(|order| (order, short_id(&order))),
         version: entry.version,
         at: entry.at,
         broken: None,
@@ -62,15 +69,18 @@ pub(super) fn row(entry: &LedgerEntry, ledger: Ledger) -> Row {
 
 /// Formats a page of entries, newest first, and checks the chain. An entry behind the page is not
 /// shown; the page's last entry is checked against it.
-pub(super) fn rows(entries: &[LedgerEntry], ledger: Ledger) -> impl Iterator<Item = Row> {
-    entries.iter().take(ON_ONE_PAGE).enumerate().map(move |(place, entry)| {
+pub(super) fn ledger_rows(
+    entries: &[LedgerEntry],
+    ledger: LedgerUnit,
+) -> impl Iterator<Item = LedgerRow> {
+    entries.iter().take(PAGE_LENGTH).enumerate().map(move |(place, entry)| {
         let previous = entries.get(place + 1).map_or(0, |previous| previous.after);
         let broken = (entry.before != previous).then(|| ledger.value(previous));
-        Row { broken, ..row(entry, ledger) }
+        LedgerRow { broken, ..ledger_row(entry, ledger) }
     })
 }
 
 /// Returns the cursor of the next page, if there is one.
-pub(super) fn older(entries: &[LedgerEntry]) -> Option<i64> {
-    entries.get(ON_ONE_PAGE).and(entries.get(ON_ONE_PAGE - 1)).map(|entry| entry.seq)
+pub(super) fn older_cursor(entries: &[LedgerEntry]) -> Option<i64> {
+    entries.get(PAGE_LENGTH).and(entries.get(PAGE_LENGTH - 1)).map(|entry| entry.seq)
 }

@@ -5,18 +5,18 @@ use std::str::FromStr;
 use crate::lab::default_load::DefaultLoad;
 use crate::lab::lessons::Lesson;
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
-use crate::web::pages::words::full_sentence;
+use crate::web::pages::format::sentence;
 
 /// The fields of a form, in the order received.
-pub type Sent = Vec<(String, String)>;
+pub type FormFields = Vec<(String, String)>;
 
 #[derive(Debug)]
-pub struct Field {
+pub struct NumberField {
     pub name: &'static str,
     pub label: &'static str,
     pub range: &'static str,
     /// The default.
-    pub usual: String,
+    pub default_value: String,
     pub value: String,
     pub wrong: Option<String>,
 }
@@ -41,21 +41,21 @@ const OTHERS: [(&str, &str); 3] = [
 ];
 
 /// An error: the field and the reason.
-pub type Wrong = (&'static str, String);
+pub type FieldError = (&'static str, String);
 
 /// Returns the first value of that name, trimmed.
-pub fn first<'a>(sent: &'a Sent, name: &str) -> &'a str {
-    sent.iter().find(|(sent, _)| sent == name).map_or("", |(_, value)| value.trim())
+pub fn first_value<'a>(input: &'a FormFields, name: &str) -> &'a str {
+    input.iter().find(|(input, _)| input == name).map_or("", |(_, value)| value.trim())
 }
 
-pub fn all(sent: &Sent, name: &str) -> Vec<String> {
-    sent.iter().filter(|(sent, _)| sent == name).map(|(_, value)| value.clone()).collect()
+pub fn all_values(input: &FormFields, name: &str) -> Vec<String> {
+    input.iter().filter(|(input, _)| input == name).map(|(_, value)| value.clone()).collect()
 }
 
 /// Returns the fields of a custom load: those of the load, and those of the fault.
-pub fn fields(sent: &Sent, wrong: &[Wrong]) -> (Vec<Field>, Vec<Field>) {
-    let mut load: Vec<Field> =
-        NUMBERS.iter().map(|number| field(number, number.3.to_owned(), sent, wrong)).collect();
+pub fn fields(input: &FormFields, wrong: &[FieldError]) -> (Vec<NumberField>, Vec<NumberField>) {
+    let mut load: Vec<NumberField> =
+        NUMBERS.iter().map(|number| field(number, number.3.to_owned(), input, wrong)).collect();
     let fault = load.split_off(NUMBERS.len() - 2);
     (load, fault)
 }
@@ -67,101 +67,109 @@ pub fn label(field: &str) -> &str {
 }
 
 /// Returns the fields that a lesson accepts, with the lesson's defaults.
-pub fn fields_of_a_lesson(lesson: &Lesson, sent: &Sent, wrong: &[Wrong]) -> Vec<Field> {
-    let knobs = knobs_of(lesson);
+pub fn lesson_fields(
+    lesson: &Lesson,
+    input: &FormFields,
+    wrong: &[FieldError],
+) -> Vec<NumberField> {
+    let parameters = lesson_parameters(lesson);
     let number = |name: &str| NUMBERS.iter().find(|number| number.0 == name);
-    let fields = knobs
-        .into_iter()
-        .filter_map(|(name, usual)| number(name).map(|number| field(number, usual, sent, wrong)));
+    let fields = parameters.into_iter().filter_map(|(name, default_value)| {
+        number(name).map(|number| field(number, default_value, input, wrong))
+    });
     fields.collect()
 }
 
-fn knobs_of(lesson: &Lesson) -> Vec<(&'static str, String)> {
+fn lesson_parameters(lesson: &Lesson) -> Vec<(&'static str, String)> {
     let Some(DefaultLoad { stock, buyers, orders, work_ms, lease }) = lesson.load else {
         return Vec::new();
     };
-    let mut knobs = vec![
+    let mut parameters = vec![
         ("stock", stock.to_string()),
         ("buyers", buyers.to_string()),
         ("orders", orders.to_string()),
         ("work_ms", work_ms.to_string()),
     ];
     if lease {
-        knobs.push(("ttl_ms", "the shop’s".to_owned()));
+        parameters.push(("ttl_ms", "the shop’s".to_owned()));
     }
-    knobs
+    parameters
 }
 
 fn field(
     (name, label, range, _): &(&'static str, &'static str, &'static str, &'static str),
-    usual: String,
-    sent: &Sent,
-    wrong: &[Wrong],
-) -> Field {
-    Field {
+    default_value: String,
+    input: &FormFields,
+    wrong: &[FieldError],
+) -> NumberField {
+    NumberField {
         name,
         label,
         range,
-        usual,
-        value: first(sent, name).to_owned(),
-        wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| full_sentence(why)),
+        default_value,
+        value: first_value(input, name).to_owned(),
+        wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| sentence(why)),
     }
 }
 
 /// Parses a lesson's form; fields that the lesson does not accept are ignored.
-pub fn lesson(lesson: &Lesson, sent: &Sent) -> (RunRequest, Vec<Wrong>) {
-    let knobs = knobs_of(lesson);
-    let offered = |name: &String| knobs.iter().any(|(knob, _)| knob == name);
-    let sent: Sent = sent.iter().filter(|(name, _)| offered(name)).cloned().collect();
+pub fn lesson(lesson: &Lesson, input: &FormFields) -> (RunRequest, Vec<FieldError>) {
+    let parameters = lesson_parameters(lesson);
+    let offered = |name: &String| parameters.iter().any(|(parameter, _)| parameter == name);
+    let input: FormFields = input.iter().filter(|(name, _)| offered(name)).cloned().collect();
     let mut wrong = Vec::new();
-    let mut wanted = numbers(&sent, &mut wrong);
+    let mut wanted = numbers(&input, &mut wrong);
     wanted.lesson = Some(lesson.name.to_owned());
-    judged(wanted, wrong)
+    validate(wanted, wrong)
 }
 
 /// Parses the form of a custom load.
-pub fn load(sent: &Sent) -> (RunRequest, Vec<Wrong>) {
+pub fn load(input: &FormFields) -> (RunRequest, Vec<FieldError>) {
     let mut wrong = Vec::new();
-    let mut wanted = numbers(sent, &mut wrong);
-    wanted.strategies = all(sent, "strategies");
-    wanted.journey = (first(sent, "journey") == "pay").then_some(Journey::Pay);
-    wanted.wait = Some(first(sent, "wait").to_owned()).filter(|wait| !wait.is_empty());
-    wanted.replicas = number(sent, "replicas", &mut wrong);
-    wanted.seed = number(sent, "seed", &mut wrong);
-    let kind = first(sent, "fault");
+    let mut wanted = numbers(input, &mut wrong);
+    wanted.strategies = all_values(input, "strategies");
+    wanted.journey = (first_value(input, "journey") == "pay").then_some(Journey::Pay);
+    wanted.wait = Some(first_value(input, "wait").to_owned()).filter(|wait| !wait.is_empty());
+    wanted.replicas = number(input, "replicas", &mut wrong);
+    wanted.seed = number(input, "seed", &mut wrong);
+    let kind = first_value(input, "fault");
     match FaultKind::ALL.into_iter().find(|(_, name, _)| *name == kind) {
         Some((kind, ..)) => {
             wanted.fault = Some(Fault {
                 kind,
-                at_ms: number(sent, "fault_at_ms", &mut wrong).unwrap_or(0),
-                for_ms: number(sent, "fault_for_ms", &mut wrong).unwrap_or(0),
+                at_ms: number(input, "fault_at_ms", &mut wrong).unwrap_or(0),
+                for_ms: number(input, "fault_for_ms", &mut wrong).unwrap_or(0),
             });
         }
         None if kind.is_empty() => {}
         None => wrong.push(("fault", "choose one of the list".to_owned())),
     }
-    judged(wanted, wrong)
+    validate(wanted, wrong)
 }
 
-fn numbers(sent: &Sent, wrong: &mut Vec<Wrong>) -> RunRequest {
+fn numbers(input: &FormFields, wrong: &mut Vec<FieldError>) -> RunRequest {
     RunRequest {
-        stock: number(sent, "stock", wrong),
-        buyers: number(sent, "buyers", wrong),
-        orders: number(sent, "orders", wrong),
-        work_ms: number(sent, "work_ms", wrong),
-        ttl_ms: number(sent, "ttl_ms", wrong),
+        stock: number(input, "stock", wrong),
+        buyers: number(input, "buyers", wrong),
+        orders: number(input, "orders", wrong),
+        work_ms: number(input, "work_ms", wrong),
+        ttl_ms: number(input, "ttl_ms", wrong),
         ..RunRequest::default()
     }
 }
 
 /// Parses a number; `None` if the field is empty or wrong. Commas may separate thousands.
-fn number<T: FromStr>(sent: &Sent, name: &'static str, wrong: &mut Vec<Wrong>) -> Option<T> {
-    let typed = first(sent, name);
-    if typed.is_empty() {
+fn number<T: FromStr>(
+    input: &FormFields,
+    name: &'static str,
+    wrong: &mut Vec<FieldError>,
+) -> Option<T> {
+    let text = first_value(input, name);
+    if text.is_empty() {
         return None;
     }
-    let plain = typed.bytes().all(|b| b.is_ascii_digit() || b == b',');
-    let number = if plain { typed.replace(',', "").parse().ok() } else { None };
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b',');
+    let number = if plain { text.replace(',', "").parse().ok() } else { None };
     if number.is_none() {
         wrong.push((name, in_range(name).unwrap_or_default()));
     }
@@ -175,7 +183,7 @@ fn in_range(name: &str) -> Option<String> {
 }
 
 /// Collects all errors, each with its field: what cannot be parsed, then what is out of range.
-fn judged(wanted: RunRequest, mut wrong: Vec<Wrong>) -> (RunRequest, Vec<Wrong>) {
+fn validate(wanted: RunRequest, mut wrong: Vec<FieldError>) -> (RunRequest, Vec<FieldError>) {
     let alone = || RunRequest { strategies: vec!["none".to_owned()], ..RunRequest::default() };
     let one_by_one = [
         RunRequest { stock: wanted.stock, ..alone() },
@@ -210,7 +218,7 @@ mod tests {
     use super::*;
     use crate::lab::lessons;
 
-    fn sent(pairs: &[(&str, &str)]) -> Sent {
+    fn input(pairs: &[(&str, &str)]) -> FormFields {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
@@ -218,20 +226,23 @@ mod tests {
     fn lesson_form_has_its_parameters_and_defaults() {
         let of = |name: &str| {
             let lesson = lessons::named(name).expect("there is such a lesson");
-            let fields = fields_of_a_lesson(lesson, &Vec::new(), &[]);
-            fields.into_iter().map(|field| (field.name, field.usual)).collect::<Vec<_>>()
+            let fields = lesson_fields(lesson, &Vec::new(), &[]);
+            fields.into_iter().map(|field| (field.name, field.default_value)).collect::<Vec<_>>()
         };
         let own = [("stock", "100"), ("buyers", "16"), ("orders", "400"), ("work_ms", "2")];
-        assert_eq!(of("lost-update"), own.map(|(name, usual)| (name, usual.to_owned())));
+        assert_eq!(
+            of("lost-update"),
+            own.map(|(name, default_value)| (name, default_value.to_owned()))
+        );
         assert_eq!(of("waiting").last().expect("it has some").0, "ttl_ms");
         assert_eq!(of("big-key"), []);
         let big = lessons::named("big-key").expect("there is such a lesson");
-        assert_eq!(lesson(big, &sent(&[("stock", "5")])).0.stock, None);
+        assert_eq!(lesson(big, &input(&[("stock", "5")])).0.stock, None);
     }
 
     #[test]
     fn load_form_is_parsed() {
-        let (wanted, wrong) = load(&sent(&[
+        let (wanted, wrong) = load(&input(&[
             ("strategies", "none"),
             ("strategies", "batched"),
             ("stock", " 1,000 "),
@@ -248,7 +259,7 @@ mod tests {
 
     #[test]
     fn invalid_values_are_reported_per_field() {
-        let (_, wrong) = load(&sent(&[
+        let (_, wrong) = load(&input(&[
             ("strategies", "none"),
             ("stock", "many"),
             ("orders", "-1"),
@@ -258,15 +269,15 @@ mod tests {
         let fields: Vec<&str> = wrong.iter().map(|(field, _)| *field).collect();
         assert_eq!(fields, ["stock", "orders", "buyers", "work_ms"]);
         let late =
-            sent(&[("strategies", "none"), ("fault", "flush-redis"), ("fault_at_ms", "1e9")]);
+            input(&[("strategies", "none"), ("fault", "flush-redis"), ("fault_at_ms", "1e9")]);
         assert_eq!(load(&late).1[0].0, "fault_at_ms");
         let late = [("strategies", "none"), ("fault", "flush-redis"), ("fault_for_ms", "10001")];
-        assert_eq!(load(&sent(&late)).1[0].0, "fault_for_ms");
-        assert_eq!(load(&sent(&[])).1[0].0, "strategies");
+        assert_eq!(load(&input(&late)).1[0].0, "fault_for_ms");
+        assert_eq!(load(&input(&[])).1[0].0, "strategies");
         let waiting = lessons::named("waiting").expect("there is such a lesson");
-        let (field, why) = &lesson(waiting, &sent(&[("ttl_ms", "5")])).1[0];
+        let (field, why) = &lesson(waiting, &input(&[("ttl_ms", "5")])).1[0];
         assert_eq!((*field, why.as_str()), ("ttl_ms", "type a whole number, 10 to 60,000"));
-        let many = sent(&[("strategies", "none"), ("replicas", "99999999999")]);
+        let many = input(&[("strategies", "none"), ("replicas", "99999999999")]);
         assert_eq!(load(&many).1, [("replicas", "type a whole number, 1 to 16".to_owned())]);
     }
 }

@@ -13,11 +13,11 @@ use ipnet::IpNet;
 
 /// The networks of the trusted proxies.
 #[derive(Debug, Clone, Default)]
-pub struct Proxies(Vec<IpNet>);
+pub struct TrustedProxies(Vec<IpNet>);
 
-impl Proxies {
+impl TrustedProxies {
     /// Parses addresses (`10.0.0.7`) and networks (`10.0.0.0/8`, `fd00::/8`).
-    pub fn read(names: &[String]) -> Result<Self, String> {
+    pub fn parse(names: &[String]) -> Result<Self, String> {
         let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         let network = |name: &str| {
             let one = || name.parse::<IpAddr>().map(IpNet::from);
@@ -28,36 +28,36 @@ impl Proxies {
         names.map(network).collect::<Result<_, _>>().map(Self)
     }
 
-    fn trust(&self, address: IpAddr) -> bool {
+    fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Returns the client's address. `peer` is the other end of the connection, `forwarded` the
+    /// Returns the client's address. `peer` is the other end of the connection, `forwarded_for` the
     /// lines of `X-Forwarded-For` in order.
-    pub fn client<'h>(
+    pub fn client_address<'h>(
         &self,
         peer: IpAddr,
-        forwarded: impl DoubleEndedIterator<Item = &'h str>,
+        forwarded_for: impl DoubleEndedIterator<Item = &'h str>,
     ) -> IpAddr {
-        let mut client = peer.to_canonical();
-        if !self.trust(client) {
-            return client;
+        let mut client_address = peer.to_canonical();
+        if !self.contains(client_address) {
+            return client_address;
         }
-        for named in forwarded.rev().flat_map(|line| line.rsplit(',')) {
+        for named in forwarded_for.rev().flat_map(|line| line.rsplit(',')) {
             // Text that is not an address ends the chain: the last proxy counts as the client.
             let Ok(address) = named.trim().parse::<IpAddr>() else { break };
-            client = address.to_canonical();
-            if !self.trust(client) {
+            client_address = address.to_canonical();
+            if !self.contains(client_address) {
                 break;
             }
         }
-        client
+        client_address
     }
 }
 
 /// Returns the name under which rate limits count an address: the address itself, or its /64
 /// network for IPv6, because a provider assigns at least a /64 to each customer.
-pub fn counted_as(address: IpAddr) -> String {
+pub fn rate_limit_key(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => {
@@ -71,42 +71,42 @@ pub fn counted_as(address: IpAddr) -> String {
 mod tests {
     use super::*;
 
-    fn client(proxies: &[&str], peer: &str, forwarded: &[&str]) -> String {
+    fn client_address(proxies: &[&str], peer: &str, forwarded_for: &[&str]) -> String {
         let proxies: Vec<String> = proxies.iter().map(|&name| name.to_owned()).collect();
-        let proxies = Proxies::read(&proxies).expect("networks");
+        let proxies = TrustedProxies::parse(&proxies).expect("networks");
         let peer = peer.parse().expect("an address");
-        proxies.client(peer, forwarded.iter().copied()).to_string()
+        proxies.client_address(peer, forwarded_for.iter().copied()).to_string()
     }
 
     #[test]
     fn untrusted_peer_cannot_forward_addresses() {
-        assert_eq!(client(&[], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
-        assert_eq!(client(&["10.0.0.0/8"], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
+        assert_eq!(client_address(&[], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
+        assert_eq!(client_address(&["10.0.0.0/8"], "9.9.9.9", &["1.1.1.1"]), "9.9.9.9");
     }
 
     #[test]
     fn last_untrusted_address_is_the_client() {
         let ours = ["10.0.0.0/8", "fd00::/8", ""];
-        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
+        assert_eq!(client_address(&ours, "10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
         // The client sent the first address itself; the proxy appended the second.
-        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2"]), "2.2.2.2");
-        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1", "2.2.2.2"]), "2.2.2.2");
-        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2,10.0.0.9"]), "2.2.2.2");
-        assert_eq!(client(&ours, "fd00::2", &["2001:db8::1"]), "2001:db8::1");
-        assert_eq!(client(&ours, "::ffff:10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
+        assert_eq!(client_address(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2"]), "2.2.2.2");
+        assert_eq!(client_address(&ours, "10.0.0.2", &["1.1.1.1", "2.2.2.2"]), "2.2.2.2");
+        assert_eq!(client_address(&ours, "10.0.0.2", &["1.1.1.1, 2.2.2.2,10.0.0.9"]), "2.2.2.2");
+        assert_eq!(client_address(&ours, "fd00::2", &["2001:db8::1"]), "2001:db8::1");
+        assert_eq!(client_address(&ours, "::ffff:10.0.0.2", &["1.1.1.1"]), "1.1.1.1");
     }
 
     #[test]
     fn malformed_address_ends_forwarded_chain() {
         let ours = ["10.0.0.0/8"];
-        assert_eq!(client(&ours, "10.0.0.2", &[]), "10.0.0.2");
-        assert_eq!(client(&ours, "10.0.0.2", &["1.1.1.1, unknown"]), "10.0.0.2");
-        assert_eq!(client(&ours, "10.0.0.2", &["me, 10.0.0.3"]), "10.0.0.3");
+        assert_eq!(client_address(&ours, "10.0.0.2", &[]), "10.0.0.2");
+        assert_eq!(client_address(&ours, "10.0.0.2", &["1.1.1.1, unknown"]), "10.0.0.2");
+        assert_eq!(client_address(&ours, "10.0.0.2", &["me, 10.0.0.3"]), "10.0.0.3");
     }
 
     #[test]
     fn ipv6_client_is_counted_by_its_network() {
-        let counted = |text: &str| counted_as(text.parse().expect("an address"));
+        let counted = |text: &str| rate_limit_key(text.parse().expect("an address"));
         assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
         assert_eq!(counted("2001:db8:1:2::ffff"), "2001:db8:1:2::/64");
         assert_eq!(counted("::ffff:1.2.3.4"), "1.2.3.4");
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn malformed_network_is_named_in_error() {
-        let told = Proxies::read(&["10.0.0.0/33".to_owned()]).expect_err("no network");
-        assert!(told.contains("10.0.0.0/33"), "{told}");
+        let error = TrustedProxies::parse(&["10.0.0.0/33".to_owned()]).expect_err("no network");
+        assert!(error.contains("10.0.0.0/33"), "{error}");
     }
 }

@@ -2,54 +2,62 @@
 //!
 //! A form of a signed-in user carries the session's CSRF token. A form without a session (sign-in,
 //! sign-up, a basket before signing in) has no token; it is rejected if the browser's headers
-//! (`Sec-Fetch-Site`, `Origin`) say that it comes from another site.
+//! (`Sec-Fetch-AppState`, `Origin`) say that it comes from another site.
 
 use actix_web::HttpRequest;
 use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HOST, HeaderName, ORIGIN};
+use serde::Deserialize;
 
-use crate::web::auth::{SignedIn, csrf_matches, look, nobody, only_admin};
-use crate::web::body;
-use crate::web::problems::{Kind, Problem};
+use super::auth::{SignedInUser, csrf_matches, ensure_admin, find_signed_in, unauthenticated};
+use crate::web::middleware::body;
+use crate::web::problems::{Problem, ProblemType};
+
+/// A form that consists of its button.
+#[derive(Debug, Deserialize)]
+pub struct CsrfForm {
+    #[serde(default)]
+    pub csrf: String,
+}
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Requires a signed-in user; otherwise `unauthenticated`, shown as the sign-in page.
-pub async fn signed_in(request: &HttpRequest) -> Result<SignedIn, Problem> {
-    look(request).await?.ok_or_else(nobody)
+pub async fn require_user(request: &HttpRequest) -> Result<SignedInUser, Problem> {
+    find_signed_in(request).await?.ok_or_else(unauthenticated)
 }
 
 /// Requires an admin; otherwise `unauthenticated` or `forbidden`.
-pub async fn admin(request: &HttpRequest) -> Result<SignedIn, Problem> {
-    only_admin(signed_in(request).await?)
+pub async fn require_admin(request: &HttpRequest) -> Result<SignedInUser, Problem> {
+    ensure_admin(require_user(request).await?)
 }
 
 /// Requires a signed-in user and the CSRF token; otherwise `unauthenticated` or `forbidden`.
-pub async fn posted(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
-    let who = signed_in(request).await?;
-    if csrf_matches(&who.caller, Some(csrf)) { Ok(who) } else { Err(not_our_form()) }
+pub async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+    let signed_in = require_user(request).await?;
+    if csrf_matches(&signed_in.caller, Some(csrf)) { Ok(signed_in) } else { Err(foreign_form()) }
 }
 
 /// Requires an admin and the CSRF token; otherwise `unauthenticated` or `forbidden`.
-pub async fn posted_by_admin(request: &HttpRequest, csrf: &str) -> Result<SignedIn, Problem> {
-    only_admin(posted(request, csrf).await?)
+pub async fn check_admin_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+    ensure_admin(check_form(request, csrf).await?)
 }
 
 /// Requires the CSRF token, or without a session a form of this site; otherwise `forbidden`.
-pub async fn posted_by_anyone(
+pub async fn check_public_form(
     request: &HttpRequest,
     csrf: &str,
-) -> Result<Option<SignedIn>, Problem> {
-    match look(request).await? {
-        Some(who) if csrf_matches(&who.caller, Some(csrf)) => Ok(Some(who)),
-        Some(_) => Err(not_our_form()),
-        None => from_this_site(request).map(|()| None),
+) -> Result<Option<SignedInUser>, Problem> {
+    match find_signed_in(request).await? {
+        Some(signed_in) if csrf_matches(&signed_in.caller, Some(csrf)) => Ok(Some(signed_in)),
+        Some(_) => Err(foreign_form()),
+        None => check_origin(request).map(|()| None),
     }
 }
 
 /// Rejects a form that the browser says comes from another site, as `forbidden`.
-pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
+pub fn check_origin(request: &HttpRequest) -> Result<(), Problem> {
     let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str());
     let ours = match text(SEC_FETCH_SITE) {
         None => true,
@@ -63,34 +71,36 @@ pub fn from_this_site(request: &HttpRequest) -> Result<(), Problem> {
             origin.is_some_and(|(_, origin_host)| Some(origin_host) == host)
         }
     };
-    if ours && same_host { Ok(()) } else { Err(not_our_form()) }
+    if ours && same_host { Ok(()) } else { Err(foreign_form()) }
 }
 
 /// Returns the address to go to after signing in: `next` if it is on this site, or the shop.
-pub fn local_place(next: &str) -> &str {
+pub fn local_path(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
 }
 
 /// Returns the problem of a form that cannot be parsed.
-pub fn unreadable(error: &UrlencodedError) -> Problem {
+pub fn form_problem(error: &UrlencodedError) -> Problem {
     match error {
         UrlencodedError::Overflow { .. } => {
-            Problem::new(Kind::PayloadTooLarge, "no form of ours is so long")
+            Problem::new(ProblemType::PayloadTooLarge, "no form of ours is so long")
         }
         UrlencodedError::ContentType => {
-            Problem::new(Kind::InvalidRequest, "send application/x-www-form-urlencoded")
+            Problem::new(ProblemType::InvalidRequest, "send application/x-www-form-urlencoded")
                 .status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
         }
-        UrlencodedError::Parse(why) => body::wrong(".", &why.to_string()),
-        error => Problem::new(Kind::InvalidRequest, format!("the form can't be read: {error}")),
+        UrlencodedError::Parse(why) => body::field_problem(".", &why.to_string()),
+        error => {
+            Problem::new(ProblemType::InvalidRequest, format!("the form can't be read: {error}"))
+        }
     }
 }
 
-fn not_our_form() -> Problem {
+fn foreign_form() -> Problem {
     let detail =
         "the form does not come from a page of this session; reload the page, then send it";
-    Problem::new(Kind::Forbidden, detail)
+    Problem::new(ProblemType::Forbidden, detail)
 }
 
 #[cfg(test)]
@@ -102,10 +112,10 @@ mod tests {
     #[test]
     fn redirect_target_is_always_local() {
         for next in ["/basket", "/orders/1?after=2"] {
-            assert_eq!(local_place(next), next);
+            assert_eq!(local_path(next), next);
         }
         for next in ["", "basket", "//evil.example", "https://evil.example", "/\\evil", "/a\r\nb"] {
-            assert_eq!(local_place(next), "/", "{next:?}");
+            assert_eq!(local_path(next), "/", "{next:?}");
         }
     }
 
@@ -114,7 +124,7 @@ mod tests {
         let check = |headers: &[(&'static str, &'static str)]| {
             let request = TestRequest::default().insert_header(("host", "shop.example:8080"));
             let request = headers.iter().fold(request, |request, h| request.insert_header(*h));
-            from_this_site(&request.to_http_request()).is_ok()
+            check_origin(&request.to_http_request()).is_ok()
         };
         assert!(check(&[]));
         assert!(check(&[

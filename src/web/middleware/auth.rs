@@ -2,8 +2,8 @@
 //!
 //! Guarantees: a request that changes something and is authenticated by its cookie alone must carry
 //! the session's CSRF token, which a foreign page cannot read. A replica caches a session for
-//! [`REMEMBERED`] and queries Postgres for it at most once in that time; a sign-out at one replica
-//! takes effect at the others within that time.
+//! [`SESSION_CACHE_TTL`] and queries Postgres for it at most once in that time; a sign-out at one
+//! replica takes effect at the others within that time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,35 +15,38 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use moka::future::Cache;
 
-use super::Site;
-use super::problems::{Kind, Problem};
 use crate::shop::users::{self, Caller};
 use crate::shop::{Error, Shop};
+use crate::web::AppState;
+use crate::web::problems::{Problem, ProblemType};
 
 /// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "holdfast_session";
 /// Header in which a script sends its session's CSRF token.
 const CSRF_HEADER: &str = "X-CSRF-Token";
 /// Lifetime of a cached session. The contract allows 5 s.
-const REMEMBERED: Duration = Duration::from_secs(4);
+const SESSION_CACHE_TTL: Duration = Duration::from_secs(4);
 /// Upper bound of cached sessions per replica.
-const MOST_REMEMBERED: u64 = 100_000;
+const MAX_CACHED_SESSIONS: u64 = 100_000;
 
 /// One replica's cache of sessions.
 #[derive(Debug, Clone)]
-pub struct Sessions(Cache<String, Arc<Caller>>);
+pub struct SessionCache(Cache<String, Arc<Caller>>);
 
-impl Default for Sessions {
+impl Default for SessionCache {
     fn default() -> Self {
-        let cache = Cache::builder().max_capacity(MOST_REMEMBERED).time_to_live(REMEMBERED).build();
+        let cache = Cache::builder()
+            .max_capacity(MAX_CACHED_SESSIONS)
+            .time_to_live(SESSION_CACHE_TTL)
+            .build();
         Self(cache)
     }
 }
 
-impl Sessions {
+impl SessionCache {
     /// Returns the user of a session; `None` if it is unknown or expired. Concurrent calls for the
     /// same session share one query.
-    pub async fn caller(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
+    pub async fn find(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
         let look_up = async {
             match users::session(shop, token).await {
                 Ok(Some(caller)) => Ok(Arc::new(caller)),
@@ -65,23 +68,23 @@ impl Sessions {
     }
 
     /// Returns the user of a session if it is cached.
-    pub async fn remembered(&self, token: &str) -> Option<Arc<Caller>> {
+    pub async fn cached(&self, token: &str) -> Option<Arc<Caller>> {
         self.0.get(token).await
     }
 
-    pub async fn forget(&self, token: &str) {
+    pub async fn invalidate(&self, token: &str) {
         self.0.invalidate(token).await;
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct SignedIn {
+pub struct SignedInUser {
     pub caller: Arc<Caller>,
     pub token: String,
 }
 
 #[derive(Debug, Clone)]
-pub struct Admin(pub SignedIn);
+pub struct AdminUser(pub SignedInUser);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
@@ -112,30 +115,30 @@ impl Credential {
 /// Result of the request's session look-up. The look-up runs once: while Postgres does not respond,
 /// a second one would wait for another timeout.
 #[derive(Debug, Clone)]
-pub struct Looked(Result<Option<Arc<Caller>>, Error>);
+pub struct SessionLookup(Result<Option<Arc<Caller>>, Error>);
 
 /// Returns the user of the request's session, if any, and stores the result for later calls.
-pub async fn caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
-    let known = request.extensions().get::<Looked>().cloned();
-    let looked = match (known, Credential::of(request)) {
+pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
+    let known = request.extensions().get::<SessionLookup>().cloned();
+    let lookup = match (known, Credential::of(request)) {
         (Some(known), _) => known,
         (None, None) => return Ok(None),
         (None, Some(credential)) => {
-            let site = site(request)?;
-            let looked = Looked(site.sessions.caller(&site.shop, credential.token()).await);
-            request.extensions_mut().insert(looked.clone());
-            looked
+            let state = app_state(request)?;
+            let lookup = SessionLookup(state.sessions.find(&state.shop, credential.token()).await);
+            request.extensions_mut().insert(lookup.clone());
+            lookup
         }
     };
-    Ok(looked.0?)
+    Ok(lookup.0?)
 }
 
 /// Returns the signed-in user without requiring a CSRF token: for pages that only show something,
 /// and for forms, which check their own field.
-pub async fn look(request: &HttpRequest) -> Result<Option<SignedIn>, Problem> {
+pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {
     let Some(credential) = Credential::of(request) else { return Ok(None) };
-    let caller = caller(request).await?;
-    Ok(caller.map(|caller| SignedIn { caller, token: credential.token().to_owned() }))
+    let caller = find_caller(request).await?;
+    Ok(caller.map(|caller| SignedInUser { caller, token: credential.token().to_owned() }))
 }
 
 /// Builds the session cookie of a token; it lasts 30 days.
@@ -148,45 +151,47 @@ pub fn session_cookie(token: String) -> Cookie<'static> {
         .finish()
 }
 
-impl FromRequest for SignedIn {
+impl FromRequest for SignedInUser {
     type Error = Problem;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let Some(credential) = Credential::of(&request) else { return Err(nobody()) };
-            let Some(signed_in) = look(&request).await? else { return Err(nobody()) };
+            let Some(credential) = Credential::of(&request) else { return Err(unauthenticated()) };
+            let Some(signed_in) = find_signed_in(&request).await? else {
+                return Err(unauthenticated());
+            };
             let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
             let by_cookie = matches!(credential, Credential::Cookie(_));
             if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
                 let detail = format!("a browser's request must carry {CSRF_HEADER}");
-                return Err(Problem::new(Kind::Forbidden, detail));
+                return Err(Problem::new(ProblemType::Forbidden, detail));
             }
             Ok(signed_in)
         })
     }
 }
 
-impl FromRequest for Admin {
+impl FromRequest for AdminUser {
     type Error = Problem;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let signed_in = SignedIn::from_request(request, payload);
-        Box::pin(async move { only_admin(signed_in.await?).map(Admin) })
+        let signed_in = SignedInUser::from_request(request, payload);
+        Box::pin(async move { ensure_admin(signed_in.await?).map(AdminUser) })
     }
 }
 
-pub(super) fn nobody() -> Problem {
-    Problem::new(Kind::Unauthenticated, "no session, or one that is over")
+pub(super) fn unauthenticated() -> Problem {
+    Problem::new(ProblemType::Unauthenticated, "no session, or one that is over")
 }
 
-pub(super) fn only_admin(who: SignedIn) -> Result<SignedIn, Problem> {
-    if who.caller.admin {
-        Ok(who)
+pub(super) fn ensure_admin(user: SignedInUser) -> Result<SignedInUser, Problem> {
+    if user.caller.admin {
+        Ok(user)
     } else {
-        Err(Problem::new(Kind::Forbidden, "this is the admin's"))
+        Err(Problem::new(ProblemType::Forbidden, "this is the admin's"))
     }
 }
 
@@ -198,8 +203,8 @@ pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(&caller.csrf))
 }
 
-pub fn site(request: &HttpRequest) -> Result<&web::Data<Site>, Problem> {
+pub fn app_state(request: &HttpRequest) -> Result<&web::Data<AppState>, Problem> {
     request
-        .app_data::<web::Data<Site>>()
-        .ok_or_else(|| Problem::new(Kind::InternalError, "the site is not set up"))
+        .app_data::<web::Data<AppState>>()
+        .ok_or_else(|| Problem::new(ProblemType::InternalError, "the site is not set up"))
 }

@@ -1,7 +1,7 @@
 //! Middleware that renders problems as pages for browsers.
 //!
-//! It is the outermost middleware, outside of the envelope as well. A program (no `text/html` in
-//! `Accept`, or an address such as `/api`) receives the problem as it is. The problem
+//! It is the outermost middleware, outside of `request_context` as well. A program (no `text/html`
+//! in `Accept`, or an address such as `/api`) receives the problem as it is. The problem
 //! `unauthenticated` becomes a redirect to the sign-in page, which leads back.
 
 use actix_web::body::{EitherBody, MessageBody};
@@ -13,38 +13,38 @@ use actix_web::middleware::Next;
 use actix_web::{Error, HttpRequest};
 use askama::Template;
 
-use super::frame::Frame;
-use super::notice::Notice;
+use super::layout::Layout;
+use super::rejection::RejectionNotice;
 use super::{html, see_other, sign_in};
 use crate::web::HttpResult;
-use crate::web::problems::{Kind, Problem};
+use crate::web::problems::{Problem, ProblemType};
 
 /// Addresses whose problems are never rendered as pages.
-const FOR_PROGRAMS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
+const PROGRAM_PATHS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
 
 #[derive(Debug, Template)]
 #[template(path = "refusal.html")]
-struct RefusalPage {
-    frame: Frame,
-    notice: Notice,
+struct RejectionPage {
+    layout: Layout,
+    notice: RejectionNotice,
     status: StatusCode,
 }
 
-pub async fn dress<B: MessageBody>(
+pub async fn render_problems<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let for_a_person = wants_a_page(request.request());
-    let bare = if for_a_person { Frame::bare(request.request()).ok() } else { None };
+    let for_a_person = accepts_html(request.request());
+    let bare = if for_a_person { Layout::minimal(request.request()).ok() } else { None };
     let response = match next.call(request).await {
         Ok(response) => response,
-        Err(error) => return Err(late(error, bare)),
+        Err(error) => return Err(timeout_page(error, bare)),
     };
     let problem = response.response().error().and_then(|error| error.as_error::<Problem>());
     let Some(problem) = problem.filter(|_| for_a_person).cloned() else {
         return Ok(response.map_into_left_body());
     };
-    let Ok(mut page) = dressed(response.request(), &problem).await else {
+    let Ok(mut page) = problem_page(response.request(), &problem).await else {
         return Ok(response.map_into_left_body());
     };
     let (request, plain) = response.into_parts();
@@ -56,41 +56,43 @@ pub async fn dress<B: MessageBody>(
     Ok(ServiceResponse::new(request, page).map_into_right_body())
 }
 
-/// Renders the timeout of a request as a page. The request is gone by then, so `frame` was built
+/// Renders the timeout of a request as a page. The request is gone by then, so `layout` was built
 /// before it ran.
-fn late(error: Error, frame: Option<Frame>) -> Error {
-    let (Some(problem), Some(frame)) = (error.as_error::<Problem>(), frame) else { return error };
-    let (status, notice) = (problem.code(), Notice::from(problem));
-    match html(status, &RefusalPage { frame, notice, status }) {
+fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
+    let (Some(problem), Some(layout)) = (error.as_error::<Problem>(), layout) else { return error };
+    let (status, notice) = (problem.code(), RejectionNotice::from(problem));
+    match html(status, &RejectionPage { layout, notice, status }) {
         Ok(page) => InternalError::from_response(error, page).into(),
         Err(_) => error,
     }
 }
 
-fn wants_a_page(request: &HttpRequest) -> bool {
+fn accepts_html(request: &HttpRequest) -> bool {
     let path = request.path();
     let under =
         |top: &&str| path.strip_prefix(*top).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/html")) && !FOR_PROGRAMS.iter().any(under)
+    accept.is_some_and(|accept| accept.contains("text/html")) && !PROGRAM_PATHS.iter().any(under)
 }
 
-async fn dressed(request: &HttpRequest, problem: &Problem) -> HttpResult {
-    if problem.kind() == Kind::Unauthenticated {
-        return Ok(see_other(&sign_in::address(&back_to(request))));
+async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
+    if problem.problem_type() == ProblemType::Unauthenticated {
+        return Ok(see_other(&sign_in::sign_in_url(&return_path(request))));
     }
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
     // seconds. Nor may a rate-limited client cause more work.
-    let frame = match problem.kind() {
-        Kind::Unavailable | Kind::Overloaded | Kind::TooManyRequests => Frame::bare(request)?,
-        _ => Frame::of(request).await?,
+    let layout = match problem.problem_type() {
+        ProblemType::Unavailable | ProblemType::Overloaded | ProblemType::TooManyRequests => {
+            Layout::minimal(request)?
+        }
+        _ => Layout::of(request).await?,
     };
     let status = problem.code();
-    html(status, &RefusalPage { frame, notice: Notice::from(problem), status })
+    html(status, &RejectionPage { layout, notice: RejectionNotice::from(problem), status })
 }
 
 /// Returns the page to return to after signing in: the requested one, or the form's page.
-fn back_to(request: &HttpRequest) -> String {
+fn return_path(request: &HttpRequest) -> String {
     let path = request.path();
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return request.uri().path_and_query().map_or(path, |all| all.as_str()).to_owned();

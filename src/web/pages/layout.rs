@@ -15,11 +15,11 @@ use crate::shop::audit::{self, StockConservation};
 use crate::shop::strategy::Strategy;
 use crate::shop::users::Caller;
 use crate::web::HttpResult;
-use crate::web::auth::{look, site};
+use crate::web::middleware::auth::{app_state, find_signed_in};
 use crate::web::problems::Problem;
 
 #[derive(Debug)]
-pub struct Frame {
+pub struct Layout {
     pub replica: String,
     pub strategy: &'static Strategy,
     /// The sums of the books, if they can be read now.
@@ -27,37 +27,37 @@ pub struct Frame {
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
     /// Number of units in the basket.
-    pub in_basket: i64,
+    pub basket_units: i64,
     /// The address of the page, for the way back after signing in.
-    pub here: String,
+    pub path: String,
 }
 
-impl Frame {
+impl Layout {
     /// Builds the layout of the requested page.
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
-        let mut frame = Self::bare(request)?;
-        let shop = &site(request)?.shop;
+        let mut layout = Self::minimal(request)?;
+        let shop = &app_state(request)?.shop;
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
-        let Ok(signed_in) = look(request).await else { return Ok(frame) };
-        frame.caller = signed_in.map(|signed_in| signed_in.caller);
-        frame.books = audit::conservation(shop)
+        let Ok(signed_in) = find_signed_in(request).await else { return Ok(layout) };
+        layout.caller = signed_in.map(|signed_in| signed_in.caller);
+        layout.books = audit::conservation(shop)
             .await
             .inspect_err(|error| tracing::warn!(%error, "the books can't be read"))
             .ok();
-        Ok(frame)
+        Ok(layout)
     }
 
     /// Builds a layout without querying Postgres.
-    pub fn bare(request: &HttpRequest) -> Result<Self, Problem> {
-        let site = site(request)?;
+    pub fn minimal(request: &HttpRequest) -> Result<Self, Problem> {
+        let state = app_state(request)?;
         Ok(Self {
-            replica: site.replica.clone(),
-            strategy: site.shop.strategy,
+            replica: state.replica.clone(),
+            strategy: state.shop.strategy,
             books: None,
             caller: None,
-            lab: site.lab,
-            in_basket: Basket::of(request).units(),
-            here: request.path().to_owned(),
+            lab: state.lab,
+            basket_units: Basket::of(request).units(),
+            path: request.path().to_owned(),
         })
     }
 
@@ -72,7 +72,7 @@ impl Frame {
 
     /// Returns whether the page is at `path` or below it.
     pub fn is_at(&self, path: &str) -> bool {
-        self.here == path || path != "/" && self.here.starts_with(&format!("{path}/"))
+        self.path == path || path != "/" && self.path.starts_with(&format!("{path}/"))
     }
 
     pub fn style(&self) -> &'static str {
@@ -91,11 +91,11 @@ impl Frame {
 /// The navigation bar alone, with which an open page refreshes itself.
 #[derive(Debug, Template)]
 #[template(path = "parts/bar.html")]
-struct Bar {
-    frame: Frame,
+struct StatusBar {
+    layout: Layout,
 }
 
 /// Shows the navigation bar.
 pub async fn bar(request: HttpRequest) -> HttpResult {
-    html(StatusCode::OK, &Bar { frame: Frame::of(&request).await? })
+    html(StatusCode::OK, &StatusBar { layout: Layout::of(&request).await? })
 }

@@ -5,30 +5,30 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::steps::{Rider, Track, track, with_statements};
+use super::steps::{StepTrack, TracedRequest, track, with_statements};
 use super::views::amount;
 use crate::lab::drawing::ms;
 use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use crate::shop::Strategy;
-use crate::web::pages::words::{short, signed, signed_money};
+use crate::web::pages::format::{format_change, format_money_change, short_id};
 
 /// Upper bound of forks that are drawn in detail; it bounds the size of the page.
-const TAKEN_APART: usize = 16;
+const MAX_DETAILED_FORKS: usize = 16;
 
 /// Entries that were computed from one read.
 #[derive(Debug)]
-pub struct Fork {
+pub struct ForkView {
     /// The value they read.
     pub before: String,
     pub version: i64,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ForkEntry>,
     /// Time between the reads of the first two.
     pub apart: Option<String>,
-    pub track: Option<Track>,
+    pub track: Option<StepTrack>,
 }
 
 #[derive(Debug)]
-pub struct Entry {
+pub struct ForkEntry {
     pub seq: i64,
     pub delta: String,
     pub after: String,
@@ -37,20 +37,20 @@ pub struct Entry {
     pub request: String,
     pub fence: Option<i64>,
     /// True if the first entry already sold that unit.
-    pub again: bool,
+    pub is_duplicate: bool,
 }
 
 #[derive(Debug)]
-pub struct Forks {
+pub struct StrategyForks {
     pub strategy: String,
     /// True if money was spent, not units sold.
     pub money: bool,
     pub all: i64,
-    pub shown: Vec<Fork>,
+    pub shown: Vec<ForkView>,
 }
 
 #[derive(Debug)]
-pub struct Pair {
+pub struct ForkPair {
     /// The value both read.
     pub before: String,
     /// The value the first of them wrote.
@@ -62,14 +62,14 @@ pub struct Pair {
     pub span: String,
     /// Number of forks of their arm.
     pub of: i64,
-    pub track: Track,
+    pub track: StepTrack,
 }
 
 type Lanes<'a> = BTreeMap<Uuid, &'a Lane>;
 
-pub fn forks(run: &LabRun) -> Vec<Forks> {
+pub fn strategy_forks(run: &LabRun) -> Vec<StrategyForks> {
     let lanes = lanes(run);
-    let mut left = TAKEN_APART;
+    let mut left = MAX_DETAILED_FORKS;
     let of_arm = |arm: &ArmResult| {
         let shown = arm.forked.iter().map(|forked| {
             let apart = left > 0;
@@ -77,7 +77,7 @@ pub fn forks(run: &LabRun) -> Vec<Forks> {
             fork(arm, forked, &lanes, apart)
         });
         let money = arm.sku.is_none();
-        Forks { strategy: arm.name(), money, all: arm.forks, shown: shown.collect() }
+        StrategyForks { strategy: arm.name(), money, all: arm.forks, shown: shown.collect() }
     };
     run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).map(of_arm).collect()
 }
@@ -86,37 +86,38 @@ fn lanes(run: &LabRun) -> Lanes<'_> {
     run.outcome.lanes.iter().map(|lane| (lane.request_id, lane)).collect()
 }
 
-fn fork(arm: &ArmResult, forked: &ForkedVersion, lanes: &Lanes<'_>, taken_apart: bool) -> Fork {
+fn fork(arm: &ArmResult, forked: &ForkedVersion, lanes: &Lanes<'_>, with_steps: bool) -> ForkView {
     let money = arm.sku.is_none();
-    let entries = forked.entries.iter().enumerate().map(|(place, entry)| Entry {
+    let entries = forked.entries.iter().enumerate().map(|(place, entry)| ForkEntry {
         seq: entry.seq,
-        delta: if money { signed_money(entry.delta) } else { signed(entry.delta) },
+        delta: if money { format_money_change(entry.delta) } else { format_change(entry.delta) },
         after: amount(entry.after, money),
-        order: entry.order_id.map(|order| short(&order)),
+        order: entry.order_id.map(|order| short_id(&order)),
         request: match lanes.get(&entry.request_id) {
             Some(lane) => format!("{} · {}", lane.replica, lane.label),
-            None => format!("request {}", short(&entry.request_id)),
+            None => format!("request {}", short_id(&entry.request_id)),
         },
         fence: entry.fence,
-        again: place > 0,
+        is_duplicate: place > 0,
     });
-    let riders: Vec<Rider<'_>> = riders(&forked.entries, lanes).into_iter().take(2).collect();
-    let reads: Vec<u64> = riders.iter().filter_map(|rider| read_at(rider.lane)).collect();
-    Fork {
+    let requests: Vec<TracedRequest<'_>> =
+        requests(&forked.entries, lanes).into_iter().take(2).collect();
+    let reads: Vec<u64> = requests.iter().filter_map(|request| read_at(request.lane)).collect();
+    ForkView {
         before: amount(forked.before, money),
         version: forked.version,
         entries: entries.collect(),
         apart: (reads.len() == 2).then(|| ms(reads[0].abs_diff(reads[1]))),
-        track: (taken_apart && riders.len() == 2)
-            .then(|| with_statements(&riders, Strategy::named(&arm.strategy))),
+        track: (with_steps && requests.len() == 2)
+            .then(|| with_statements(&requests, Strategy::named(&arm.strategy))),
     }
 }
 
-fn riders<'a>(entries: &[ForkedEntry], lanes: &Lanes<'a>) -> Vec<Rider<'a>> {
-    let rider = |(place, entry): (usize, &ForkedEntry)| {
-        lanes.get(&entry.request_id).map(|lane| Rider { lane, again: place > 0 })
+fn requests<'a>(entries: &[ForkedEntry], lanes: &Lanes<'a>) -> Vec<TracedRequest<'a>> {
+    let request = |(place, entry): (usize, &ForkedEntry)| {
+        lanes.get(&entry.request_id).map(|lane| TracedRequest { lane, is_duplicate: place > 0 })
     };
-    entries.iter().enumerate().filter_map(rider).collect()
+    entries.iter().enumerate().filter_map(request).collect()
 }
 
 fn read_at(lane: &Lane) -> Option<u64> {
@@ -131,17 +132,17 @@ fn span(one: &Lane, other: &Lane) -> Option<u64> {
 }
 
 /// Returns, of all forks, the two requests that took the least time.
-pub fn two_that_suffice(run: &LabRun) -> Option<Pair> {
+pub fn shortest_pair(run: &LabRun) -> Option<ForkPair> {
     let lanes = lanes(run);
-    let mut best: Option<(u64, &ArmResult, &ForkedVersion, [Rider<'_>; 2])> = None;
+    let mut best: Option<(u64, &ArmResult, &ForkedVersion, [TracedRequest<'_>; 2])> = None;
     for arm in &run.outcome.arms {
         for forked in &arm.forked {
-            let riders = riders(&forked.entries, &lanes);
-            for (place, one) in riders.iter().enumerate() {
-                for other in &riders[place + 1..] {
+            let requests = requests(&forked.entries, &lanes);
+            for (place, one) in requests.iter().enumerate() {
+                for other in &requests[place + 1..] {
                     let Some(span) = span(one.lane, other.lane) else { continue };
                     if best.as_ref().is_none_or(|(least, ..)| span < *least) {
-                        let second = Rider { again: true, ..*other };
+                        let second = TracedRequest { is_duplicate: true, ..*other };
                         best = Some((span, arm, forked, [*one, second]));
                     }
                 }
@@ -150,10 +151,11 @@ pub fn two_that_suffice(run: &LabRun) -> Option<Pair> {
     }
     let (span, arm, forked, pair) = best?;
     let money = arm.sku.is_none();
-    let name = |rider: &Rider<'_>| format!("{} on {}", rider.lane.label, rider.lane.replica);
+    let name =
+        |request: &TracedRequest<'_>| format!("{} on {}", request.lane.label, request.lane.replica);
     let reads = [read_at(pair[0].lane)?, read_at(pair[1].lane)?];
     let first = forked.entries.iter().find(|entry| entry.request_id == pair[0].lane.request_id)?;
-    Some(Pair {
+    Some(ForkPair {
         before: amount(forked.before, money),
         after: amount(first.after, money),
         names: [name(&pair[0]), name(&pair[1])],
