@@ -2,7 +2,7 @@
 //!
 //! A form of a signed-in user carries the session's CSRF token. A form without a session (sign-in,
 //! sign-up, a basket before signing in) has no token; it is rejected if the browser's headers
-//! (`Sec-Fetch-AppState`, `Origin`) say that it comes from another site.
+//! (`Sec-Fetch-Site`, `Origin`) say that it comes from another site.
 
 use actix_web::HttpRequest;
 use actix_web::error::UrlencodedError;
