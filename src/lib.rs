@@ -10,9 +10,6 @@ pub mod probe;
 
 pub mod ladder;
 
-pub use holdfast_lock as lock;
-pub use holdfast_lock::clock;
-
 pub mod db;
 pub mod shop;
 

@@ -86,8 +86,8 @@ metrics_table! {
     EXPIRY_ENQUEUE_FAILURES: "holdfast_expiry_enqueue_failures_total", Counter [] &[],
         "Placed orders that were not added to the delay queue; workers find them in Postgres";
 
-    // Recorded by `crate::lock`, under names of its own.
-    LOCK_QUEUE_REQUESTS: "holdfast_lock_line_requests", Histogram [] COUNTS,
+    // Recorded by the observer of `holdfast-lock`, under its names.
+    LOCK_QUEUE_REQUESTS: "holdfast_lock_queue_requests", Histogram [] COUNTS,
         "fenced: requests of this process that were in the queue before a new one";
     LOCK_CONTENDED_KEYS: "holdfast_lock_contended_keys", Gauge [] &[],
         "fenced: keys this process holds while another process is known to wait for them";
@@ -105,13 +105,15 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
+    use holdfast_lock::observer::metric_names;
+
     use super::*;
 
     fn sources(folder: &Path) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.ends_with("src/lock") || path.ends_with("src/metrics.rs") {
+            if path.ends_with("src/metrics.rs") {
                 continue;
             }
             if path.is_dir() {
@@ -156,8 +158,18 @@ mod tests {
                 }
             }
         }
-        let by_lock = ["QUEUE_REQUESTS", "CONTENDED_KEYS", "HANDOFFS", "RENEWALS", "LOST"];
-        recorded.extend(by_lock.map(|constant| format!("LOCK_{constant}")));
+        let by_lock = [
+            (LOCK_QUEUE_REQUESTS, metric_names::QUEUE_LENGTH),
+            (LOCK_CONTENDED_KEYS, metric_names::CONTENDED_KEYS),
+            (LOCK_HANDOFFS, metric_names::HANDOFFS),
+            (LOCK_RENEWALS, metric_names::RENEWALS),
+            (LOCK_LOST, metric_names::LOST),
+        ];
+        for (name, recorded_name) in by_lock {
+            assert_eq!(name, recorded_name);
+            let metric = METRICS.iter().find(|metric| metric.name == name).unwrap();
+            recorded.insert(metric.constant.to_owned());
+        }
         assert!(METRICS.iter().all(|metric| recorded.contains(metric.constant)), "{recorded:?}");
     }
 

@@ -3,8 +3,8 @@
 //! The shop calls [`Probe::at`] where it waits, reads, writes, commits and releases. Outside the
 //! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call does
 //! extra work (`Holdfast-Work-Ms`), records the trace (`Holdfast-Trace`) and pauses the request
-//! (`Holdfast-Pause`), for instance to kill it between commit and response. A [`Board`] lists the
-//! paused requests and resumes them.
+//! (`Holdfast-Pause`), for instance to kill it between commit and response. A [`PauseBoard`] lists
+//! the paused requests and resumes them.
 //!
 //! The shop knows nothing of lessons; it only reports its position.
 
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use crate::clock;
+use holdfast_lock::clock;
 
 /// A probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -77,14 +77,14 @@ impl Point {
 
 /// An observation at a point: a value's key, the value and the fence.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ProbedValue {
     /// The lock key of the value, e.g. `{sku:tea}`.
     pub key: String,
     pub value: Option<i64>,
     pub fence: Option<i64>,
 }
 
-impl Seen {
+impl ProbedValue {
     pub fn key(key: impl Into<String>) -> Self {
         Self { key: key.into(), value: None, fence: None }
     }
@@ -101,7 +101,7 @@ impl Seen {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Event {
+pub struct TraceEvent {
     /// Time of the machine's monotonic clock, in microseconds.
     pub t_us: u64,
     pub replica: String,
@@ -117,7 +117,7 @@ pub struct Event {
 pub enum Probe {
     #[default]
     Off,
-    Lab(Arc<Watch>),
+    Lab(Arc<RequestProbe>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +131,7 @@ pub struct Pause {
 
 /// The lab's settings for one request, and its trace.
 #[derive(Debug)]
-pub struct Watch {
+pub struct RequestProbe {
     pub replica: String,
     /// Duration of extra work between read and write.
     pub work: Duration,
@@ -139,10 +139,10 @@ pub struct Watch {
     /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
     pub request_id: Uuid,
-    pub board: Board,
+    pub board: PauseBoard,
     /// Set once the request must not pause any more.
     pub released: AtomicBool,
-    pub events: Mutex<Vec<Event>>,
+    pub events: Mutex<Vec<TraceEvent>>,
 }
 
 impl Probe {
@@ -152,29 +152,28 @@ impl Probe {
     ///
     /// # Cancel safety
     /// Dropping the future ends the pause; recorded events stay.
-    pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = Seen>) {
-        let Probe::Lab(watch) = self else { return };
-        watch.note(point, seen);
-        if point == Point::Read && !watch.work.is_zero() {
-            tokio::time::sleep(watch.work).await;
+    pub async fn at(&self, point: Point, seen: impl IntoIterator<Item = ProbedValue>) {
+        let Probe::Lab(probe) = self else { return };
+        probe.record(point, seen);
+        if point == Point::Read && !probe.work.is_zero() {
+            tokio::time::sleep(probe.work).await;
         }
-        if let Some(pause) = watch.pause
+        if let Some(pause) = probe.pause
             && pause.at.is_none_or(|place| place == point)
-            && !watch.released.load(Ordering::Acquire)
         {
             let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
-            watch.board.hold(watch.request_id, point, end.min(pause.until)).await;
+            probe.board.pause(probe, point, end.min(pause.until)).await;
         }
     }
 
     pub fn records(&self) -> bool {
-        matches!(self, Probe::Lab(watch) if watch.record)
+        matches!(self, Probe::Lab(probe) if probe.record)
     }
 
     /// Returns the recorded events in order; `None` without a trace.
-    pub fn trace(&self) -> Option<Vec<Event>> {
+    pub fn trace(&self) -> Option<Vec<TraceEvent>> {
         match self {
-            Probe::Lab(watch) if watch.record => Some(watch.events.lock().clone()),
+            Probe::Lab(probe) if probe.record => Some(probe.events.lock().clone()),
             _ => None,
         }
     }
@@ -182,87 +181,94 @@ impl Probe {
 
 /// The requests of one process that are paused at a point. Cheap to clone; clones share one board.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<BTreeMap<Uuid, Stop>>>);
+pub struct PauseBoard(Arc<Mutex<BTreeMap<Uuid, BoardEntry>>>);
 
 #[derive(Debug)]
-struct Stop {
+struct BoardEntry {
     point: Point,
     since_us: u64,
     go: oneshot::Sender<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct PausedRequest {
     pub request_id: Uuid,
     pub point: Point,
     /// Start of the pause on the machine's monotonic clock, in microseconds.
     pub since_us: u64,
 }
 
-impl Board {
-    /// Pauses a request until it is resumed, at most until `until`.
-    async fn hold(&self, request_id: Uuid, point: Point, until: Instant) {
+impl PauseBoard {
+    /// Pauses a request until it is resumed, at most until `until`. Does nothing if its probe was
+    /// released.
+    async fn pause(&self, probe: &RequestProbe, point: Point, until: Instant) {
         let (go, gone) = oneshot::channel();
-        let since_us = clock::monotonic_us();
-        self.0.lock().insert(request_id, Stop { point, since_us, go });
-        // `let_go` removes the entry; so does this guard, on timeout or cancellation.
-        let _entry = Entry { board: self, request_id, since_us };
+        let (request_id, since_us) = (probe.request_id, clock::monotonic_us());
+        {
+            let mut entries = self.0.lock();
+            // Under the lock, so that `release` either is seen here or finds the entry.
+            if probe.released.load(Ordering::Acquire) {
+                return;
+            }
+            entries.insert(request_id, BoardEntry { point, since_us, go });
+        }
+        // `resume` removes the entry; so does this guard, on timeout or cancellation.
+        let _entry = BoardRemoval { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
     }
 
-    pub fn held(&self) -> Vec<Held> {
-        let stops = self.0.lock();
-        let held = stops.iter().map(|(request_id, stop)| Held {
+    pub fn paused(&self) -> Vec<PausedRequest> {
+        let entries = self.0.lock();
+        let paused = entries.iter().map(|(request_id, entry)| PausedRequest {
             request_id: *request_id,
-            point: stop.point,
-            since_us: stop.since_us,
+            point: entry.point,
+            since_us: entry.since_us,
         });
-        held.collect()
+        paused.collect()
     }
 
     /// Resumes a request that has been paused since `since_us`, or since any time for `None`.
     /// Returns `false` if it is not paused, or since another time: at another point.
     #[must_use]
-    pub fn let_go(&self, request_id: Uuid, since_us: Option<u64>) -> bool {
-        let mut stops = self.0.lock();
-        let there = stops.get(&request_id);
-        if there.is_none_or(|stop| since_us.is_some_and(|since_us| stop.since_us != since_us)) {
+    pub fn resume(&self, request_id: Uuid, since_us: Option<u64>) -> bool {
+        let mut entries = self.0.lock();
+        let there = entries.get(&request_id);
+        if there.is_none_or(|entry| since_us.is_some_and(|since_us| entry.since_us != since_us)) {
             return false;
         }
-        stops.remove(&request_id).is_some_and(|stop| stop.go.send(()).is_ok())
+        entries.remove(&request_id).is_some_and(|entry| entry.go.send(()).is_ok())
     }
 }
 
-struct Entry<'a> {
-    board: &'a Board,
+struct BoardRemoval<'a> {
+    board: &'a PauseBoard,
     request_id: Uuid,
     since_us: u64,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for BoardRemoval<'_> {
     fn drop(&mut self) {
-        let mut stops = self.board.0.lock();
-        if stops.get(&self.request_id).is_some_and(|stop| stop.since_us == self.since_us) {
-            stops.remove(&self.request_id);
+        let mut entries = self.board.0.lock();
+        if entries.get(&self.request_id).is_some_and(|entry| entry.since_us == self.since_us) {
+            entries.remove(&self.request_id);
         }
     }
 }
 
-impl Watch {
+impl RequestProbe {
     /// Resumes the request, and prevents further pauses.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);
-        // A request that is paused already does not check `released` again.
-        let _ = self.board.let_go(self.request_id, None);
+        let _ = self.board.resume(self.request_id, None);
     }
 
-    fn note(&self, point: Point, seen: impl IntoIterator<Item = Seen>) {
+    fn record(&self, point: Point, seen: impl IntoIterator<Item = ProbedValue>) {
         if !self.record {
             return;
         }
         let t_us = clock::monotonic_us();
         let mut events = self.events.lock();
-        events.extend(seen.into_iter().map(|seen| Event {
+        events.extend(seen.into_iter().map(|seen| TraceEvent {
             t_us,
             replica: self.replica.clone(),
             event: point.name(),

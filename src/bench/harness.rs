@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
+use holdfast_lock as lock;
 use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use sqlx::Connection as _;
@@ -20,7 +21,6 @@ use crate::embedded::TempCluster;
 use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::script::{PathPosts, Posts};
 use crate::load::{self, LoadClient, LoadPlan, Script};
-use crate::lock;
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, users};
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use holdfast_lock::clock::monotonic_us;
 use serde::Serialize;
 use time::format_description::well_known::Rfc3339;
 
 use super::harness::Harness;
-use crate::clock::monotonic_us;
 
 /// Duration of the fsync measurement.
 const FSYNC_PERIOD: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@ pub struct ObservedRequest {
     /// the work among several with one key; without it, the bounds in time are wider.
     pub request: Option<Uuid>,
     pub operation: ObservedOperation,
-    /// Time of sending, by [`crate::clock::monotonic_us`].
+    /// Time of sending, by [`holdfast_lock::clock::monotonic_us`].
     pub invoked_us: u64,
     /// Time of the response, by the same clock. Meaningless for [`ObservedOutcome::Unknown`].
     pub completed_us: u64,

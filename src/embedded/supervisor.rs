@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use holdfast_lock::clock::Backoff;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,7 +17,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::error::{Error, Result};
 use super::print_progress;
 use super::spawner::{ChildSpec, ShutdownPolicy, Spawner, StartedChild, tail};
-use crate::clock::Backoff;
 
 /// Backoff before restarts.
 const RESTART_BACKOFF: Backoff =

@@ -10,6 +10,9 @@
 
 use std::time::Duration;
 
+use holdfast_lock::FencedGuard;
+use holdfast_lock::clock::Backoff;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Wait};
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinError;
@@ -19,11 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::cron::{CronSchedule, RETRY_BACKOFF};
 use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
 use super::{Job, JobContext, OncePolicy};
-use crate::clock::Backoff;
-use crate::lock::FencedGuard;
-use crate::lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Wait};
 use crate::metrics::{JOB_DURATION, JOB_RUNS};
-use crate::probe::{Point, Probe, Seen};
+use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::{Error, Shop};
 
 /// Timeout of acquiring the lock. It does not wait for a holder: Redis answers at once, or is away.
@@ -106,7 +106,7 @@ impl RunOutcome {
 /// over.
 pub(super) async fn execute(executor: &Executor, offer: &TickOffer) -> Result<RunOutcome, Error> {
     let key = LockKey::new(format!("{{job:{}}}", offer.job.name))?;
-    offer.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
+    offer.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
     if offer.once == OncePolicy::Nothing {
         let exit = run(executor, offer, 1, None).await;
         return Ok(exit.into());
@@ -134,7 +134,7 @@ pub(super) async fn execute(executor: &Executor, offer: &TickOffer) -> Result<Ru
         hold_lock(executor, offer, &key, &guards, began).await;
     }
     guards.release().await;
-    offer.probe.at(Point::Release, [Seen::key(key.as_str())]).await;
+    offer.probe.at(Point::Release, [ProbedValue::key(key.as_str())]).await;
     outcome
 }
 

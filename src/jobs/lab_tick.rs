@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 
 use super::{Job, JobContext};
 use crate::db::Pool;
-use crate::probe::{Point, Seen};
+use crate::probe::{Point, ProbedValue};
 use crate::shop::Error;
 
 pub const NAME: &str = "lab-tick";
@@ -27,7 +27,7 @@ pub(super) const JOB: Job = Job {
 };
 
 pub async fn run_once(context: JobContext) -> anyhow::Result<Value> {
-    let seen = || Seen { key: format!("{{job:{NAME}}}"), value: None, fence: context.fence };
+    let seen = || ProbedValue { key: format!("{{job:{NAME}}}"), value: None, fence: context.fence };
     if context.fence.is_some() {
         context.probe.at(Point::Held, [seen()]).await;
     }

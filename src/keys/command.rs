@@ -10,6 +10,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use holdfast_lock::Redis;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -17,7 +18,6 @@ use super::{
     BigKeyThreshold, KeyEntry, KeyRemovalMethod, Removal, SearchOptions, SearchResult, find,
     format, inspect, key_name, remove,
 };
-use crate::lock::Redis;
 use crate::output;
 use crate::shop::types::grouped;
 

@@ -15,12 +15,12 @@
 
 use std::time::Duration;
 
+use holdfast_lock::Redis;
 use redis::{Cmd, FromRedisValue, RedisError, cmd};
 use tokio::time::Instant;
 
 use super::throttle::{is_another_type, is_unsupported, pause_after, query};
 use super::{BigKeyThreshold, Error, KeyEntry, KeyType, inspect, key_name};
-use crate::lock::Redis;
 
 /// Elements per command: about half a millisecond of Redis's time for a hash that is in no cache.
 pub const MAX_BATCH_SIZE: u64 = 500;

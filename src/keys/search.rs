@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use holdfast_lock::Redis;
 use redis::{Pipeline, RedisError, RedisResult, cmd};
 use tokio::time::Instant;
 
 use super::throttle::{is_another_type, is_moved, is_unsupported, pause_after, query, query_all};
 use super::{BigKeyThreshold, Error, KeyEntry, KeyType};
-use crate::lock::Redis;
 
 /// Names per step: two hundred commands in a pipeline take a fraction of a millisecond.
 const SCAN_COUNT: usize = 100;

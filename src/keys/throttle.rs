@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind};
 use tokio::time::sleep;
 
-use crate::clock::Backoff;
-use crate::lock::Redis;
+use holdfast_lock::Redis;
+use holdfast_lock::clock::Backoff;
 
 /// Attempts per command if Redis does not respond: a failover, or another client's `DEL`, takes a
 /// second or two. All commands of this module may be repeated: they read, or remove what is to be

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use holdfast_lock::Wait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::ladder::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOptions, WhenFull};
-use crate::lock::Wait;
-use crate::probe::{Board, Pause, Point, Probe, Watch};
+use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::{RequestOptions, Shop, Strategy};
 
 /// A header that sets a condition of one request.
@@ -126,7 +126,7 @@ impl LabHeaders {
         &self,
         shop: &Shop,
         replica: &str,
-        board: &Board,
+        board: &PauseBoard,
         request_id: Uuid,
     ) -> Result<RequestOptions, InvalidLabHeader> {
         let mut options = RequestOptions::new(shop, request_id);
@@ -188,7 +188,7 @@ impl LabHeaders {
     fn probe(
         &self,
         replica: &str,
-        board: &Board,
+        board: &PauseBoard,
         options: &RequestOptions,
     ) -> Result<Probe, InvalidLabHeader> {
         let work = self.number(WORK_MS, &WORK_RANGE_MS)?;
@@ -201,7 +201,7 @@ impl LabHeaders {
         if work.is_none() && !record && pause.is_none() {
             return Ok(Probe::Off);
         }
-        Ok(Probe::Lab(Arc::new(Watch {
+        Ok(Probe::Lab(Arc::new(RequestProbe {
             replica: replica.to_owned(),
             work: Duration::from_millis(work.unwrap_or(0)),
             record,

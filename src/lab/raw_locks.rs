@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Locks};
+use holdfast_lock::{Redis, Settings, Wait};
 use tokio::time::Instant;
 
 use super::scenario::Scenario;
-use crate::lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Locks};
-use crate::lock::{Redis, Settings, Wait};
 
 /// Acquire timeout of a lesson's locks.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);

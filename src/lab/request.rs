@@ -82,7 +82,7 @@ impl LabResponse {
 
 /// An event of a trace, as the API returns it.
 #[derive(Debug, Deserialize)]
-pub(super) struct TraceEvent {
+pub(super) struct TraceRecord {
     pub(super) t_us: u64,
     pub(super) event: String,
     pub(super) key: String,

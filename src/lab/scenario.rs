@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,10 +19,9 @@ use uuid::Uuid;
 use super::cluster::ManagedCluster;
 use super::headers::{LabHeaders, under};
 pub use super::request::{InFlightRequest, LabResponse};
-use super::request::{RESPONSE_TIMEOUT, TraceEvent, post};
+use super::request::{RESPONSE_TIMEOUT, TraceRecord, post};
 use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
-use crate::clock::monotonic_us;
 use crate::load;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
@@ -290,9 +290,9 @@ impl Scenario {
 
     pub(super) fn trace_events(&self, body: &Value) -> Vec<LaneEvent> {
         let trace = body.get("trace").cloned().unwrap_or_default();
-        let trace: Vec<TraceEvent> = serde_json::from_value(trace).unwrap_or_default();
-        let event = |traced: TraceEvent| {
-            let TraceEvent { t_us, event, key, value, fence } = traced;
+        let trace: Vec<TraceRecord> = serde_json::from_value(trace).unwrap_or_default();
+        let event = |traced: TraceRecord| {
+            let TraceRecord { t_us, event, key, value, fence } = traced;
             LaneEvent { t_us: self.since_start_us(t_us), event, key, value, fence }
         };
         trace.into_iter().map(event).collect()

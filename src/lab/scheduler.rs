@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use holdfast_lock::LockKind;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::ladder::{Mechanism, QueueOptions};
-use crate::lock::LockKind;
-use crate::probe::{Board, Event, Pause, Point, Probe, Watch};
+use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe, TraceEvent};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::model::{Item, LedgerEntry, Order, RequestedLine};
 use crate::shop::query::ledger;
@@ -44,7 +44,7 @@ const MAX_ENTRIES: i64 = 20;
 #[derive(Debug)]
 pub struct Games {
     shop: Shop,
-    board: Board,
+    board: PauseBoard,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
     permits: Arc<Semaphore>,
 }
@@ -96,7 +96,7 @@ pub struct Game {
 struct GameOrder {
     name: char,
     request_id: Uuid,
-    watch: Arc<Watch>,
+    watch: Arc<RequestProbe>,
     result: SharedOrderResult,
 }
 
@@ -122,7 +122,7 @@ pub struct OrderPosition {
     pub since_us: Option<u64>,
     /// Result of the order, once it ended: whether it was placed, and a description.
     pub result: Option<(bool, String)>,
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEvent>,
 }
 
 impl OrderPosition {
@@ -145,7 +145,7 @@ pub struct GameView {
 
 impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
-    pub fn new(shop: &Shop, board: &Board) -> Self {
+    pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
         shop.locks = shop.locks.with_timeout(GAME_DURATION);
@@ -205,7 +205,7 @@ impl Games {
     pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> bool {
         let Some(order) = game.orders.iter().find(|order| order.name == who) else { return false };
         let Some((point, since)) = self.held(order) else { return false };
-        if !self.board.let_go(order.request_id, Some(since_us.unwrap_or(since))) {
+        if !self.board.resume(order.request_id, Some(since_us.unwrap_or(since))) {
             return false;
         }
         self.wait_until_settled(order, Some(since)).await;
@@ -250,7 +250,7 @@ impl Games {
     fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
         let request_id = Uuid::now_v7();
         let deadline = Instant::now() + GAME_DURATION;
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(RequestProbe {
             replica: name.to_string(),
             work: Duration::ZERO,
             record: true,
@@ -301,7 +301,7 @@ impl Games {
     }
 
     fn held(&self, order: &GameOrder) -> Option<(Point, u64)> {
-        let held = self.board.held();
+        let held = self.board.paused();
         let held = held.iter().find(|held| held.request_id == order.request_id)?;
         Some((held.point, held.since_us))
     }

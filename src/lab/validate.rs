@@ -1,10 +1,11 @@
 //! Validates a request for a run.
 
+use holdfast_lock::Wait;
+
 use super::headers::TTL_RANGE_MS;
 use super::lesson::Lesson;
 use super::lessons;
 use super::run::{MAX_BUYERS, RunRequest};
-use crate::lock::Wait;
 use crate::shop::Strategy;
 
 const MAX_ARMS: usize = 6;

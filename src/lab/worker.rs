@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use holdfast_lock::clock::monotonic_us;
+use holdfast_lock::{Redis, Settings};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -10,11 +12,9 @@ use super::headers::under;
 use super::request::post;
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
-use crate::clock::monotonic_us;
 use crate::jobs::order_expiry::queue::DelayQueue;
 use crate::jobs::order_expiry::queue_of;
 use crate::load;
-use crate::lock::{Redis, Settings};
 use crate::shop::Sku;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(12);

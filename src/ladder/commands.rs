@@ -3,7 +3,7 @@
 use holdfast_lock::{LockKey, Redis};
 use redis::{Cmd, FromRedisValue, RedisError};
 
-use crate::probe::{Point, Probe, Seen};
+use crate::probe::{Point, Probe, ProbedValue};
 
 /// A lock to acquire or release by single commands.
 #[derive(Debug)]
@@ -30,6 +30,6 @@ impl RungCommands {
 
     /// Passes a probe point between two commands, where the lab can pause the request.
     pub(super) async fn pass(&self, point: Point) {
-        self.probe.at(point, [Seen::key(self.name.as_str())]).await;
+        self.probe.at(point, [ProbedValue::key(self.name.as_str())]).await;
     }
 }

@@ -8,7 +8,8 @@
 //! The locks that hold what they promise are those of the crate `holdfast-lock`; [`ShopLocks`]
 //! acquires both.
 //!
-//! Tests: `tests/locks`, `tests/it/ladder.rs`, `tests/it/strategies.rs`, `tests/it/bounded.rs`.
+//! Tests: `tests/locks`, `tests/it/ladder.rs`, `tests/it/strategies.rs`,
+//! `tests/it/bounded_queue.rs`.
 
 pub mod check_then_del;
 mod commands;

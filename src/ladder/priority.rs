@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn high_goes_before_normal_and_each_in_the_order_they_came() {
+    fn high_priority_goes_first_in_arrival_order() {
         let mut queue = PriorityQueue::default();
         for who in 0..6 {
             queue.join(if who % 3 == 2 { Priority::High } else { Priority::Normal }, who);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_middle_leaves_no_hole_and_can_not_leave_twice() {
+    fn middle_waiter_leaves_once_without_gap() {
         let mut queue = PriorityQueue::default();
         let numbers: Vec<Number> = (0..4).map(|who| queue.join(Priority::Normal, who)).collect();
         assert_eq!(queue.leave(numbers[1]), Some(1));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_starves_however_many_are_important() {
+    fn normal_priority_never_starves() {
         let mut queue = PriorityQueue::default();
         queue.join(Priority::Normal, 1_000);
         queue.join(Priority::Normal, 1_001);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_happens_it_does_as_the_plain_one_does() {
+    fn queue_matches_simple_model() {
         for seed in 0..200 {
             let mut rng = StdRng::seed_from_u64(seed);
             let (mut queue, mut plain) = (PriorityQueue::default(), Plain::default());

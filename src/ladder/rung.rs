@@ -5,7 +5,7 @@
 //! released by compare-and-delete instead, which never touches another owner's lock; under
 //! [`Rung::ExpireOnly`] nothing is deleted.
 //!
-//! Tests: `tests/locks/rungs.rs`.
+//! Tests: `tests/locks/teaching_locks.rs`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -22,8 +22,8 @@ use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::clock::monotonic_us;
 use connection::HttpConnection;
+use holdfast_lock::clock::monotonic_us;
 use live::histogram;
 pub use live::{LiveCounters, LiveSnapshot};
 pub use script::Script;

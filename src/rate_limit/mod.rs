@@ -25,9 +25,9 @@ use std::time::Duration;
 use moka::sync::Cache;
 use parking_lot::Mutex;
 
-use crate::clock::monotonic_us;
-use crate::lock::Redis;
 use crate::metrics::RATE_LIMIT_REJECTIONS;
+use holdfast_lock::Redis;
+use holdfast_lock::clock::monotonic_us;
 use local_bucket::{LocalBucket, PermitResult};
 use permit_client::PermitClient;
 pub use rate::Rate;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn with_redis_away_the_door_is_open_and_the_limit_this_replicas_own() {
+    async fn replica_limits_locally_without_redis() {
         let limiter = away();
         let policy = policy("1/h:20");
         let mut passed = 0;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_flood_of_addresses_fills_no_memory() {
+    async fn many_addresses_use_bounded_memory() {
         let limiter = away();
         let policy = policy("50/s");
         for n in 0..200_000_u32 {

@@ -9,6 +9,8 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
+use holdfast_lock::Redis;
+use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use rand::RngExt as _;
 use redis::{RedisError, Script};
@@ -18,8 +20,6 @@ use tokio::time::{sleep, timeout};
 use super::bucket::{self, BucketGrant};
 use super::local_bucket::PermitResult;
 use super::{LimitCheck, Rate, SharedLocalBucket};
-use crate::clock::monotonic_us;
-use crate::lock::Redis;
 use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));

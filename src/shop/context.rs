@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_lock::{LockKey, Wait};
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;
@@ -16,7 +17,6 @@ use super::failure::Error;
 use super::strategy::Strategy;
 use crate::db::{Pool, Transaction};
 use crate::ladder::{QueueOptions, ShopLocks};
-use crate::lock::{LockKey, Wait};
 use crate::probe::Probe;
 
 /// Timeout of a command: less than that of a request, which leaves time to respond.

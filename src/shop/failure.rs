@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use holdfast_lock::{Holder, LockKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{OrderId, Sku};
 use crate::db::{self, ErrorClass};
 use crate::ladder::LockError;
-use crate::lock::{self, Holder, LockKey};
 
 /// An HTTP status and body, sent, stored and replayed byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,10 +223,10 @@ impl From<LockError> for Error {
     }
 }
 
-impl From<lock::Error> for Error {
-    fn from(error: lock::Error) -> Self {
+impl From<holdfast_lock::Error> for Error {
+    fn from(error: holdfast_lock::Error) -> Self {
         match error {
-            lock::Error::Unavailable(error) => Error::Unavailable {
+            holdfast_lock::Error::Unavailable(error) => Error::Unavailable {
                 what: "Redis",
                 cause: error.to_string(),
                 outcome_unknown: false,

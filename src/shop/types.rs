@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::lock::LockKey;
+use holdfast_lock::LockKey;
 
 /// Identifier of an item in orders and locks: 1 to 64 characters of `a-z0-9-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::scheduler::Games;
-use crate::probe::Board;
+use crate::probe::PauseBoard;
 use crate::shop::{Execution, Shop, StoredResponse};
 use api::health::Readiness;
 use middleware::admission::RateLimits;
@@ -34,7 +34,7 @@ pub struct AppState {
     pub replica: String,
     pub lab: bool,
     /// The requests that the lab holds at a probe point.
-    pub board: Board,
+    pub board: PauseBoard,
     pub games: Games,
     pub jobs: jobs::Scheduler,
     /// Cancelled when the replica shuts down; event streams end then.

@@ -37,7 +37,7 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'
         api::audit::everything, api::audit::locks,
         api::jobs::standing, api::jobs::try_again, api::jobs::try_unpaid_again,
         api::jobs::tick,
-        api::lab::create_item, api::lab::noop, api::lab::holds, api::lab::let_go,
+        api::lab::create_item, api::lab::noop, api::lab::holds, api::lab::resume,
         api::lab::worker, api::lab::queues,
         api::lab_runs::list, api::lab_runs::ask, api::lab_runs::read, api::lab_runs::follow,
         api::health::alive, api::health::ready, api::health::metrics,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use holdfast::probe::{Board, Pause, Point, Probe, Watch};
+use holdfast::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast::shop::engine;
 use holdfast::shop::model::{Order, RequestedLine};
 use holdfast::shop::{
@@ -135,13 +135,13 @@ async fn caller_lost_at_any_probe_point_is_safe() {
             let key = IdempotencyKey::generate();
             let mut options = world.options();
             let length = Some(Duration::from_millis(100));
-            let watch = Arc::new(Watch {
+            let watch = Arc::new(RequestProbe {
                 replica: "here".to_owned(),
                 work: Duration::ZERO,
                 record: true,
                 pause: Some(Pause { at: Some(point), length, until: options.deadline }),
                 request_id: options.request_id,
-                board: Board::default(),
+                board: PauseBoard::default(),
                 released: false.into(),
                 events: Mutex::default(),
             });

@@ -119,7 +119,7 @@ async fn waiting_requests_are_counted_per_replica() {
     })
     .await;
     let here = metrics(&shop, 0).await;
-    assert_eq!(value(&here, "holdfast_lock_line_requests_count"), Some(3.0), "{here}");
+    assert_eq!(value(&here, "holdfast_lock_queue_requests_count"), Some(3.0), "{here}");
     // The second of the two who waited found the first in line.
-    assert_eq!(value(&here, "holdfast_lock_line_requests_sum"), Some(1.0), "{here}");
+    assert_eq!(value(&here, "holdfast_lock_queue_requests_sum"), Some(1.0), "{here}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast::lab::scheduler::{Game, GameRules, GameView, Games};
-use holdfast::probe::{Board, Point};
+use holdfast::probe::{PauseBoard, Point};
 use holdfast::shop::{Strategy, UserId};
 
 use crate::common::{Shop, until};
@@ -21,7 +21,7 @@ impl Play {
         let domain = shop.in_process("batched");
         let id = sqlx::query_scalar("select id from users where name = 'admin'");
         let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
-        let scheduler = Games::new(&domain, &Board::default());
+        let scheduler = Games::new(&domain, &PauseBoard::default());
         let rules = GameRules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
         let game = scheduler.begin(user, rules).await.unwrap();
         Self { scheduler, game, _shop: shop }

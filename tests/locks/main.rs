@@ -1,5 +1,5 @@
-//! The locks of the shop against Redis servers of their own: the teaching locks, the queue, and what
-//! a cancelled future leaves behind, for every mechanism.
+//! The locks of the shop against Redis servers of their own: the teaching locks, the queue, and
+//! what a cancelled future leaves behind, for every mechanism.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 

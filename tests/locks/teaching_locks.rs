@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast::ladder::{LockError, LockRequest, Mechanism, QueueOptions, Rung, ShopLocks};
-use holdfast::probe::{Board, Pause, Point, Probe, Watch};
+use holdfast::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_lock::{AcquireOutcome, Guards, LockKey, LockKind, Redis, Released, Settings, Wait};
 use parking_lot::Mutex;
 
@@ -60,15 +60,15 @@ async fn until_the_lease_has_ended(server: &Server) {
 }
 
 /// Who stands still at that point, for a moment.
-fn stands_at(point: Point) -> (Arc<Watch>, Probe) {
+fn stands_at(point: Point) -> (Arc<RequestProbe>, Probe) {
     let until = tokio::time::Instant::now() + LONG;
-    let watch = Arc::new(Watch {
+    let watch = Arc::new(RequestProbe {
         replica: "here".to_owned(),
         work: Duration::ZERO,
         record: true,
         pause: Some(Pause { at: Some(point), length: Some(Duration::from_millis(500)), until }),
         request_id: uuid::Uuid::new_v4(),
-        board: Board::default(),
+        board: PauseBoard::default(),
         released: false.into(),
         events: Mutex::default(),
     });
@@ -76,7 +76,7 @@ fn stands_at(point: Point) -> (Arc<Watch>, Probe) {
 }
 
 /// Polls the future until it has come to where it is to stand still, and no more.
-async fn come_there<T>(future: Pin<&mut impl Future<Output = T>>, watch: &Watch) {
+async fn come_there<T>(future: Pin<&mut impl Future<Output = T>>, watch: &RequestProbe) {
     let there = async || !watch.events.lock().is_empty();
     tokio::select! {
         _ = future => panic!("it did not stand still"),

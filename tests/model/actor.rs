@@ -1,4 +1,5 @@
-//! A process as `crates/holdfast-lock/src/fenced/actor.rs` has it: what it makes of answers, and of silence.
+//! A process as `crates/holdfast-lock/src/fenced/actor.rs` has it: what it makes of answers, and of
+//! silence.
 //!
 //! One call at a time, like the actor's; a guard is out whenever the process holds. Owners and
 //! blocks of fences are renamed after every step, so that states which differ in names only are one

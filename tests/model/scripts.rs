@@ -1,5 +1,5 @@
-//! The scripts of the fenced lock (`crates/holdfast-lock/src/fenced/*.lua`), written down again line by line.
-//! `tests/lock/differential.rs` compares the two.
+//! The scripts of the fenced lock (`crates/holdfast-lock/src/fenced/*.lua`), written down again
+//! line by line. `tests/lock/differential.rs` compares the two.
 //!
 //! Times are ticks, a few of them ([`Times`]): the orders of events are what matters, not lengths.
 //! A grant brings two fences. Numbers are kept small by `actor`, which renames states that cannot

@@ -8,8 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The modules whose files import without cycles, with the least number of their files.
-const ACYCLIC: [(&str, usize); 5] =
-    [("bench", 8), ("embedded", 8), ("lab", 40), ("load", 2), ("shop", 30)];
+const ACYCLIC: [(&str, usize); 7] = [
+    ("bench", 8),
+    ("checker", 8),
+    ("embedded", 8),
+    ("lab", 40),
+    ("ladder", 8),
+    ("load", 2),
+    ("shop", 30),
+];
 /// Imports that close a cycle, each with its reason. This list may only shrink.
 const KNOWN: [(&str, &str, &str); 1] =
     [("shop/context", "shop/engine", "`Shop` contains the engine, which is passed a `Shop`")];
@@ -254,15 +261,31 @@ fn module(name: &str) -> Module {
 fn graph_of(name: &str) -> Graph {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let files = super::sources().into_iter().filter(|(module, ..)| module == name);
-    graph(files.map(|(_, path, text)| {
-        let inside = path.strip_prefix(&src).unwrap().with_extension("");
-        let mut module: Module =
-            inside.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-        if module.last().is_some_and(|last| last == "mod") {
-            module.pop();
-        }
-        (module, text)
-    }))
+    graph(files.map(|(_, path, text)| (path_of(&path, &src), text)))
+}
+
+/// The module of a file below `src`; that of `lib.rs` is empty.
+fn path_of(path: &Path, src: &Path) -> Module {
+    let inside = path.strip_prefix(src).unwrap().with_extension("");
+    let mut module: Module = inside.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+        module.pop();
+    }
+    module
+}
+
+#[test]
+fn lock_crate_has_no_import_cycles() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/holdfast-lock/src");
+    let files = super::rust_files(&src);
+    let graph = graph(files.iter().map(|path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        (path_of(path, &src), text)
+    }));
+    let imports: usize = graph.values().map(BTreeSet::len).sum();
+    assert!(graph.len() > 20 && imports > 60, "{} files, {imports} imports", graph.len());
+    let cycles = in_cycles(&graph);
+    assert!(cycles.is_empty(), "cycles in the lock crate:\n{}", cycles.join("\n"));
 }
 
 #[test]

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_end_somewhere() {
+    fn pauses_grow_to_the_longest() {
         let (first, longest) = (Duration::from_secs(2), Duration::from_mins(5));
         let backoff = Backoff { first, longest };
         let pauses: Vec<Duration> = (1..=40).map(|n| backoff.after_by(n, 1.0)).collect();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_never_goes_back() {
+    fn clock_is_monotonic() {
         let readings: Vec<u64> = (0..1_000).map(|_| monotonic_us()).collect();
         assert!(readings.is_sorted());
         assert!(readings[0] > 0);

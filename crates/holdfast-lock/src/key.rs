@@ -48,7 +48,7 @@ mod tests {
     use super::LockKey;
 
     #[test]
-    fn a_blank_key_is_refused() {
+    fn blank_key_is_rejected() {
         assert!(LockKey::new("").is_err());
         assert!(LockKey::new(" \t\n").is_err());
         assert!(LockKey::new("{sku:tea}").is_ok());

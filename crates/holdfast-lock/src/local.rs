@@ -60,8 +60,8 @@ impl LocalLocks {
     }
 }
 
-/// A held mutex, released on drop. The field order matters: the mutex is released before the reference
-/// checks whether it was the last one.
+/// A held mutex, released on drop. The field order matters: the mutex is released before the
+/// reference checks whether it was the last one.
 #[derive(Debug)]
 pub(crate) struct LocalGuard {
     _held: OwnedMutexGuard<()>,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_nobody_wants_takes_no_memory() {
+    async fn unused_key_takes_no_memory() {
         let locks = LocalLocks::default();
         let key = LockKey::new("{sku:tea}").unwrap();
         let held = locks.acquire(&key, Wait::Notify, soon()).await.unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiters_are_served_in_the_order_they_came() {
+    async fn waiters_are_served_in_fifo_order() {
         let locks = LocalLocks::default();
         let key = LockKey::new("{sku:tea}").unwrap();
         let held = locks.acquire(&key, Wait::Notify, soon()).await.unwrap();

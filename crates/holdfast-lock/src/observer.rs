@@ -82,7 +82,7 @@ pub mod metric_names {
     /// Counter of lost leases.
     pub const LOST: &str = "holdfast_lock_lost_total";
     /// Histogram of the number of waiters of this process before a new one.
-    pub const QUEUE_LENGTH: &str = "holdfast_lock_line_requests";
+    pub const QUEUE_LENGTH: &str = "holdfast_lock_queue_requests";
     /// Gauge of the keys that this process holds while another process waits for them.
     pub const CONTENDED_KEYS: &str = "holdfast_lock_contended_keys";
 }

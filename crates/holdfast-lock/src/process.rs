@@ -69,7 +69,7 @@ mod tests {
     use super::{Process, name_in};
 
     #[test]
-    fn a_process_is_known_again_by_its_values() {
+    fn process_name_is_read_from_values() {
         let process = Process::new(Some("8081"));
         assert_eq!(name_in(&process.new_owner()), Some("8081"));
         assert_eq!(name_in(&format!("{}.lease 65@1700000000000", process.id())), Some("8081"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_never_says_more_than_a_name() {
+    fn unsafe_characters_of_names_are_replaced() {
         assert_eq!(Process::new(Some("eu~1 b@c.d/e")).name(), "eu-1-b-c-d-e");
         let nameless = Process::new(None);
         assert_eq!(nameless.name().len(), 8);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::redis;
 
-/// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the value on
-/// a majority of the nodes. Unknown fields are `None`.
+/// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the
+/// value on a majority of the nodes. Unknown fields are `None`.
 #[derive(Debug, Clone, Default)]
 pub struct Holder {
     /// Name of its process ([`crate::Settings::name`]).
@@ -30,8 +30,9 @@ pub enum Released {
     Unknown,
 }
 
-/// A failure to acquire or keep a lock. Contention is an [`crate::AcquireOutcome`], except for callers of
-/// [`crate::Locks::lock`] and [`crate::Locks::with_lock`], which get [`Error::TimedOut`].
+/// A failure to acquire or keep a lock. Contention is an [`crate::AcquireOutcome`], except for
+/// callers of [`crate::Locks::lock`] and [`crate::Locks::with_lock`], which get
+/// [`Error::TimedOut`].
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use holdfast_lock::LockKind;
 use rand::RngExt as _;
 use uuid::Uuid;
 
@@ -10,7 +11,6 @@ use super::failures;
 use super::group::DueOrder;
 use super::queue::{CLAIM_TIMEOUT, DelayQueue};
 use crate::ladder::Mechanism;
-use crate::lock::LockKind;
 use crate::metrics::{EXPIRED_ORDERS, EXPIRY_FAILURES};
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 

@@ -32,10 +32,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lock::Redis;
-use crate::probe::{Board, Point};
+use crate::probe::{PauseBoard, Point};
 use crate::shop::expiry::PlacedOrder;
 use crate::shop::{Shop, Strategy};
+use holdfast_lock::Redis;
 use queue::DelayQueue;
 
 pub use queue_status::ExpiryStatus;
@@ -100,7 +100,7 @@ impl OrderExpiry {
         &self,
         shop: &Shop,
         replica: &str,
-        board: &Board,
+        board: &PauseBoard,
         stop: &CancellationToken,
     ) {
         let (expiry, shop, board) = (self.clone(), shop.clone(), board.clone());

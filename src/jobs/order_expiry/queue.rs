@@ -18,7 +18,7 @@ use rand::RngExt as _;
 use redis::{RedisError, Script, from_redis_value};
 use uuid::Uuid;
 
-use crate::lock::Redis;
+use holdfast_lock::Redis;
 
 /// Number of keys over which the queue is spread.
 const SHARDS: u8 = 32;

@@ -33,7 +33,7 @@ use super::failures::OverdueOrder;
 use super::group::{ExpiryGroup, PendingGroups};
 use super::{LabRequest, OrderExpiry, failures, reconcile_queue};
 use crate::metrics::EXPIRY_DELAY;
-use crate::probe::{Board, Pause, Point, Probe, Seen, Watch};
+use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
 use crate::shop::expiry::{self, ExpiryState};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 
@@ -80,7 +80,7 @@ pub(super) struct ExpiryWorker {
     executor: ExpiryExecutor,
     expiry: OrderExpiry,
     replica: String,
-    board: Board,
+    board: PauseBoard,
     in_flight: JoinSet<ExpiryGroupResult>,
     /// The items of the groups in flight.
     busy: BTreeSet<Sku>,
@@ -101,7 +101,12 @@ pub(super) struct ExpiryWorker {
 }
 
 impl ExpiryWorker {
-    pub(super) fn new(shop: &Shop, expiry: &OrderExpiry, replica: &str, board: &Board) -> Self {
+    pub(super) fn new(
+        shop: &Shop,
+        expiry: &OrderExpiry,
+        replica: &str,
+        board: &PauseBoard,
+    ) -> Self {
         Self {
             executor: ExpiryExecutor { shop: shop.clone(), queue: expiry.queue().clone() },
             expiry: expiry.clone(),
@@ -265,7 +270,7 @@ impl ExpiryWorker {
     /// Looks up each order and removes, postpones or expires it.
     async fn process(&mut self, orders: Vec<OrderId>) -> Result<(), Error> {
         let mut options = self.options(|point| point == Point::Claimed);
-        let seen = orders.iter().map(|order| Seen::key(order.to_string()));
+        let seen = orders.iter().map(|order| ProbedValue::key(order.to_string()));
         options.probe.at(Point::Claimed, seen).await;
         let found = with_timeout(expiry::read_states(&self.executor.shop.pool, &orders)).await?;
         let gone = orders.iter().filter(|order| !found.contains_key(order));
@@ -351,7 +356,7 @@ impl ExpiryWorker {
             (options.strategy, options.ttl) = (strategy, None);
         }
         options.ttl = ttl.or(options.ttl);
-        options.probe = Probe::Lab(Arc::new(Watch {
+        options.probe = Probe::Lab(Arc::new(RequestProbe {
             replica: self.replica.clone(),
             work: Duration::ZERO,
             record: false,

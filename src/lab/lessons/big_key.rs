@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use holdfast_lock::Redis;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisResult, Script, cmd};
 use tokio::task::JoinHandle;
@@ -17,7 +18,6 @@ use crate::embedded::TempRedis;
 use crate::keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
-use crate::lock::Redis;
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 20,

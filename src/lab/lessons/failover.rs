@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use holdfast_lock::{LockKey, LockKind, Wait};
 use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep};
 
@@ -13,7 +14,6 @@ use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::{acquire, lock_client};
 use crate::lab::scenario::Scenario;
-use crate::lock::{LockKey, LockKind, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 11,

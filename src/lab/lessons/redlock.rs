@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +18,6 @@ use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::{acquire, lock_client};
 use crate::lab::scenario::Scenario;
-use crate::lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 12,

@@ -1,13 +1,13 @@
 //! Lesson `reentrant`: a caller that holds a lock acquires it again: with a plain lock, with the
 //! guard passed down, and with a lock that counts.
 
+use holdfast_lock::{LockKey, LockKind, Wait};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::{LockAttempt, acquire};
 use crate::lab::scenario::Scenario;
-use crate::lock::{LockKey, LockKind, Wait};
 
 pub(super) const LESSON: Lesson = Lesson {
     number: 9,

@@ -3,6 +3,7 @@
 
 use anyhow::Context as _;
 use futures_util::future::join_all;
+use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
@@ -10,7 +11,6 @@ use crate::lab::headers::{PAUSE, under};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::raw_locks::acquire;
 use crate::lab::scenario::Scenario;
-use crate::lock::{LockKey, LockKind, Wait};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {

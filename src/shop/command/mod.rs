@@ -24,8 +24,8 @@ use super::failure::Rejection;
 use super::idempotency::IdempotencyRequest;
 use super::{OrderId, Sku, UserId};
 use crate::ladder::Priority;
-use crate::lock::LockKey;
 use changes::Changes;
+use holdfast_lock::LockKey;
 use state::{LedgerKind, ShopState};
 
 /// Maximum stock, price or amount.

@@ -1,11 +1,11 @@
 //! Pays a pending order from its customer's account, before it expires.
 
+use holdfast_lock::LockKey;
 use sha2::{Digest, Sha256};
 
 use super::changes::{Changes, CommandResponse, StatusTransition};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ReadSet, Reservation};
-use crate::lock::LockKey;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, PaidOrder, ValueChange};

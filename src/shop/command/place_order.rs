@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use holdfast_lock::LockKey;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::changes::{Changes, CommandResponse, NewOrder, NewOrderLine};
 use super::state::ShopState;
 use super::{Command, ReadSet, Reservation};
-use crate::lock::LockKey;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::shop::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use holdfast_lock::LockKey;
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -16,7 +17,6 @@ use super::replay;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use super::write::{count_purchases, pass_point, write};
-use crate::lock::LockKey;
 use crate::metrics::STALE_WRITES;
 use crate::probe::Point;
 use crate::shop::command::ReadSet;

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use holdfast_lock::{Guards, LockKey};
 use uuid::Uuid;
 
 use super::session::DatabaseSession;
-use crate::lock::{Guards, LockKey};
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 use crate::shop::command::changes::Changes;

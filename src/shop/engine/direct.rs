@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use holdfast_lock::{KeyLock, KeyLocks};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -13,7 +14,6 @@ use super::batch::{BatchEntry, LockState};
 use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;
-use crate::lock::{KeyLock, KeyLocks};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::store::key_records;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use holdfast_lock::{KeyLock, KeyLocks};
 
 use super::batch::EntryResult;
 use super::direct::keeps_key_lock;
 use super::queue::QueuedCommand;
 use super::replay::LOOKUP_TIMEOUT;
-use crate::lock::{KeyLock, KeyLocks};
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure, Rejection};
 use crate::shop::store::key_records;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, MaybeDone, join, maybe_done, select};
+use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -29,9 +30,8 @@ use super::queue::{CloseOnPanic, CommandQueues, JoinResult, QueuedCommand, Taken
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::write::pass_point;
-use crate::lock::{self, AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
 use crate::metrics::{BATCH_REQUESTS, QUEUE_FULL};
-use crate::probe::{Point, Seen};
+use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::metrics::LockWait;
@@ -49,7 +49,7 @@ const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A pending request for the lock.
 type PendingAcquisition = MaybeDone<BoxFuture<'static, AcquireResult>>;
-type AcquireResult = Result<AcquireOutcome, lock::Error>;
+type AcquireResult = Result<AcquireOutcome, holdfast_lock::Error>;
 
 /// Enqueues a command under `key`, and waits for its result.
 pub(super) async fn enqueue(
@@ -66,7 +66,7 @@ pub(super) async fn enqueue(
             return replays.find_or(shop, request, LOOKUP_TIMEOUT, rejection.into()).await;
         }
     };
-    options.probe.at(Point::Wait, [Seen::key(key.as_str())]).await;
+    options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
     let (reply, response) = oneshot::channel();
     let entry = QueuedCommand {
         command: command.clone(),

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use holdfast_lock::FencedGuard;
+use holdfast_lock::{AcquireOutcome, Guards, LockKey, Wait};
 use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
 use crate::ladder::{LockRequest, QueueOptions};
-use crate::lock::FencedGuard;
-use crate::lock::{self, AcquireOutcome, Guards, LockKey, Wait};
-use crate::probe::{Point, Seen};
+use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
 use crate::shop::metrics::{LockHold, LockWait};
@@ -72,8 +72,8 @@ impl AcquiredLocks {
         }
     }
 
-    fn seen(&self) -> impl Iterator<Item = Seen> {
-        self.keys.iter().map(|key| Seen::key(key.as_str()).under(self.guards.fence(key)))
+    fn seen(&self) -> impl Iterator<Item = ProbedValue> {
+        self.keys.iter().map(|key| ProbedValue::key(key.as_str()).under(self.guards.fence(key)))
     }
 
     /// Raises the fences of the locks above those of the rows. A row has a higher fence because a
@@ -115,11 +115,11 @@ impl AcquiredLocks {
     }
 
     /// Returns the trace of the locks. Must precede the release, which removes their fences.
-    fn traced(&self, options: &RequestOptions) -> Vec<Seen> {
+    fn traced(&self, options: &RequestOptions) -> Vec<ProbedValue> {
         if options.probe.records() { self.seen().collect() } else { Vec::new() }
     }
 
-    async fn pass_release(&mut self, options: &RequestOptions, seen: Vec<Seen>) {
+    async fn pass_release(&mut self, options: &RequestOptions, seen: Vec<ProbedValue>) {
         self.holding = None;
         if !std::mem::replace(&mut self.released, true) {
             options.probe.at(Point::Release, seen).await;
@@ -144,7 +144,7 @@ impl LeaderLock {
     }
 
     fn guard(&self) -> Option<&FencedGuard> {
-        self.locks.guards.guard(self.locks.keys.first()?).and_then(lock::Guard::as_fenced)
+        self.locks.guards.guard(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
     }
 
     /// Returns whether the next batch may follow at once. While others wait for the lock, only a

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_lock::LockKey;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -11,7 +12,6 @@ use tokio::time::Instant;
 use super::batch::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
-use crate::lock::LockKey;
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 

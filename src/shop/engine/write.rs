@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use holdfast_lock::LockKey;
 use tokio::time::{Instant, timeout_at};
 
 use super::batch::{
@@ -15,8 +16,7 @@ use super::batch::{
 use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
-use crate::lock::LockKey;
-use crate::probe::{Point, Probe, Seen};
+use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::command::changes::NewOrder;
 use crate::shop::command::state::ShopState;
 use crate::shop::failure::{Error, Execution, Failure};
@@ -199,8 +199,8 @@ pub(super) async fn pass_point<'e>(
     let watched = entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)));
     let passes = watched.map(|(at, entry)| {
         let keys = entry.command.reads().lock_keys().into_iter();
-        let seen: Vec<Seen> = keys
-            .map(|key| Seen {
+        let seen: Vec<ProbedValue> = keys
+            .map(|key| ProbedValue {
                 key: key.as_str().to_owned(),
                 value: value(at, &key),
                 fence: locks.guards.fence(&key),

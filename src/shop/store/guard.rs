@@ -3,10 +3,10 @@
 use std::borrow::Borrow;
 use std::collections::HashSet;
 
+use holdfast_lock::LockKey;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::lock::LockKey;
 use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::failure::Error;
 use crate::shop::strategy::exclusion::Exclusion;

@@ -14,10 +14,10 @@
 //! # Seen in the wild
 //! Migrations (Rails, Flyway, sqlx), scheduled jobs, `with_advisory_lock`: no Redis is needed.
 
+use holdfast_lock::LockKey;
 use sqlx::PgConnection;
 
 use super::{Guarantee, ReadMethod, Strategy, none};
-use crate::lock::LockKey;
 use crate::shop::failure::Error;
 
 /// `pg_advisory_xact_lock`, then a plain read.

@@ -1,7 +1,8 @@
 //! The definition of a strategy.
 
+use holdfast_lock::Wait;
+
 use crate::ladder::Mechanism;
-use crate::lock::Wait;
 
 /// A strategy: everything that isolates concurrent changes of one value.
 #[derive(Debug, PartialEq, Eq)]

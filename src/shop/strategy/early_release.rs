@@ -13,9 +13,10 @@
 //! `@Transactional` on a method with `synchronized` or `lock … unlock` inside: the transaction
 //! begins and commits outside the lock. The lock belongs around the transaction.
 
+use holdfast_lock::LockKind;
+
 use super::{ReleaseTime, Strategy, none};
 use crate::ladder::Mechanism;
-use crate::lock::LockKind;
 
 /// `owner`, released between write and commit.
 pub(super) const STRATEGY: Strategy = Strategy {

@@ -1,7 +1,8 @@
 //! Proof of a write's protection: a write that does not name its protection does not compile.
 
+use holdfast_lock::{Guards, LockKey};
+
 use super::{Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard};
-use crate::lock::{Guards, LockKey};
 use crate::shop::failure::Error;
 
 /// The protection of one change. Only [`Strategy::exclusion`] can state that the database protects

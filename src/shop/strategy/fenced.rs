@@ -13,9 +13,10 @@
 //! # Seen in the wild
 //! `where version = ?` of object mappers; fences, whose check lock libraries leave to the store.
 
+use holdfast_lock::LockKind;
+
 use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
 use crate::ladder::Mechanism;
-use crate::lock::LockKind;
 
 /// The lock of this project, one command at a time.
 pub(super) const STRATEGY: Strategy = Strategy {

@@ -21,12 +21,12 @@ pub mod table;
 pub mod version;
 pub mod wrong_key;
 
-use crate::lock::{Guards, LockKey};
 use crate::shop::OrderId;
 pub use definition::{
     Guarantee, Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard,
 };
 use exclusion::Exclusion;
+use holdfast_lock::{Guards, LockKey};
 pub use table::STRATEGIES;
 
 impl Strategy {

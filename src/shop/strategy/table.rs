@@ -1,11 +1,12 @@
 //! The table of strategies, in teaching order.
 
+use holdfast_lock::LockKind;
+
 use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
     serializable, version, wrong_key,
 };
 use crate::ladder::{Mechanism, Rung};
-use crate::lock::LockKind;
 
 /// A plain read-then-update under a teaching lock, which is described in the file of the lock.
 macro_rules! locked {
@@ -109,8 +110,8 @@ pub static STRATEGIES: [Strategy; 20] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Guards;
     use crate::shop::strategy::exclusion::Exclusion;
+    use holdfast_lock::Guards;
 
     #[test]
     fn each_file_states_its_guarantee() {

@@ -13,9 +13,10 @@
 //! `lock(order.id)`, `lock(request.id)`, `lock(cart.id)`: the key names the request, not the value
 //! that changes. Or the key contains a typo, the tenant, or another letter case.
 
+use holdfast_lock::{LockKey, LockKind};
+
 use super::{LockTarget, Strategy, none};
 use crate::ladder::Mechanism;
-use crate::lock::{LockKey, LockKind};
 use crate::shop::OrderId;
 
 /// `owner`, on the order.

@@ -1,10 +1,10 @@
 //! Admin endpoints: the audit, and the locks that are held.
 
 use actix_web::{HttpResponse, web};
+use holdfast_lock::inspect::HeldLock;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
 use crate::shop::audit::{self, AuditReport};
 use crate::web::middleware::auth::AdminUser;

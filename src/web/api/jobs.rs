@@ -100,7 +100,7 @@ pub struct TickResult {
     /// The probe points that were passed, if a trace was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
-    pub trace: Option<Vec<crate::probe::Event>>,
+    pub trace: Option<Vec<crate::probe::TraceEvent>>,
 }
 
 /// Runs a tick of the lab's own job at this replica; the job records a mark (admin).

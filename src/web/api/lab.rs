@@ -100,7 +100,7 @@ pub struct HeldRequest {
     responses((status = 200, body = [HeldRequest]), ErrorResponses))]
 pub async fn holds(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
     require_lab(&state)?;
-    let held = state.board.held().into_iter().map(|held| HeldRequest {
+    let held = state.board.paused().into_iter().map(|held| HeldRequest {
         request_id: held.request_id,
         point: held.point.name(),
         since_us: held.since_us,
@@ -214,10 +214,10 @@ pub async fn queues(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
 /// Releases a held request (admin).
 #[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", security(("session" = [])),
     params(("id" = String, Path)), responses((status = 204), ErrorResponses))]
-pub async fn let_go(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
+pub async fn resume(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
     require_lab(&state)?;
     match Uuid::parse_str(&id) {
-        Ok(request) if state.board.let_go(request, None) => Ok(HttpResponse::NoContent().finish()),
+        Ok(request) if state.board.resume(request, None) => Ok(HttpResponse::NoContent().finish()),
         _ => Err(Problem::not_found(format!("no request {id} is held here"))),
     }
 }

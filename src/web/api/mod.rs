@@ -54,7 +54,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/lab/items", "POST").route(post().to(lab::create_item)))
         .service(resource("/api/lab/worker", "POST").route(post().to(lab::worker)))
         .service(resource("/api/lab/holds", "GET").route(get().to(lab::holds)))
-        .service(resource("/api/lab/holds/{id}", "POST").route(post().to(lab::let_go)))
+        .service(resource("/api/lab/holds/{id}", "POST").route(post().to(lab::resume)))
         .service(resource("/api/lab/queues", "GET").route(get().to(lab::queues)))
         .service(get_post("/api/lab/runs", get().to(lab_runs::list), post().to(lab_runs::ask)))
         .service(resource("/api/lab/runs/{id}", "GET").route(get().to(lab_runs::read)))

@@ -4,12 +4,12 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
+use holdfast_lock::inspect::HeldLock;
 use time::OffsetDateTime;
 
 use super::format::FormatTime as _;
 use super::html;
 use super::layout::Layout;
-use crate::lock::inspect::HeldLock;
 use crate::shop::Error;
 use crate::web::middleware::csrf;
 use crate::web::{AppState, HttpResult};

@@ -12,6 +12,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
@@ -21,7 +22,6 @@ use super::rejection::RejectionNotice;
 use super::sign_in::set_cookie;
 use super::{basket, see_other};
 use crate::ladder::Mechanism;
-use crate::lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
 use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
 use crate::shop::{

@@ -10,9 +10,9 @@ use std::fmt;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
+use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 
-use crate::lock::Holder;
 use crate::shop::{Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
 

@@ -15,30 +15,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use uuid::Uuid;
 
 use super::guard::{FencedGuard, Lease, Message, Waiter};
-use super::held_lease::{HeldLease, RemoteWaiter, deadline_us, us};
+use super::local_state::{HeldLease, LocalState, RemoteWaiter, deadline_us, us};
 use super::protocol::{AcquireResult, BLOCK, Grant};
 use super::shared::Shared;
 use crate::clock;
 use crate::observer::{Event, Source};
 use crate::{Error, Released, inspect};
-
-/// The state of the lock in this process.
-enum LocalState {
-    Nothing,
-    /// Queued in Redis. Polls at `poll_at` regardless of messages: an owner that does not poll is
-    /// skipped.
-    Queued {
-        owner: String,
-        poll_at: Instant,
-        /// When the last poll was sent; `fence` is the holder's fence at that poll. A grant with a
-        /// larger fence was made after the poll and lasts at least for a grant's time from
-        /// `polled_us`.
-        polled_us: u64,
-        fence: i64,
-    },
-    /// Held. Between two guards no local waiter owns the lease.
-    Held(HeldLease),
-}
 
 /// The actor of a key.
 pub(super) struct KeyActor {

@@ -16,8 +16,8 @@
 
 mod actor;
 mod guard;
-mod held_lease;
 mod listener;
+mod local_state;
 mod protocol;
 mod shared;
 mod timing;

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_is_read() {
+    fn every_address_form_is_parsed() {
         assert_eq!(read("redis://a:1/2"), (vec!["a:1".to_owned()], ":/2".to_owned()));
         assert_eq!(read("redis+unix:///tmp/x.sock").0, ["/tmp/x.sock"]);
         let (nodes, template) = read("redis-cluster://me:s%40c@a:1,b,[::1]:3/0");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_told_the_shapes_and_keeps_its_password() {
+    fn invalid_address_error_hides_password() {
         for url in [
             "",
             "host:6379",

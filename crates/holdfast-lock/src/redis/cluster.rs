@@ -9,7 +9,7 @@
 //! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
 //! the locks of the slot are unavailable until the migration ends.
 //!
-//! Tests: `tests/lock/shapes.rs`.
+//! Tests: `tests/lock/topologies.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //! command that timed out *may have been executed*: a caller that acquires something must be
 //! prepared to release it.
 //!
-//! Tests: `tests/lock/shapes.rs`, `tests/lock/faults.rs`.
+//! Tests: `tests/lock/topologies.rs`, `tests/lock/faults.rs`.
 
 mod address;
 mod client;

@@ -8,7 +8,7 @@
 //! and a primary that is cut off from its sentinels keeps responding for a while. In both cases a
 //! lock may have two holders; the database rejects the write with the stale fence.
 //!
-//! Tests: `tests/lock/shapes.rs`.
+//! Tests: `tests/lock/topologies.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -112,7 +112,7 @@ mod tests {
     use super::{SlotMap, crc16, of, of_key};
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn slots_match_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!(of_key(b"foo"), 12_182);
         for same in ["{foo}", "holdfast:lock:{foo}:queue", "a{foo}{bar}"] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_belong_where_their_key_does() {
+    fn commands_have_the_slot_of_their_key() {
         let get = redis::Cmd::get("foo");
         assert_eq!(of(RedisRequest::Command(&get)).unwrap(), Some(12_182));
         let ping = redis::cmd("PING");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_name_is_where_it_was_asked() {
+    fn unnamed_node_uses_queried_address() {
         let node = |host, port| Value::Array(vec![host, Value::Int(port), Value::Nil]);
         let range =
             |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);

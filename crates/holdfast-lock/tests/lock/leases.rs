@@ -43,7 +43,7 @@ async fn with_lock_releases_after_the_work() {
 }
 
 #[tokio::test]
-async fn with_lock_drops_work_when_the_lease_is_lost() {
+async fn with_lock_drops_work_when_lease_is_lost() {
     let server = Server::start();
     let process = server.process();
     let (alive, dropped) = oneshot::channel::<()>();

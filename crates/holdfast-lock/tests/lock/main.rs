@@ -1,5 +1,5 @@
-//! The locks without the shop, against Redis servers of their own: who acquires, who is skipped, and
-//! what is left after each failure; on one Redis, one Valkey, a Cluster, and a primary with
+//! The locks without the shop, against Redis servers of their own: who acquires, who is skipped,
+//! and what is left after each failure; on one Redis, one Valkey, a Cluster, and a primary with
 //! sentinels. Known issues of other lock libraries that can happen here are tests by name:
 //! [`known_issues`].
 

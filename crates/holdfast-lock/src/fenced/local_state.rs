@@ -1,10 +1,12 @@
-//! The lease that this process holds on a key: its deadline, and the limits of local handoffs.
+//! The state of a key in this process: the lease that it holds, its deadline and the limits of
+//! local handoffs, or the place in the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::guard::{Lease, Waiter};
 use super::protocol::BLOCK;
@@ -13,6 +15,24 @@ use crate::clock;
 
 /// Maximum number of local handoffs while another process waits.
 const MAX_LOCAL_HANDOFFS: u32 = 8;
+
+/// The state of the lock in this process.
+pub(super) enum LocalState {
+    Nothing,
+    /// Queued in Redis. Polls at `poll_at` regardless of messages: an owner that does not poll is
+    /// skipped.
+    Queued {
+        owner: String,
+        poll_at: Instant,
+        /// When the last poll was sent; `fence` is the holder's fence at that poll. A grant with a
+        /// larger fence was made after the poll and lasts at least for a grant's time from
+        /// `polled_us`.
+        polled_us: u64,
+        fence: i64,
+    },
+    /// Held. Between two guards no local waiter owns the lease.
+    Held(HeldLease),
+}
 
 /// A lease of this process. Between two guards it is held, but no local waiter owns it.
 pub(super) struct HeldLease {
