@@ -83,7 +83,8 @@ fn invalid(why: &str) -> RedisError {
     RedisError::from((ErrorKind::InvalidClientConfig, "not an address of Redis", why.to_owned()))
 }
 
-#[cfg(all(test, feature = "cluster", feature = "sentinel"))]
+#[cfg(test)]
+#[cfg(all(feature = "cluster", feature = "sentinel"))]
 mod tests {
     use super::{RedisAddress, SHAPES};
 
