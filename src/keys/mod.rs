@@ -20,7 +20,7 @@ mod remove;
 mod search;
 mod throttle;
 
-use redis::RedisError;
+use holdfast_lock::redis::Error as RedisError;
 
 pub use remove::{KeyRemovalMethod, MAX_BATCH_SIZE, Removal, remove};
 pub use search::{SearchOptions, SearchResult, TypeTotal, find, inspect};

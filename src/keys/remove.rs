@@ -16,7 +16,8 @@
 use std::time::Duration;
 
 use holdfast_lock::Redis;
-use redis::{Cmd, FromRedisValue, RedisError, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::{Cmd, FromRedisValue, cmd};
 use tokio::time::Instant;
 
 use super::throttle::{is_another_type, is_unsupported, pause_after, query};
@@ -84,7 +85,7 @@ pub async fn remove(
     if with == KeyRemovalMethod::Unlink || whole {
         match task.unlink().await {
             Ok(()) => return task.finish(KeyRemovalMethod::Unlink).await.map(Some),
-            Err(error) if is_unsupported(&error) => {
+            Err(error) if is_unsupported(error.code(), &error) => {
                 task.unlink_refused = true;
                 if matches!(entry.kind, KeyType::Other(_)) {
                     let (key, kind) = (key_name::escape(name), entry.kind.label().to_owned());
@@ -95,7 +96,7 @@ pub async fn remove(
         }
     }
     task.remove_in_batches().await.map_err(|error| match error {
-        error if is_another_type(&error) => Error::TypeChanged(key_name::escape(name)),
+        error if is_another_type(error.code()) => Error::TypeChanged(key_name::escape(name)),
         error => error.into(),
     })?;
     task.finish(KeyRemovalMethod::Batches).await.map(Some)
@@ -274,7 +275,7 @@ impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
         }
         if self.length().await? == 0 {
             match self.execute::<u64>(&self.key_command("UNLINK")).await {
-                Err(error) if is_unsupported(&error) => {
+                Err(error) if is_unsupported(error.code(), &error) => {
                     self.execute::<u64>(&self.key_command("DEL")).await?;
                 }
                 response => {
@@ -289,7 +290,7 @@ impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
         let left = match (with, self.length().await) {
             // The key was absent at one instant. A key that exists now is new.
             (KeyRemovalMethod::Unlink, _) => 0,
-            (KeyRemovalMethod::Batches, Err(error)) if is_another_type(&error) => 0,
+            (KeyRemovalMethod::Batches, Err(error)) if is_another_type(error.code()) => 0,
             (KeyRemovalMethod::Batches, left) => left?,
         };
         Ok(Removal {

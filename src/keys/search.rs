@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use holdfast_lock::Redis;
-use redis::{Pipeline, RedisError, RedisResult, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::{Pipeline, RedisResult, cmd};
 use tokio::time::Instant;
 
 use super::throttle::{is_another_type, is_moved, is_unsupported, pause_after, query, query_all};
@@ -90,9 +91,11 @@ pub async fn find(
         // The key is most likely absent; a server that refuses the command refuses it for any key.
         let command = usage(b"holdfast:is-there-memory-usage");
         match query::<Option<u64>>(server, &command).await {
-            Err(error) if is_unsupported(&error) => no_memory = Some(error.to_string()),
+            Err(error) if is_unsupported(error.code(), &error) => {
+                no_memory = Some(error.to_string())
+            }
             // The key belongs to another node: the command is known.
-            Err(error) if !is_moved(&error) => return Err(error.into()),
+            Err(error) if !is_moved(error.code()) => return Err(error.into()),
             _ => {}
         }
     }
@@ -150,7 +153,7 @@ pub async fn inspect(
     let key_type: String = query(redis, cmd("TYPE").arg(name)).await?;
     let Some(kind) = KeyType::parse(&key_type) else { return Ok(None) };
     let memory_bytes = match query(redis, &usage(name)).await {
-        Err(error) if is_unsupported(&error) => None,
+        Err(error) if is_unsupported(error.code(), &error) => None,
         response => response?,
     };
     let length = match kind.length_command() {
@@ -194,14 +197,15 @@ impl KeyScan<'_> {
             let bytes = bytes.and_then(|value| redis::from_redis_value_ref(value).ok());
             match key_type {
                 Ok(key_type) => match KeyType::parse(
-                    &redis::from_redis_value_ref::<String>(key_type).map_err(RedisError::from)?,
+                    &redis::from_redis_value_ref::<String>(key_type)
+                        .map_err(RedisError::unexpected_response)?,
                 ) {
                     Some(kind) => known.push((name, kind, bytes)),
                     None => self.result.gone += 1,
                 },
-                Err(error) if is_moved(error) => self.result.gone += 1,
-                Err(error) if is_unsupported(error) => self.result.closed += 1,
-                Err(error) => return Err(error.clone().into()),
+                Err(error) if is_moved(error.code()) => self.result.gone += 1,
+                Err(error) if is_unsupported(error.code(), &error) => self.result.closed += 1,
+                Err(error) => return Err(RedisError::unexpected_response(error).into()),
             }
         }
         self.measure(server, known).await
@@ -229,12 +233,12 @@ impl KeyScan<'_> {
                 None => None,
                 Some(Ok(length)) => Some(length),
                 // The key was replaced by a key of another type, or moved.
-                Some(Err(error)) if is_another_type(&error) || is_moved(&error) => {
+                Some(Err(error)) if is_another_type(error.code()) || is_moved(error.code()) => {
                     self.result.gone += 1;
                     continue;
                 }
-                Some(Err(error)) if is_unsupported(&error) => None,
-                Some(Err(error)) => return Err(error.into()),
+                Some(Err(error)) if is_unsupported(error.code(), &error) => None,
+                Some(Err(error)) => return Err(RedisError::unexpected_response(error).into()),
             };
             let big = self.options.big.is_exceeded(&kind, length);
             self.record(KeyEntry { name: name.clone(), kind, memory_bytes, length, big });

@@ -1,12 +1,13 @@
 //! Sends commands to Redis without urgency: retries, pauses and kinds of errors.
 
+use std::fmt::Display;
 use std::time::Duration;
-
-use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ServerErrorKind};
-use tokio::time::sleep;
 
 use holdfast_lock::Redis;
 use holdfast_lock::clock::Backoff;
+use holdfast_lock::redis::Error as RedisError;
+use redis::{Cmd, FromRedisValue, Pipeline};
+use tokio::time::sleep;
 
 /// Attempts per command if Redis does not respond: a failover, or another client's `DEL`, takes a
 /// second or two. All commands of this module may be repeated: they read, or remove what is to be
@@ -48,15 +49,9 @@ where
 }
 
 fn is_transient(error: &RedisError) -> bool {
-    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, TryAgain};
-
-    match error.kind() {
-        ErrorKind::Io => true,
-        ErrorKind::Server(kind) => {
-            matches!(kind, BusyLoading | ClusterDown | MasterDown | TryAgain)
-        }
-        _ => error.is_timeout() || error.is_connection_dropped(),
-    }
+    error.is_timeout()
+        || error.is_connection_failure()
+        || matches!(error.code(), Some("LOADING" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN"))
 }
 
 /// Pauses for as long as the step took, up to [`MAX_PAUSE`], to leave time to other clients.
@@ -64,23 +59,24 @@ pub(super) async fn pause_after(taken: Duration) {
     sleep(taken.min(MAX_PAUSE)).await;
 }
 
-/// Returns whether the server lacks the command, or denies it to this user.
-pub(super) fn is_unsupported(error: &RedisError) -> bool {
-    let words = error.detail().unwrap_or_default().to_ascii_lowercase();
-    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+/// Returns whether an error with this code and text says that the server lacks the command, or
+/// denies it to this user.
+pub(super) fn is_unsupported(code: Option<&str>, error: &impl Display) -> bool {
+    let text = error.to_string().to_ascii_lowercase();
+    code == Some("NOPERM")
         || ["unknown command", "unknown subcommand", "not allowed", "not supported", "disabled"]
             .iter()
-            .any(|refusal| words.contains(refusal))
+            .any(|refusal| text.contains(refusal))
 }
 
-/// Returns whether the key belongs to another node, or is being migrated there.
-pub(super) fn is_moved(error: &RedisError) -> bool {
-    use ServerErrorKind::{Ask, Moved, TryAgain};
-
-    matches!(error.kind(), ErrorKind::Server(Ask | Moved | TryAgain))
+/// Returns whether an error with this code says that the key belongs to another node, or is being
+/// migrated there.
+pub(super) fn is_moved(code: Option<&str>) -> bool {
+    matches!(code, Some("ASK" | "MOVED" | "TRYAGAIN"))
 }
 
-/// Returns whether the key is no longer of the type that the command requires.
-pub(super) fn is_another_type(error: &RedisError) -> bool {
-    error.code() == Some("WRONGTYPE")
+/// Returns whether an error with this code says that the key is no longer of the type that the
+/// command requires.
+pub(super) fn is_another_type(code: Option<&str>) -> bool {
+    code == Some("WRONGTYPE")
 }

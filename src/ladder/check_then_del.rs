@@ -14,7 +14,8 @@
 //! `if redis.get(key) == token: redis.delete(key)`. The fix is to compare and delete in one script
 //! on the server (`owner`).
 
-use redis::{RedisError, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::cmd;
 
 use super::commands::RungCommands;
 use crate::probe::Point;

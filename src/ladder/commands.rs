@@ -1,7 +1,8 @@
 //! The commands of a rung: what they are sent with, and the probe points between them.
 
+use holdfast_lock::redis::Error as RedisError;
 use holdfast_lock::{LockKey, Redis};
-use redis::{Cmd, FromRedisValue, RedisError};
+use redis::{Cmd, FromRedisValue};
 
 use crate::probe::{Point, Probe, ProbedValue};
 

@@ -12,7 +12,8 @@
 //! “Let it expire, it's simpler”, often after an incident with `ttl`. It is right where an action
 //! must run *at most once per period* (a mail, a scheduled job): a rate limit, not a lock.
 
-use redis::{RedisError, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::cmd;
 
 use super::commands::RungCommands;
 

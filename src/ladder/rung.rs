@@ -12,8 +12,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use holdfast_lock::clock::jittered;
+use holdfast_lock::redis::Error as RedisError;
 use holdfast_lock::{Error, ForeignLease, LockKey, Locks, Released, Wait};
-use redis::RedisError;
 use tokio::time::{Instant, sleep_until};
 
 use super::commands::RungCommands;

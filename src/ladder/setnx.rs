@@ -13,7 +13,8 @@
 //! `if redis.setnx(key, 1)`: the first result of many searches, from before Redis 2.6.12 (2013),
 //! which added `NX` and `PX` to `SET`.
 
-use redis::{RedisError, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::cmd;
 
 use super::commands::RungCommands;
 

@@ -14,7 +14,8 @@
 //! `setnx` followed by `expire`, in most wrappers written before 2013 and many since; every
 //! `set_if_absent(key)` of a cache library that sets the expiry in a second call.
 
-use redis::{RedisError, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::cmd;
 
 use super::commands::RungCommands;
 use crate::probe::Point;

@@ -13,7 +13,8 @@
 //! # Seen in the wild
 //! `SET NX EX`, then `DEL` in a `finally`. Passes every test on a machine that is not busy.
 
-use redis::{RedisError, cmd};
+use holdfast_lock::redis::Error as RedisError;
+use redis::cmd;
 
 use super::commands::RungCommands;
 

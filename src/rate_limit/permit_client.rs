@@ -11,9 +11,10 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use holdfast_lock::Redis;
 use holdfast_lock::clock::monotonic_us;
+use holdfast_lock::redis::Error as RedisError;
 use parking_lot::Mutex;
 use rand::RngExt as _;
-use redis::{RedisError, Script};
+use redis::Script;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 

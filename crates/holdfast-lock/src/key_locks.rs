@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
-use redis::{Cmd, FromRedisValue, RedisError};
+use redis::{Cmd, FromRedisValue};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -156,7 +156,7 @@ impl KeyLocks {
     }
 
     /// Sends commands in one pipeline; in a Cluster separately, because keys are on several nodes.
-    async fn send<T>(&self, commands: Vec<Cmd>) -> Result<Vec<T>, RedisError>
+    async fn send<T>(&self, commands: Vec<Cmd>) -> Result<Vec<T>, crate::redis::Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -199,7 +199,7 @@ fn compare(theirs: &str, ours: &str) -> KeyLock {
     if theirs == ours { KeyLock::InFlight } else { KeyLock::Mismatch }
 }
 
-async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), RedisError> {
+async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), crate::redis::Error> {
     let chunks = locks.chunks(max_keys(redis)).map(|some| redis.delete_all_if(some));
     // Sends all chunks, even if some fail.
     join_all(chunks).await.into_iter().try_for_each(|deleted| deleted.map(drop))

@@ -143,7 +143,7 @@ impl Quorum {
     /// lock on a bare majority would be lost with the first of its nodes.
     async fn poll<F>(&self, ttl: Duration, ask: impl Fn(Redis) -> F) -> Votes
     where
-        F: Future<Output = Result<bool, redis::RedisError>> + Send + 'static,
+        F: Future<Output = Result<bool, crate::redis::Error>> + Send + 'static,
     {
         let slow_until = (ttl / NODE_PART).min(NODE_LIMIT);
         let asked = self.nodes.iter().map(|node| node.runtime().spawn(ask(node.clone())));
@@ -187,7 +187,7 @@ struct Votes {
 }
 
 fn too_slow() -> Error {
-    redis::RedisError::from((redis::ErrorKind::Io, "a node did not answer in time")).into()
+    crate::redis::Error::timed_out().into()
 }
 
 /// Returns the usable part of a lease: the TTL less the clock drift, 1 % plus 2 ms.
@@ -293,7 +293,7 @@ fn acquire_on(
     node: Redis,
     held: &QuorumOwner,
     ttl: Duration,
-) -> impl Future<Output = Result<bool, redis::RedisError>> + Send + 'static {
+) -> impl Future<Output = Result<bool, crate::redis::Error>> + Send + 'static {
     let held = held.observer();
     async move {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);

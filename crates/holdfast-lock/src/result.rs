@@ -58,9 +58,3 @@ pub enum Error {
     #[error("a lock's key must not be blank")]
     BlankKey,
 }
-
-impl From<::redis::RedisError> for Error {
-    fn from(error: ::redis::RedisError) -> Self {
-        Error::Unavailable(error.into())
-    }
-}

@@ -14,8 +14,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
+use holdfast_lock::redis::Error as RedisError;
 use rand::RngExt as _;
-use redis::{RedisError, Script, from_redis_value};
+use redis::{Script, from_redis_value};
 use uuid::Uuid;
 
 use holdfast_lock::Redis;
@@ -117,9 +118,13 @@ impl DelayQueue {
         }
         let responses: Vec<redis::Value> = self.redis.pipe(lengths_call).await?;
         let mut responses = responses.into_iter();
-        let (seconds, micros): (u64, u64) = from_redis_value(responses.next().unwrap_or_default())?;
+        let (seconds, micros): (u64, u64) = from_redis_value(responses.next().unwrap_or_default())
+            .map_err(RedisError::unexpected_response)?;
         let now_ms = seconds * 1_000 + micros / 1_000;
-        let lengths: Vec<usize> = responses.map(from_redis_value).collect::<Result<_, _>>()?;
+        let lengths: Vec<usize> = responses
+            .map(from_redis_value)
+            .collect::<Result<_, _>>()
+            .map_err(RedisError::unexpected_response)?;
 
         // Room for entries that other replicas add between the two round trips.
         let margin = self.max_per_shard.div_ceil(10);

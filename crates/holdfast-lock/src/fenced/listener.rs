@@ -33,7 +33,7 @@ async fn listen_once(
     redis: &Redis,
     channel: &str,
     shared: &Weak<Shared>,
-) -> Result<(), redis::RedisError> {
+) -> Result<(), crate::redis::Error> {
     let mut subscription = redis.subscribe(channel).await?;
     while let Some(word) = subscription.next().await? {
         let Some(shared) = shared.upgrade() else { return Ok(()) };

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use super::address::RedisAddress;
 use super::connection::RedisConnection;
+use super::error::Error;
 use super::request::manager;
 
 /// Keys examined per `SCAN` call.
@@ -44,10 +45,11 @@ impl Redis {
     ///
     /// The address has one of the forms of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for
     /// the data servers, not for the sentinels; `/DB` may follow one host or a master's name.
-    pub fn open(url: &str) -> Result<Self, RedisError> {
-        let (connection, address) = match RedisAddress::read(url)? {
+    pub fn open(url: &str) -> Result<Self, Error> {
+        let (connection, address) = match RedisAddress::read(url).map_err(Error::new)? {
             RedisAddress::One(address) => {
-                (RedisConnection::One(manager(address.clone())?), Some(address))
+                let connection = manager(address.clone()).map_err(Error::new)?;
+                (RedisConnection::One(connection), Some(address))
             }
             #[cfg(feature = "cluster")]
             RedisAddress::Cluster(seeds) => {
@@ -83,7 +85,7 @@ impl Redis {
     ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
-    pub async fn query<T>(&self, command: Cmd) -> Result<T, RedisError>
+    pub async fn query<T>(&self, command: Cmd) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -95,7 +97,7 @@ impl Redis {
     ///
     /// # Errors
     /// As [`Redis::query`]; the same holds for cancel safety.
-    pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, RedisError>
+    pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -108,7 +110,7 @@ impl Redis {
     /// # Errors
     /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
     /// at all.
-    pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, RedisError>
+    pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -130,7 +132,7 @@ impl Redis {
     pub async fn invoke_after_subscribers<T>(
         &self,
         call: ScriptInvocation<'static>,
-    ) -> Result<T, RedisError>
+    ) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -139,7 +141,7 @@ impl Redis {
         let (answer,): (Result<T, RedisError>,) = self.pipe(both).await?;
         match answer {
             Err(error) if is_retryable(&error) => self.invoke(call).await,
-            answer => answer,
+            answer => answer.map_err(Error::new),
         }
     }
 
@@ -148,12 +150,12 @@ impl Redis {
     async fn on_main_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
-    ) -> Result<T, RedisError> {
+    ) -> Result<T, Error> {
         if Handle::current().id() == self.runtime.id() {
-            return work.await;
+            return work.await.map_err(Error::new);
         }
         let ended = |_| RedisError::from((ErrorKind::Io, "the runtime has ended"));
-        self.runtime.spawn(work).await.map_err(ended)?
+        self.runtime.spawn(work).await.map_err(ended).flatten().map_err(Error::new)
     }
 
     /// Returns each server that stores keys: the one server, the sentinels' primary, or all
@@ -161,7 +163,7 @@ impl Redis {
     ///
     /// A command to one primary of a Cluster is not redirected: for a key that another node owns it
     /// returns `MOVED` or `ASK` as an error.
-    pub async fn each(&self) -> Result<Vec<Self>, RedisError> {
+    pub async fn each(&self) -> Result<Vec<Self>, Error> {
         #[cfg(feature = "cluster")]
         if let RedisConnection::Cluster(cluster) = self.connection.clone() {
             let primaries = async move { cluster.each_primary().await };
@@ -173,7 +175,7 @@ impl Redis {
     }
 
     /// Checks that Redis responds; in a Cluster, that one primary does.
-    pub async fn ping(&self) -> Result<(), RedisError> {
+    pub async fn ping(&self) -> Result<(), Error> {
         let servers = self.each().await?;
         let pings = servers.iter().map(|server| Box::pin(server.query(redis::cmd("PING"))));
         select_ok(pings).await.map(|(answer, _)| answer)
@@ -181,7 +183,7 @@ impl Redis {
 
     /// Returns the eviction policy, if the server reports it; in a Cluster, the worst of all
     /// primaries'.
-    pub async fn eviction_policy(&self) -> Result<Option<String>, RedisError> {
+    pub async fn eviction_policy(&self) -> Result<Option<String>, Error> {
         let servers = self.each().await?;
         let policies = try_join_all(servers.iter().map(Self::own_eviction_policy)).await?;
         let harmless = |policy: &Option<String>| policy.as_deref() == Some("noeviction");
@@ -189,12 +191,12 @@ impl Redis {
         Ok(policies.into_iter().min_by_key(worst).flatten())
     }
 
-    async fn own_eviction_policy(&self) -> Result<Option<String>, RedisError> {
+    async fn own_eviction_policy(&self) -> Result<Option<String>, Error> {
         let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
         let answer: Result<Vec<String>, _> = self.query(command).await;
         match answer {
             Ok(pair) => Ok(pair.into_iter().nth(1)),
-            Err(error) if error.kind() == redis::ErrorKind::Io || error.is_timeout() => Err(error),
+            Err(error) if error.is_connection_failure() || error.is_timeout() => Err(error),
             Err(_) => Ok(None),
         }
     }
@@ -205,7 +207,7 @@ impl Redis {
         pattern: &str,
         wanted: fn(&str) -> bool,
         most: usize,
-    ) -> Result<Vec<String>, RedisError> {
+    ) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
         for server in self.each().await? {
             let mut cursor = 0_u64;
@@ -224,7 +226,7 @@ impl Redis {
     }
 
     /// Deletes `key` if its value is `value`; returns whether it did. Safe to repeat.
-    pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, RedisError> {
+    pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, Error> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }
 
@@ -233,7 +235,7 @@ impl Redis {
     pub async fn delete_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
-    ) -> Result<usize, RedisError> {
+    ) -> Result<usize, Error> {
         let mut call = DELETE_IF.prepare_invoke();
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
@@ -242,12 +244,7 @@ impl Redis {
     }
 
     /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
-    pub async fn renew_if(
-        &self,
-        key: &str,
-        value: &str,
-        ttl: Duration,
-    ) -> Result<bool, RedisError> {
+    pub async fn renew_if(&self, key: &str, value: &str, ttl: Duration) -> Result<bool, Error> {
         Ok(self.renew_all_if(&[(key, value)], ttl).await? > 0)
     }
 
@@ -257,7 +254,7 @@ impl Redis {
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
         ttl: Duration,
-    ) -> Result<usize, RedisError> {
+    ) -> Result<usize, Error> {
         let mut call = RENEW_IF.prepare_invoke();
         call.arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         for (key, value) in locks {

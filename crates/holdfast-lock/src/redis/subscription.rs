@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::client::Redis;
 use super::connection::RedisConnection;
+use super::error::Error;
 use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, timed_out};
 
 /// Interval of the `PING`s that check the connection.
@@ -29,7 +30,11 @@ pub(crate) struct Subscription {
 
 impl Redis {
     /// Subscribes to `channel`. In a Cluster, each node delivers messages published on any other.
-    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscription, RedisError> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<Subscription, Error> {
+        self.open_subscription(channel).await.map_err(Error::new)
+    }
+
+    async fn open_subscription(&self, channel: &str) -> Result<Subscription, RedisError> {
         let (addresses, changes): (Vec<ConnectionInfo>, _) = match &self.connection {
             RedisConnection::One(_) => (self.address.iter().cloned().collect(), None),
             #[cfg(feature = "cluster")]
@@ -68,7 +73,7 @@ async fn connect(address: ConnectionInfo, channel: &str) -> Result<PubSub, Redis
 
 impl Subscription {
     /// Returns the next message; `None` if the connection ended or the primary changed.
-    pub(crate) async fn next(&mut self) -> Result<Option<String>, RedisError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<String>, Error> {
         loop {
             let changes = async {
                 match &mut self.changes {
@@ -78,13 +83,13 @@ impl Subscription {
             };
             tokio::select! {
                 word = self.stream.next() => {
-                    let word = word.map(|word| word.get_payload()).transpose()?;
-                    return Ok(word);
+                    let word = word.map(|word| word.get_payload()).transpose();
+                    return word.map_err(Error::new);
                 }
                 _ = changes => return Ok(None),
                 () = sleep_until(self.last_ping + PING_INTERVAL) => {
                     let answer = timeout(RESPONSE_TIMEOUT, self.sink.ping::<Value>()).await;
-                    answer.unwrap_or_else(|_| Err(timed_out()))?;
+                    answer.unwrap_or_else(|_| Err(timed_out())).map_err(Error::new)?;
                     self.last_ping = Instant::now();
                 }
             }
