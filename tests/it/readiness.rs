@@ -11,8 +11,7 @@ use crate::common::{Shop, until};
 use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
-/// For so long an answer is everybody's: `RESULT_TTL` in `src/web/api/health.rs`.
-
+/// Lifetime of a cached result: `RESULT_TTL` in `src/web/api/health.rs`.
 const KEPT: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]

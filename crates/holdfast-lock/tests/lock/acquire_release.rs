@@ -197,7 +197,7 @@ async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
         // As if they had come in a hand-off themselves.
         let _: i64 = server.ask("DEL holdfast:lock:{a}:seen");
         let _: ::redis::Value = server.ask(before);
-        held.release().await;
+        assert_ne!(held.release().await, Released::Unknown, "{before}: Redis responds in time");
         let theirs = theirs.await.unwrap();
         let line: Vec<String> = server.ask("ZRANGE holdfast:lock:{a}:queue 0 -1");
         assert_eq!(line.len(), 1, "{before}: {line:?}");
