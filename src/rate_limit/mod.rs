@@ -12,7 +12,7 @@
 //! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
 //! names per process; in Redis a bucket expires as soon as it is full.
 //!
-//! Tests: `tests/it/limits.rs`.
+//! Tests: `tests/it/rate_limits.rs`.
 
 pub mod bucket;
 mod local_bucket;

@@ -12,7 +12,7 @@
 //! then queues the orders that are due next.
 //!
 //! Does not guarantee order. Without Redis, a strategy that locks in Redis delays expiry. Tests:
-//! `tests/it/expiry*.rs`.
+//! `tests/it/order_expiry*.rs`.
 
 mod claim_renewer;
 mod enqueue;

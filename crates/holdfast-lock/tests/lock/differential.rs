@@ -72,7 +72,7 @@ struct Scripts {
 }
 
 impl Scripts {
-    /// Composed as in `src/lock/fenced/talk.rs`.
+    /// Composed as in `src/fenced/protocol.rs`.
     fn new(url: &str) -> Self {
         macro_rules! script {
             ($($file:literal),+) => {
