@@ -1,7 +1,7 @@
 //! Price list: the cost of each strategy, side by side on one machine.
 //!
-//! Starts a shop of its own ([`stand`]): a private Postgres that syncs every commit, Redis, and two
-//! replicas per pool size. Runs every strategy on one hot item, and what else the figures need
+//! Starts a shop of its own ([`harness`]): a private Postgres that syncs every commit, Redis, and
+//! two replicas per pool size. Runs every strategy on one hot item, and what else the figures need
 //! ([`runs`]), in rounds of alternating order, so that a machine that slows down affects all alike.
 //! Empties the shop before each run and audits the books after it: a strategy that fails one audit
 //! has no figures, only the number of oversold units. Compares runs within a round; reports the

@@ -4,7 +4,7 @@
 //! (or by `--yes`); of several names, none if a key is absent or protected. The shop's own keys
 //! stay unless `--force` is set. A key that was found to be big is examined again before it is
 //! removed. The result goes to stdout, everything else to stderr. Tests:
-//! `tests/it/keys_command.rs`, `keys_confirmed.rs`.
+//! `tests/it/keys_command.rs`, `keys_confirmation.rs`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;

@@ -90,11 +90,11 @@ impl RungRequest<'_> {
         };
         // The lease exists before a command is sent: dropping it releases what may have been
         // acquired.
-        let mut lease = RungLease { rung: self.rung, lock, armed: true };
+        let mut lease = RungLease { rung: self.rung, lock, release_on_drop: true };
         if self.rung.acquire(&lease.lock).await? {
             return Ok(Some(lease));
         }
-        lease.armed = false;
+        lease.release_on_drop = false;
         Ok(None)
     }
 }
@@ -126,7 +126,7 @@ impl Rung {
 pub(super) struct RungLease {
     rung: Rung,
     lock: RungCommands,
-    armed: bool,
+    release_on_drop: bool,
 }
 
 impl ForeignLease for RungLease {
@@ -138,7 +138,7 @@ impl ForeignLease for RungLease {
     fn release(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = Released> + Send>> {
         Box::pin(async move {
             let outcome = self.rung.release(&self.lock).await;
-            self.armed = outcome.is_err();
+            self.release_on_drop = outcome.is_err();
             match outcome {
                 Ok(true) => Released::Held,
                 Ok(false) => Released::Lost,
@@ -149,13 +149,13 @@ impl ForeignLease for RungLease {
 
     /// Leaves the key to its expiry, if it has one.
     fn leave_to_expire(mut self: Box<Self>) {
-        self.armed = false;
+        self.release_on_drop = false;
     }
 }
 
 impl Drop for RungLease {
     fn drop(&mut self) {
-        if !self.armed || self.rung == Rung::ExpireOnly {
+        if !self.release_on_drop || self.rung == Rung::ExpireOnly {
             return;
         }
         let (redis, key, owner) = (

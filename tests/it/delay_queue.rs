@@ -87,10 +87,11 @@ async fn full_shard_reports_entries_without_room() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let name = format!("test-{}:", Uuid::new_v4().simple());
     let queue = DelayQueue::new(redis, name).with_max_per_shard(3);
-    let later: Vec<_> = (0..400).map(|_| (Uuid::now_v7(), Duration::from_secs(3_600))).collect();
+    // So many that random ids fill every shard.
+    let later: Vec<_> = (0..1_600).map(|_| (Uuid::now_v7(), Duration::from_secs(3_600))).collect();
     let no_room = queue.add(&later).await.unwrap();
     assert_eq!(queue.lengths().await.unwrap(), (96, 3));
-    assert_eq!(no_room.len(), 400 - 96);
+    assert_eq!(no_room.len(), 1_600 - 96);
     assert_eq!(queue.add(&later).await.unwrap(), no_room, "who is in has room");
     let claimed = queue.claim(1).await.unwrap();
     assert!(claimed.ids.is_empty());

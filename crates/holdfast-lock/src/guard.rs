@@ -150,7 +150,7 @@ impl Guards {
 
     /// Returns whether there is a lock on `key`, even if its lease has expired.
     #[must_use]
-    pub fn cover(&self, key: &LockKey) -> bool {
+    pub fn contains(&self, key: &LockKey) -> bool {
         self.0.iter().any(|guard| guard.key() == key)
     }
 

@@ -19,8 +19,7 @@ const OTHER_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
 pub struct HeldLock {
     /// The Redis key.
     pub key: String,
-    /// Name of the replica that holds it (without a name, the first digits of its process's UUID);
-    /// the same as `holder_process` in a problem.
+    /// Name of the process that holds it; without a name, the first digits of its UUID.
     pub process: Option<String>,
     /// The owner of the lock: the key's whole value.
     pub owner: String,

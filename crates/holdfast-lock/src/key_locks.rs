@@ -127,7 +127,7 @@ impl KeyLocks {
 
     /// Gives up a lock without releasing it, because its command is done or its outcome unknown:
     /// it expires within three seconds.
-    pub fn keep(&mut self, name: &str) {
+    pub fn leave_to_expire(&mut self, name: &str) {
         self.held.lock().remove(&format!("{}{name}", self.prefix));
     }
 

@@ -145,7 +145,8 @@ impl Locks {
         let result = tokio::select! {
             biased;
             () = lease.lost() => Err(Error::Lost),
-            result = work(&lease) => Ok(result),
+            // A pause may have outlasted the lease between the two polls.
+            result = work(&lease) => lease.ensure_held().map(|()| result),
         };
         lease.release().await;
         result

@@ -70,7 +70,7 @@ impl OwnerRequest<'_> {
             redis: self.redis.clone(),
             key: self.redis_key.to_owned(),
             owner,
-            armed: true,
+            release_on_drop: true,
         };
         let command = ::redis::cmd("SET")
             .arg(&lease.key)
@@ -95,7 +95,7 @@ pub(crate) struct OwnerLease {
     redis: Redis,
     key: String,
     owner: String,
-    armed: bool,
+    release_on_drop: bool,
 }
 
 impl OwnerLease {
@@ -124,7 +124,7 @@ impl OwnerLease {
     pub async fn release(mut self) -> Released {
         let outcome = self.redis.delete_if(&self.key, &self.owner).await;
         // Any response means that nothing is left to release.
-        self.armed = outcome.is_err();
+        self.release_on_drop = outcome.is_err();
         match outcome {
             Ok(true) => Released::Held,
             Ok(false) => Released::Lost,
@@ -134,13 +134,13 @@ impl OwnerLease {
 
     /// Leaves the lease to its expiry.
     pub fn leave_to_expire(mut self) {
-        self.armed = false;
+        self.release_on_drop = false;
     }
 }
 
 impl Drop for OwnerLease {
     fn drop(&mut self) {
-        if !self.armed {
+        if !self.release_on_drop {
             return;
         }
         let (redis, key, owner) =

@@ -11,9 +11,9 @@ use uuid::Uuid;
 use crate::clock::unix_ms;
 
 /// Ends a name; no name contains it.
-const END: char = '~';
+const NAME_SEPARATOR: char = '~';
 /// Maximum length of a name, which is sent with every lock; longer names are cut off.
-const LONGEST: usize = 32;
+const MAX_NAME_LENGTH: usize = 32;
 
 /// The identity of one process. New with every start. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl Process {
         let plain = |c: char| if is_plain(c) { c } else { '-' };
         let name: String = match name.unwrap_or_default() {
             "" => number.simple().to_string().chars().take(8).collect(),
-            name => name.chars().map(plain).take(LONGEST).collect(),
+            name => name.chars().map(plain).take(MAX_NAME_LENGTH).collect(),
         };
         Self { name: name.into(), number }
     }
@@ -43,19 +43,19 @@ impl Process {
 
     /// Returns the name and the UUID, which no other process has.
     pub(crate) fn id(&self) -> String {
-        format!("{}{END}{}", self.name, self.number.simple())
+        format!("{}{NAME_SEPARATOR}{}", self.name, self.number.simple())
     }
 
     /// Returns a value that is unique to one acquisition.
     #[must_use]
     pub fn new_owner(&self) -> String {
-        format!("{}{END}{}@{}", self.name, Uuid::new_v4(), unix_ms())
+        format!("{}{NAME_SEPARATOR}{}@{}", self.name, Uuid::new_v4(), unix_ms())
     }
 }
 
 /// Returns the name of the process in a lock's value, if there is one.
 pub(crate) fn name_in(value: &str) -> Option<&str> {
-    let (front, _) = value.split_once(END)?;
+    let (front, _) = value.split_once(NAME_SEPARATOR)?;
     let name = front.rsplit('/').next()?;
     (!name.is_empty() && name.chars().all(is_plain)).then_some(name)
 }

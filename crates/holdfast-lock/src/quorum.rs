@@ -29,12 +29,12 @@ use crate::process::Process;
 use crate::task::AbortOnDrop;
 use crate::{Error, Holder, Redis, Released, Wait, inspect};
 
-/// Divisor of the TTL: a node's timeout is this part of it, at most [`NODE_LIMIT`].
-const NODE_PART: u32 = 20;
+/// Divisor of the TTL: a node's timeout is this part of it, at most [`MAX_NODE_TIMEOUT`].
+const NODE_TIMEOUT_DIVISOR: u32 = 20;
 /// Upper bound of a node's timeout; a reachable node responds within about 1 ms.
-const NODE_LIMIT: Duration = Duration::from_millis(50);
+const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Nodes that stay slow this long count as unavailable, which must be reported within 2 s.
-const SLOW_LIMIT: Duration = Duration::from_millis(1_500);
+const MAX_TIME_WITHOUT_MAJORITY: Duration = Duration::from_millis(1_500);
 
 /// The nodes. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -75,10 +75,10 @@ impl Quorum {
         wait: Wait,
         until: Instant,
     ) -> Result<Option<QuorumLease>, Error> {
-        let slow_until = Instant::now() + SLOW_LIMIT;
+        let slow_until = Instant::now() + MAX_TIME_WITHOUT_MAJORITY;
         loop {
             let unanswered = match self.attempt(redis_key, ttl).await? {
-                QuorumAttempt::Won(lease) => return Ok(Some(lease)),
+                QuorumAttempt::Acquired(lease) => return Ok(Some(lease)),
                 QuorumAttempt::Busy => None,
                 QuorumAttempt::Unanswered(error) => Some(error),
             };
@@ -96,7 +96,7 @@ impl Quorum {
     /// Returns the holder on a majority, according to the nodes that respond within 50 ms.
     pub async fn holder(&self, redis_key: &str) -> Holder {
         let states = self.nodes.iter().map(|node| inspect::key_state(node, redis_key));
-        let states = join_all(states.map(|key_state| timeout(NODE_LIMIT, key_state))).await;
+        let states = join_all(states.map(|key_state| timeout(MAX_NODE_TIMEOUT, key_state))).await;
         let seen: Vec<_> = states.into_iter().flatten().flatten().collect();
         let votes = |value: &str| seen.iter().filter(|key_state| key_state.value == value).count();
         let most = seen.iter().filter(|key_state| votes(&key_state.value) >= self.majority());
@@ -115,15 +115,15 @@ impl Quorum {
             key: redis_key.to_owned(),
             owner: self.process.new_owner(),
             released: Arc::default(),
-            armed: true,
+            release_on_drop: true,
         };
         let votes = self.poll(ttl, |node| acquire_on(node, &held, ttl)).await;
         let spent_us = monotonic_us() - sent_us;
         if votes.yes >= self.majority() && spent_us < usable_us(ttl) {
             let deadline_us = sent_us + usable_us(ttl);
-            let renewal = renew(held.observer(), ttl, deadline_us);
+            let renewal = renew(held.clone_without_release(), ttl, deadline_us);
             let renewal = AbortOnDrop::spawn(self.nodes[0].runtime(), renewal);
-            return Ok(QuorumAttempt::Won(QuorumLease { renewal, held }));
+            return Ok(QuorumAttempt::Acquired(QuorumLease { renewal, held }));
         }
         // A task releases it on every node, so the caller does not wait for slow ones.
         drop(held);
@@ -145,7 +145,7 @@ impl Quorum {
     where
         F: Future<Output = Result<bool, crate::redis::Error>> + Send + 'static,
     {
-        let slow_until = (ttl / NODE_PART).min(NODE_LIMIT);
+        let slow_until = (ttl / NODE_TIMEOUT_DIVISOR).min(MAX_NODE_TIMEOUT);
         let asked = self.nodes.iter().map(|node| node.runtime().spawn(ask(node.clone())));
         let mut answers: FuturesUnordered<_> =
             asked.map(|answer| timeout(slow_until, answer)).collect();
@@ -170,7 +170,7 @@ impl Quorum {
 
 /// The result of asking all nodes once.
 enum QuorumAttempt {
-    Won(QuorumLease),
+    Acquired(QuorumLease),
     /// A majority responded, but the lock was not acquired.
     Busy,
     /// Too few nodes responded to decide; slow ones may respond next time.
@@ -217,7 +217,7 @@ impl QuorumLease {
 
     /// Stops the extension and leaves the lease to its expiry.
     pub fn leave_to_expire(mut self) {
-        self.held.armed = false;
+        self.held.release_on_drop = false;
     }
 }
 
@@ -229,25 +229,25 @@ struct QuorumOwner {
     owner: String,
     /// Set on release: a node that grants the lock afterwards is released again.
     released: Arc<AtomicBool>,
-    armed: bool,
+    release_on_drop: bool,
 }
 
 impl QuorumOwner {
     /// Returns the same owner value, without releasing it on drop.
-    fn observer(&self) -> QuorumOwner {
+    fn clone_without_release(&self) -> QuorumOwner {
         QuorumOwner {
             quorum: self.quorum.clone(),
             key: self.key.clone(),
             owner: self.owner.clone(),
             released: self.released.clone(),
-            armed: false,
+            release_on_drop: false,
         }
     }
 
     /// Releases the lock on every node by compare-and-delete. Returns [`Released::Held`] if a
     /// majority still had it. A node that grants it afterwards is released then.
     async fn release_all(mut self) -> Released {
-        self.armed = false;
+        self.release_on_drop = false;
         self.released.store(true, Ordering::SeqCst);
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let majority = self.quorum.majority();
@@ -278,10 +278,10 @@ impl QuorumOwner {
 
 impl Drop for QuorumOwner {
     fn drop(&mut self) {
-        if !self.armed {
+        if !self.release_on_drop {
             return;
         }
-        let held = self.observer();
+        let held = self.clone_without_release();
         if let Some(node) = self.quorum.nodes.first() {
             node.runtime().clone().spawn(held.release_all());
         }
@@ -294,7 +294,7 @@ fn acquire_on(
     held: &QuorumOwner,
     ttl: Duration,
 ) -> impl Future<Output = Result<bool, crate::redis::Error>> + Send + 'static {
-    let held = held.observer();
+    let held = held.clone_without_release();
     async move {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let mut command = redis::cmd("SET");
@@ -322,7 +322,7 @@ async fn renew(held: QuorumOwner, ttl: Duration, mut deadline_us: u64) {
             return;
         }
         let votes = held.quorum.poll(ttl, |node| {
-            let held = held.observer();
+            let held = held.clone_without_release();
             async move { node.renew_if(&held.key, &held.owner, ttl).await }
         });
         if votes.await.yes < held.quorum.majority() {

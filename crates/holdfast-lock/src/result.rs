@@ -52,7 +52,7 @@ pub enum Error {
         holder: Box<Holder>,
     },
     /// No quorum nodes are configured.
-    #[error("no quorum is configured; set REDLOCK_URLS")]
+    #[error("no quorum nodes are configured")]
     NoQuorum,
     /// The key is empty or blank: all callers would share one lock.
     #[error("a lock's key must not be blank")]

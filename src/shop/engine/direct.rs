@@ -142,7 +142,7 @@ async fn run(
     }
     let name = command.idempotency().lock_name();
     if keeps_key_lock(&result) {
-        key_locks.keep(&name)
+        key_locks.leave_to_expire(&name)
     } else {
         key_locks.release(&[name]).await
     }

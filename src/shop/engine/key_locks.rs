@@ -101,7 +101,7 @@ impl CommandKeys {
         let (kept, open): (Vec<_>, Vec<_>) =
             done.into_iter().partition(|(_, result)| keeps_key_lock(result));
         for (entry, result) in kept {
-            self.locks.keep(&entry.command.idempotency().lock_name());
+            self.locks.leave_to_expire(&entry.command.idempotency().lock_name());
             entry.respond(result);
         }
         self.release(open.iter().map(|(entry, _)| entry)).await;

@@ -33,7 +33,7 @@ impl Exclusion<'_> {
     /// Fails with [`Error::Bug`] if the lock of a value was not acquired.
     pub fn check(&self, key: &LockKey) -> Result<(), Error> {
         match self {
-            Exclusion::Locked(locks) if !locks.cover(key) => {
+            Exclusion::Locked(locks) if !locks.contains(key) => {
                 Err(Error::Bug(format!("{key} is written without its lock")))
             }
             _ => Ok(()),

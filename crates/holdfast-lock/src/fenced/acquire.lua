@@ -6,27 +6,27 @@
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, waits = ARGV[5], ARGV[6] == '1'
 
-local held = mine(owner)
+local held = value_if_held_by(owner)
 if held then
     -- Granted since the last poll, or repeated after a lost response.
     redis.call('pexpire', KEYS[1], ttl)
-    return {'held', fence_of(held), waiting()}
+    return {'held', fence_of(held), count_waiters()}
 end
 -- Free, and without live waiters.
-if held == nil and not head(horizon) then
+if held == nil and not first_live_waiter(horizon) then
     return {'held', grant(owner, ttl), 0}
 end
 if not waits then
     return {'taken', value and fence_of(value) or '0'}
 end
 local new = enqueue(owner)
-keep_queue()
-prune(horizon)
+renew_queue_expiry()
+remove_dead_waiters(horizon)
 if held == nil then
-    local first = head(horizon)
+    local first = first_live_waiter(horizon)
     if first == owner then
         dequeue(owner)
-        return {'held', grant(owner, ttl), waiting()}
+        return {'held', grant(owner, ttl), count_waiters()}
     end
     return {'taken', grant_to_waiter(first, grant_ms, channels)}
 elseif new then

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::guard::{FencedGuard, Lease, Message, Waiter};
 use super::local_state::{HeldLease, LocalState, RemoteWaiter, deadline_us, us};
-use super::protocol::{AcquireResult, BLOCK, Grant};
+use super::protocol::{AcquireResult, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
 use crate::clock;
 use crate::observer::{Event, Source};
@@ -24,13 +24,13 @@ use crate::{Error, Released, inspect};
 
 /// The actor of a key.
 pub(super) struct KeyActor {
-    shared: Arc<Shared>,
-    key: String,
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: String,
     /// Cloned into guards, which send their messages to this actor.
     sender: mpsc::UnboundedSender<Message>,
-    inbox: mpsc::UnboundedReceiver<Message>,
+    pub(super) inbox: mpsc::UnboundedReceiver<Message>,
     waiters: VecDeque<Waiter>,
-    state: LocalState,
+    pub(super) state: LocalState,
     /// True while the observer knows the key as contended.
     contended: bool,
 }
@@ -42,7 +42,7 @@ impl KeyActor {
         sender: mpsc::UnboundedSender<Message>,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
-        let (waiters, state, contended) = (VecDeque::new(), LocalState::Nothing, false);
+        let (waiters, state, contended) = (VecDeque::new(), LocalState::Idle, false);
         Self { shared, key, sender, inbox, waiters, state, contended }
     }
 
@@ -57,16 +57,15 @@ impl KeyActor {
                 matches!(&self.state, LocalState::Held(t) if t.remote_waiter.is_some());
             self.set_contended(remote_waiters);
             if let LocalState::Held(held) = &self.state {
-                let wanted = remote_waiters || !self.waiters.is_empty();
-                held.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);
+                held.set_wanted(!self.waiters.is_empty());
             }
             match &self.state {
-                LocalState::Nothing if self.waiters.is_empty() => {
+                LocalState::Idle if self.waiters.is_empty() => {
                     if self.try_retire() {
                         return;
                     }
                 }
-                LocalState::Nothing => self.request().await,
+                LocalState::Idle => self.request().await,
                 LocalState::Queued { .. } if self.waiters.is_empty() => self.leave().await,
                 LocalState::Queued { .. } => self.wait_in_queue().await,
                 LocalState::Held(held) if held.in_use => self.hold_until_released().await,
@@ -86,31 +85,31 @@ impl KeyActor {
         over
     }
 
-    async fn handle(&mut self, message: Message) {
+    pub(super) async fn handle(&mut self, message: Message) {
         match message {
             Message::Join(waiter) => self.join(waiter),
             Message::Released { owner, reply } => match self.held_by(&owner) {
                 Some(held) => {
                     held.in_use = false;
-                    held.releaser = reply;
+                    held.release_reply = reply;
                 }
                 None => respond(reply, Released::Lost),
             },
             Message::Abandoned { owner } => {
                 if self.held_by(&owner).is_some() {
-                    self.state = LocalState::Nothing;
+                    self.state = LocalState::Idle;
                 }
             }
             Message::RaiseFence { owner, floor, reply } => {
                 let outcome = self.raise_fence(&owner, floor).await;
                 let _ = reply.send(outcome);
             }
-            Message::Granted { owner, grant } => self.granted(&owner, grant).await,
+            Message::Granted { owner, grant } => self.handle_grant(&owner, grant).await,
             Message::RemoteWaiter => {
                 if let LocalState::Held(held) = &mut self.state {
                     held.note_remote_waiter(
                         clock::monotonic_us(),
-                        self.shared.timing.local_handoffs,
+                        self.shared.timing.local_handoff_period,
                     );
                 }
             }
@@ -120,7 +119,7 @@ impl KeyActor {
 
     fn join(&mut self, waiter: Waiter) {
         self.observe(Event::Joined { queue_length: self.waiters.len() });
-        let free = matches!(self.state, LocalState::Nothing) && self.waiters.is_empty();
+        let free = matches!(self.state, LocalState::Idle) && self.waiters.is_empty();
         if waiter.only_try && !free {
             self.reject_waiters(vec![waiter]);
         } else {
@@ -139,7 +138,7 @@ impl KeyActor {
         format!("{}.{}", self.shared.process, Uuid::new_v4().simple())
     }
 
-    fn ttl(&self) -> Duration {
+    pub(super) fn ttl(&self) -> Duration {
         self.waiters.front().map_or(self.shared.timing.ttl, |waiter| waiter.ttl)
     }
 
@@ -150,21 +149,23 @@ impl KeyActor {
         self.request_as(owner, waits, Source::Free).await;
     }
 
-    async fn request_as(&mut self, owner: String, waits: bool, source: Source) {
+    pub(super) async fn request_as(&mut self, owner: String, waits: bool, source: Source) {
         let ttl = self.ttl();
         let sent_us = clock::monotonic_us();
         match self.shared.protocol.acquire(&self.key, &owner, ttl, waits).await {
-            Ok(AcquireResult::Granted(grant)) => self.hold(owner, ttl, sent_us, grant, source),
-            Ok(AcquireResult::Held { fence }) => {
-                self.reject_trying();
+            Ok(AcquireResult::Granted(grant)) => {
+                self.start_lease(owner, ttl, sent_us, grant, source)
+            }
+            Ok(AcquireResult::Busy { fence }) => {
+                self.reject_try_waiters();
                 self.state =
-                    if waits { self.queued(owner, sent_us, fence) } else { LocalState::Nothing };
+                    if waits { self.queued(owner, sent_us, fence) } else { LocalState::Idle };
             }
             Err(error) => self.fail_waiters(owner, &error),
         }
     }
 
-    fn reject_trying(&mut self) {
+    fn reject_try_waiters(&mut self) {
         let waiters = self.waiters.drain(..);
         let (tries, waits): (Vec<_>, Vec<_>) = waiters.partition(|waiter| waiter.only_try);
         self.waiters = waits.into();
@@ -193,12 +194,12 @@ impl KeyActor {
 
     /// Fails all waiters after an error of Redis. A separate task tries once to release what may
     /// have been acquired; if it fails, the grant or lease expires.
-    fn fail_waiters(&mut self, owner: String, error: &Error) {
+    pub(super) fn fail_waiters(&mut self, owner: String, error: &Error) {
         self.leave_in_background(owner);
         for waiter in self.waiters.drain(..) {
             let _ = waiter.reply.send(Err(error.clone()));
         }
-        self.state = LocalState::Nothing;
+        self.state = LocalState::Idle;
     }
 
     fn leave_in_background(&self, owner: String) {
@@ -217,7 +218,14 @@ impl KeyActor {
         }
     }
 
-    fn hold(&mut self, owner: String, ttl: Duration, sent_us: u64, grant: Grant, source: Source) {
+    pub(super) fn start_lease(
+        &mut self,
+        owner: String,
+        ttl: Duration,
+        sent_us: u64,
+        grant: Grant,
+        source: Source,
+    ) {
         self.observe(Event::Acquired(source));
         let lease = Lease {
             owner,
@@ -229,70 +237,16 @@ impl KeyActor {
             lease: Arc::new(lease),
             ttl,
             next_fence: grant.fence,
-            fences_left: BLOCK,
+            fences_left: FENCES_PER_GRANT,
             in_use: false,
-            releaser: None,
-            length: ttl,
+            release_reply: None,
+            lease_duration: ttl,
             renew_at_us: sent_us + us(ttl / 3),
             handoffs: 0,
             remote_waiter: grant
                 .remote_waiters
-                .then(|| RemoteWaiter::since(sent_us, self.shared.timing.local_handoffs)),
+                .then(|| RemoteWaiter::since(sent_us, self.shared.timing.local_handoff_period)),
         });
-    }
-
-    /// Waits for a message until the next poll is due, then polls.
-    async fn wait_in_queue(&mut self) {
-        let LocalState::Queued { owner, poll_at, .. } = &self.state else { return };
-        let owner = owner.clone();
-        match timeout_at(*poll_at, self.inbox.recv()).await {
-            Ok(Some(message)) => self.handle(message).await,
-            Ok(None) => {}
-            Err(_) => self.request_as(owner, true, Source::Polled).await,
-        }
-    }
-
-    /// Handles a grant message. If the grant was made after the last poll, it is as good as a
-    /// confirmation: it lasts at least for a grant's time from that poll, however long the message
-    /// took. It is then confirmed by the first renewal, if the lock is still in use. Any other
-    /// grant is confirmed first.
-    async fn granted(&mut self, granted: &str, grant: Grant) {
-        let LocalState::Queued { owner, polled_us, fence, .. } = &self.state else { return };
-        if owner != granted {
-            return;
-        }
-        let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
-        let enough = clock::monotonic_us() + us(length / 3) < deadline_us(polled_us, length);
-        if grant.fence <= *fence || !enough {
-            return self.confirm().await;
-        }
-        let owner = owner.clone();
-        self.hold(owner, length, polled_us, grant, Source::Remote);
-        let ttl = self.ttl();
-        if let LocalState::Held(held) = &mut self.state {
-            held.ttl = ttl;
-        }
-    }
-
-    async fn confirm(&mut self) {
-        let LocalState::Queued { owner, .. } = &self.state else { return };
-        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
-        match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
-            Ok(Some(grant)) => self.hold(owner, ttl, sent_us, grant, Source::Remote),
-            // The grant is gone; the next poll queues again.
-            Ok(None) => {}
-            Err(error) => self.fail_waiters(owner, &error),
-        }
-    }
-
-    async fn leave(&mut self) {
-        if let LocalState::Queued { owner, .. } =
-            std::mem::replace(&mut self.state, LocalState::Nothing)
-            && let Err(error) = self.shared.protocol.leave(&self.key, &owner).await
-        {
-            // Redis skips the owner once it has not polled for three intervals.
-            tracing::debug!(%error, "a place in the queue could not be given up");
-        }
     }
 
     /// Waits for a message while a guard is in use, and renews the lease when it is time.
@@ -310,37 +264,37 @@ impl KeyActor {
     async fn renew(&mut self) {
         let LocalState::Held(held) = &mut self.state else { return };
         if !held.lease.is_held() {
-            return self.lose();
+            return self.handle_loss();
         }
         let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, clock::monotonic_us());
         match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
             // Confirmed too late: the guard may have reported the loss already.
             Ok(Some(_)) if !held.lease.is_held() => {
                 self.leave_in_background(owner);
-                self.lose();
+                self.handle_loss();
             }
             Ok(Some(grant)) => {
                 self.shared.observer.observe(Event::Renewed);
                 held.lease.deadline_us.store(deadline_us(sent_us, ttl), Ordering::Release);
-                held.length = ttl;
+                held.lease_duration = ttl;
                 held.renew_at_us = sent_us + us(ttl / 3);
                 if grant.remote_waiters {
-                    held.note_remote_waiter(sent_us, self.shared.timing.local_handoffs);
+                    held.note_remote_waiter(sent_us, self.shared.timing.local_handoff_period);
                 }
             }
-            Ok(None) => self.lose(),
+            Ok(None) => self.handle_loss(),
             // The outcome is unknown: retries until the local deadline.
             Err(_) => held.renew_at_us = clock::monotonic_us() + us(ttl / 20),
         }
     }
 
     /// Handles the loss of the lease: notifies the guard. Local waiters acquire the lock anew.
-    fn lose(&mut self) {
-        if let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Nothing) {
+    fn handle_loss(&mut self) {
+        if let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) {
             self.observe(Event::Lost);
             held.lease.lost.send_replace(true);
             held.lease.wanted.send_replace(true);
-            respond(held.releaser, Released::Lost);
+            respond(held.release_reply, Released::Lost);
         }
     }
 
@@ -353,6 +307,8 @@ impl KeyActor {
                 break;
             }
             let Some(next) = self.waiters.pop_front() else { break };
+            // The new holder is no longer a waiter.
+            held.set_wanted(!self.waiters.is_empty());
             let guard = FencedGuard {
                 fence: held.next_fence,
                 lease: held.lease.clone(),
@@ -368,7 +324,7 @@ impl KeyActor {
                     held.next_fence += 1;
                     held.fences_left -= 1;
                     held.in_use = true;
-                    respond(held.releaser.take(), Released::Held);
+                    respond(held.release_reply.take(), Released::Held);
                     return;
                 }
                 // The waiter has just left, and `send` returned its guard.
@@ -380,40 +336,40 @@ impl KeyActor {
     }
 
     async fn release(&mut self) {
-        let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Nothing) else {
+        let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) else {
             return;
         };
-        let again = (!self.waiters.is_empty()).then(|| self.new_owner());
+        let next_owner = (!self.waiters.is_empty()).then(|| self.new_owner());
         let was_held = held.lease.is_held();
         let (ttl, sent_us) = (self.ttl(), clock::monotonic_us());
         let (owner, remote_waiters) = (&held.lease.owner, held.remote_waiter.is_some());
         let released = self
             .shared
             .protocol
-            .release(&self.key, owner, ttl, again.as_deref(), remote_waiters)
+            .release(&self.key, owner, ttl, next_owner.as_deref(), remote_waiters)
             .await;
         held.lease.lost.send_replace(true);
         match released {
             Ok(back) => {
                 let still_held = was_held && back.was_held;
                 let result = if still_held { Released::Held } else { Released::Lost };
-                respond(held.releaser, result);
-                match (again, back.again) {
+                respond(held.release_reply, result);
+                match (next_owner, back.next) {
                     (Some(owner), AcquireResult::Granted(grant)) => {
-                        self.hold(owner, ttl, sent_us, grant, Source::Free);
+                        self.start_lease(owner, ttl, sent_us, grant, Source::Free);
                     }
-                    (Some(owner), AcquireResult::Held { fence }) => {
+                    (Some(owner), AcquireResult::Busy { fence }) => {
                         self.state = self.queued(owner, sent_us, fence);
                     }
                     (None, _) => {}
                 }
             }
             Err(error) => {
-                respond(held.releaser, Released::Unknown);
+                respond(held.release_reply, Released::Unknown);
                 let owner = held.lease.owner.clone();
                 self.fail_waiters(owner, &error);
-                if let Some(again) = again {
-                    self.fail_waiters(again, &error);
+                if let Some(next_owner) = next_owner {
+                    self.fail_waiters(next_owner, &error);
                 }
             }
         }
@@ -426,11 +382,11 @@ impl KeyActor {
         match shared.protocol.raise_fence(&key, owner, floor).await? {
             Some(grant) => {
                 held.next_fence = grant.fence + 1;
-                held.fences_left = BLOCK - 1;
+                held.fences_left = FENCES_PER_GRANT - 1;
                 Ok(Some(grant.fence))
             }
             None => {
-                self.lose();
+                self.handle_loss();
                 Ok(None)
             }
         }

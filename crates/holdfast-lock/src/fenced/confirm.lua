@@ -1,9 +1,9 @@
 -- confirm, and renew: sets the holder's lease to its full duration.
 --   ARGV: owner, lease ms
 -- Returns {'held', fence, number of waiters} or {'lost'}.
-local held = mine(ARGV[1])
+local held = value_if_held_by(ARGV[1])
 if held then
     redis.call('pexpire', KEYS[1], ARGV[2])
-    return {'held', fence_of(held), waiting()}
+    return {'held', fence_of(held), count_waiters()}
 end
 return {'lost'}

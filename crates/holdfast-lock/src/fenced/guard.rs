@@ -24,7 +24,15 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn is_held(&self) -> bool {
-        !*self.lost.borrow() && clock::monotonic_us() < self.deadline_us.load(Ordering::Acquire)
+        if *self.lost.borrow() {
+            return false;
+        }
+        let in_time = clock::monotonic_us() < self.deadline_us.load(Ordering::Acquire);
+        if !in_time {
+            // A renewal that is under way must not revive what was reported as lost.
+            self.lost.send_replace(true);
+        }
+        in_time
     }
 }
 
@@ -39,8 +47,9 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// Returns the fence of this acquisition: larger than all earlier ones of its key while Redis
-    /// keeps its data. The protected resource must compare it; nothing else does.
+    /// Returns the fence (fencing token) of this acquisition: larger than all earlier ones of its
+    /// key, while Redis keeps the counter, which expires a day after the last acquisition. The
+    /// protected resource must compare it; nothing else does.
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence

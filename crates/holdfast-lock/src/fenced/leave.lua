@@ -2,13 +2,13 @@
 -- lock goes to the next owner, or is freed. A lock that is free goes to the next owner too.
 --   ARGV: owner, grant ms, horizon ms, channels
 dequeue(ARGV[1])
-local held = mine(ARGV[1])
+local held = value_if_held_by(ARGV[1])
 if held ~= false then
-    local first = head(tonumber(ARGV[3]))
+    local first = first_live_waiter(tonumber(ARGV[3]))
     if first then
         grant_to_waiter(first, ARGV[2], ARGV[4])
     elseif held then
-        free()
+        free_lock()
     end
 end
 return 1

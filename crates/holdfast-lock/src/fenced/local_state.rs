@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::guard::{Lease, Waiter};
-use super::protocol::BLOCK;
+use super::protocol::FENCES_PER_GRANT;
 use crate::Released;
 use crate::clock;
 
@@ -18,7 +18,7 @@ const MAX_LOCAL_HANDOFFS: u32 = 8;
 
 /// The state of the lock in this process.
 pub(super) enum LocalState {
-    Nothing,
+    Idle,
     /// Queued in Redis. Polls at `poll_at` regardless of messages: an owner that does not poll is
     /// skipped.
     Queued {
@@ -43,9 +43,9 @@ pub(super) struct HeldLease {
     /// True while a guard exists.
     pub(super) in_use: bool,
     /// Receives the result of the last guard's release.
-    pub(super) releaser: Option<oneshot::Sender<Released>>,
+    pub(super) release_reply: Option<oneshot::Sender<Released>>,
     /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
-    pub(super) length: Duration,
+    pub(super) lease_duration: Duration,
     pub(super) renew_at_us: u64,
     pub(super) handoffs: u32,
     pub(super) remote_waiter: Option<RemoteWaiter>,
@@ -70,7 +70,13 @@ impl RemoteWaiter {
 impl HeldLease {
     /// Returns whether no guard has existed since the grant.
     pub(super) fn next_fence_is_first(&self) -> bool {
-        self.fences_left == BLOCK
+        self.fences_left == FENCES_PER_GRANT
+    }
+
+    /// Tells the guard whether another waiter is known.
+    pub(super) fn set_wanted(&self, has_local_waiters: bool) {
+        let wanted = has_local_waiters || self.remote_waiter.is_some();
+        self.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);
     }
 
     /// Records that another process waits, unless one is recorded already.
@@ -91,7 +97,7 @@ impl HeldLease {
     /// Returns whether more than a third of the lease is left.
     pub(super) fn has_enough_left(&self) -> bool {
         let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
-        self.lease.is_held() && clock::monotonic_us() + us(self.length / 3) < deadline_us
+        self.lease.is_held() && clock::monotonic_us() + us(self.lease_duration / 3) < deadline_us
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! Does not exclude a second holder when the first is paused past its lease, Redis loses data or
 //! its clock jumps ahead. The fence then rejects the stale write; a write without its fence is
-//! unprotected. If Redis's clock jumps back, the lease of a dead holder lasts longer. Client clocks
-//! decide nothing.
+//! unprotected. If Redis's clock jumps back, the lease of a dead holder lasts longer. The wall
+//! clocks of clients decide nothing.
 //!
 //! Sources: Kleppmann, *How to do distributed locking* (2016) for fences; lock cohorting (Dice,
 //! Marathe, Shavit, `PPoPP` 2012) for local handoffs; queue locks (MCS, 1991) for handoffs.
@@ -21,6 +21,7 @@ mod local_state;
 mod protocol;
 mod shared;
 mod timing;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +75,7 @@ impl FencedLocks {
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
     /// tickets, but the holding process first makes a few local handoffs
-    /// ([`Timing::local_handoffs`]).
+    /// ([`Timing::local_handoff_period`]).
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond. What may have been acquired is released.

@@ -11,22 +11,22 @@
 -- All times are the server's. Numbers stay below 2^53, where a double is exact.
 
 local BLOCK = 64           -- fences per grant; each local handoff uses one
-local FENCES_LIVE = 86400000 -- ms: a day after the last grant; later, the row's fence is the floor
-local QUEUE_LIVES = 60000  -- ms: far longer than the interval of polls
+local FENCE_COUNTER_TTL_MS = 86400000 -- ms: a day after the last grant; later, the row's fence is the floor
+local QUEUE_TTL_MS = 60000  -- ms: far longer than the interval of polls
 
 -- Each call of Redis delays the waiters, so it is made once, and only where it is needed.
 local value = redis.call('get', KEYS[1])
 
-local micros
+local cached_now_us
 local function now_us()
-    if not micros then
+    if not cached_now_us then
         local time = redis.call('time')
-        micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
+        cached_now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
     end
-    return micros
+    return cached_now_us
 end
 
-local function text(number)
+local function format_integer(number)
     return string.format('%.0f', number)
 end
 
@@ -36,7 +36,7 @@ end
 
 -- Returns the lock's value if this owner held it when the script began, false if another owner did,
 -- nil if it was free.
-local function mine(owner)
+local function value_if_held_by(owner)
     if not value then
         return nil
     end
@@ -58,29 +58,29 @@ end
 
 -- Queues an owner, or keeps its place. Returns whether it is new.
 local function enqueue(owner)
-    local new = redis.call('zadd', KEYS[2], 'nx', text(now_us()), owner)
-    redis.call('zadd', KEYS[3], text(now_ms()), owner)
+    local new = redis.call('zadd', KEYS[2], 'nx', format_integer(now_us()), owner)
+    redis.call('zadd', KEYS[3], format_integer(now_ms()), owner)
     return new == 1
 end
 
 -- Renews the expiry of the queue. Waiters poll within a fraction of it, so that only an abandoned
 -- queue expires.
-local function keep_queue()
-    redis.call('pexpire', KEYS[2], QUEUE_LIVES)
-    redis.call('pexpire', KEYS[3], QUEUE_LIVES)
+local function renew_queue_expiry()
+    redis.call('pexpire', KEYS[2], QUEUE_TTL_MS)
+    redis.call('pexpire', KEYS[3], QUEUE_TTL_MS)
 end
 
--- Drops the owners whose last poll is older than the horizon: they count as dead. (head drops those
+-- Drops the owners whose last poll is older than the horizon: they count as dead. (first_live_waiter drops those
 -- that never polled.)
-local function prune(horizon_ms)
-    local before = text(now_ms() - horizon_ms)
+local function remove_dead_waiters(horizon_ms)
+    local before = format_integer(now_ms() - horizon_ms)
     for _, owner in ipairs(redis.call('zrangebyscore', KEYS[3], '-inf', '(' .. before)) do
         dequeue(owner)
     end
 end
 
 -- Returns the first live owner in the queue. Drops the dead owners before it.
-local function head(horizon_ms)
+local function first_live_waiter(horizon_ms)
     local since_us = now_us() - horizon_ms * 1000
     while true do
         local place = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
@@ -94,16 +94,16 @@ local function head(horizon_ms)
 end
 
 -- Frees a lock that has no waiters. The owners that are still in KEYS[3] have left the queue.
-local function free()
+local function free_lock()
     redis.call('del', KEYS[1], KEYS[3])
 end
 
 -- Makes an owner that is not queued the holder, with a block of fences. Returns the first fence.
 local function grant(owner, ttl_ms)
     local top = redis.call('incrby', KEYS[4], BLOCK)
-    redis.call('pexpire', KEYS[4], FENCES_LIVE)
-    local fence = text(top - BLOCK + 1)
-    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. text(now_ms()), 'px', ttl_ms)
+    redis.call('pexpire', KEYS[4], FENCE_COUNTER_TTL_MS)
+    local fence = format_integer(top - BLOCK + 1)
+    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. format_integer(now_ms()), 'px', ttl_ms)
     return fence
 end
 
@@ -115,7 +115,7 @@ local function notify(channels, owner, word)
     end
 end
 
-local function waiting()
+local function count_waiters()
     return redis.call('zcard', KEYS[2])
 end
 
@@ -124,6 +124,6 @@ end
 local function grant_to_waiter(first, grant_ms, channels)
     local fence = grant(first, grant_ms)
     dequeue(first)
-    notify(channels, first, 'granted ' .. first .. ' ' .. fence .. ' ' .. waiting())
+    notify(channels, first, 'granted ' .. first .. ' ' .. fence .. ' ' .. count_waiters())
     return fence
 end

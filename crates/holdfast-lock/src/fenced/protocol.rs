@@ -10,7 +10,7 @@ use super::timing::Timing;
 use crate::{Error, Redis};
 
 /// Number of fences per grant; the same number is in the scripts.
-pub(super) const BLOCK: i64 = 64;
+pub(super) const FENCES_PER_GRANT: i64 = 64;
 
 macro_rules! script {
     ($file:literal) => {
@@ -51,7 +51,7 @@ pub(super) struct Grant {
 pub(super) enum AcquireResult {
     Granted(Grant),
     /// Another owner holds the lock, with at least this fence.
-    Held {
+    Busy {
         fence: i64,
     },
 }
@@ -62,7 +62,7 @@ pub(super) struct ReleaseResult {
     /// True if the lock was still held.
     pub was_held: bool,
     /// The result for the owner that was queued.
-    pub again: AcquireResult,
+    pub next: AcquireResult,
 }
 
 impl Protocol {
@@ -89,7 +89,7 @@ impl Protocol {
         let answer: Vec<String> = self.redis.invoke(call).await?;
         Ok(match (grant(&answer), answer.get(1)) {
             (Some(grant), _) => AcquireResult::Granted(grant),
-            (None, fence) => AcquireResult::Held {
+            (None, fence) => AcquireResult::Busy {
                 fence: fence.and_then(|fence| fence.parse().ok()).unwrap_or(0),
             },
         })
@@ -108,29 +108,29 @@ impl Protocol {
         Ok(grant(&answer))
     }
 
-    /// Releases the lock, and queues `again` if there is one. With `remote_waiters`, another
+    /// Releases the lock, and queues `next_owner` if there is one. With `remote_waiters`, another
     /// process probably acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,
         owner: &str,
         ttl: Duration,
-        again: Option<&str>,
+        next_owner: Option<&str>,
         remote_waiters: bool,
     ) -> Result<ReleaseResult, Error> {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
-        call.arg(again.unwrap_or(""));
+        call.arg(next_owner.unwrap_or(""));
         let (was, whose, fence): (String, String, i64) = if remote_waiters {
             self.redis.invoke_after_subscribers(call).await?
         } else {
             self.redis.invoke(call).await?
         };
-        let again = match whose.as_str() {
+        let next = match whose.as_str() {
             "again" => AcquireResult::Granted(Grant { fence, remote_waiters: false }),
-            _ => AcquireResult::Held { fence },
+            _ => AcquireResult::Busy { fence },
         };
-        Ok(ReleaseResult { was_held: was == "held", again })
+        Ok(ReleaseResult { was_held: was == "held", next })
     }
 
     /// Leaves the queue, or releases the lock if it was granted already.

@@ -2,7 +2,7 @@
 -- fence. Raises the counter to the row's fence, never lowers it, and grants the holder a new block.
 --   ARGV: owner, the row's fence
 -- Returns {'held', fence, number of waiters} or {'lost'}.
-local held = mine(ARGV[1])
+local held = value_if_held_by(ARGV[1])
 if not held then
     return {'lost'}
 end
@@ -10,8 +10,8 @@ if tonumber(redis.call('get', KEYS[4]) or '0') < tonumber(ARGV[2]) then
     redis.call('set', KEYS[4], ARGV[2])
 end
 local top = redis.call('incrby', KEYS[4], BLOCK)
-redis.call('pexpire', KEYS[4], FENCES_LIVE)
-local fence = text(top - BLOCK + 1)
+redis.call('pexpire', KEYS[4], FENCE_COUNTER_TTL_MS)
+local fence = format_integer(top - BLOCK + 1)
 local since = string.match(held, '@(%d+)$')
 redis.call('set', KEYS[1], ARGV[1] .. ' ' .. fence .. '@' .. since, 'keepttl')
-return {'held', fence, waiting()}
+return {'held', fence, count_waiters()}

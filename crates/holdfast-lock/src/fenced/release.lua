@@ -8,12 +8,12 @@
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, again = ARGV[5], ARGV[6]
 
-local already = again ~= '' and mine(again)
+local already = again ~= '' and value_if_held_by(again)
 if already then
     -- Repeated after a lost response.
     return {'held', 'again', fence_of(already)}
 end
-local held = mine(owner)
+local held = value_if_held_by(owner)
 if not held then
     -- Its lease expired, and it may have queued again since.
     dequeue(owner)
@@ -21,23 +21,23 @@ end
 if held == false then
     if again ~= '' then
         enqueue(again)
-        keep_queue()
+        renew_queue_expiry()
         notify(channels, owner_of(value) or '', 'waiting')
     end
     return {'lost', 'another', fence_of(value) or '0'}
 end
 
-local was, first = held and 'held' or 'expired', head(horizon)
+local was, first = held and 'held' or 'expired', first_live_waiter(horizon)
 if first and first ~= again then
     if again ~= '' then
         enqueue(again)
-        keep_queue()
+        renew_queue_expiry()
     end
     return {was, 'another', grant_to_waiter(first, grant_ms, channels)}
 elseif again ~= '' then
     dequeue(again)
     return {was, 'again', grant(again, ttl)}
 elseif held then
-    free()
+    free_lock()
 end
 return {was, 'nobody', '0'}

@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub(super) observer: Arc<dyn Observer>,
     /// Identifies this process in owners and names its channel. New with every start.
     pub(super) process: String,
-    /// Queues of the keys that this process holds or waits for.
+    /// Senders to the actors of the keys that this process holds or waits for.
     pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
 }
 

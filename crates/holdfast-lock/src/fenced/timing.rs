@@ -15,7 +15,7 @@ pub struct Timing {
     pub poll_interval: Duration,
     /// Time for which a process continues local handoffs after it learns that another process
     /// waits: at most eight, and only to waiters that joined before that.
-    pub local_handoffs: Duration,
+    pub local_handoff_period: Duration,
 }
 
 impl Default for Timing {
@@ -24,7 +24,7 @@ impl Default for Timing {
             ttl: Duration::from_secs(3),
             grant_ttl: Duration::from_millis(600),
             poll_interval: Duration::from_millis(200),
-            local_handoffs: Duration::from_millis(100),
+            local_handoff_period: Duration::from_millis(100),
         }
     }
 }

@@ -8,7 +8,7 @@ use redis::{ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
 use super::request::tcp_settings;
 
 /// The valid forms of an address, for messages.
-pub const SHAPES: &str = "redis://HOST:PORT, redis+unix:///PATH, \
+pub const ADDRESS_FORMS: &str = "redis://HOST:PORT, redis+unix:///PATH, \
     redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME";
 
 /// A parsed address.
@@ -33,7 +33,7 @@ impl RedisAddress {
             Some(("redis-sentinel", rest)) => sentinel(rest),
             _ => node(url).map(RedisAddress::One),
         };
-        address.map_err(|error| invalid(&format!("{error}. There are {SHAPES}")))
+        address.map_err(|error| invalid(&format!("{error}. There are {ADDRESS_FORMS}")))
     }
 }
 
@@ -63,7 +63,7 @@ fn sentinel(rest: &str) -> Result<RedisAddress, RedisError> {
     Ok(RedisAddress::Sentinel {
         sentinels: sentinels.collect::<Result<_, _>>()?,
         name: name.to_owned(),
-        primary: node(&format!("redis://{user}wherever/{db}"))?,
+        primary: node(&format!("redis://{user}unused/{db}"))?,
     })
 }
 
@@ -86,7 +86,7 @@ fn invalid(why: &str) -> RedisError {
 #[cfg(test)]
 #[cfg(all(feature = "cluster", feature = "sentinel"))]
 mod tests {
-    use super::{RedisAddress, SHAPES};
+    use super::{ADDRESS_FORMS, RedisAddress};
 
     fn read(url: &str) -> (Vec<String>, String) {
         let (nodes, template) = match RedisAddress::read(url).unwrap() {
@@ -126,7 +126,7 @@ mod tests {
         ] {
             let Err(error) = RedisAddress::read(url) else { panic!("{url} was read") };
             let error = error.to_string();
-            assert!(error.contains(SHAPES) && !error.contains("hush"), "{url}: {error}");
+            assert!(error.contains(ADDRESS_FORMS) && !error.contains("hush"), "{url}: {error}");
         }
     }
 }

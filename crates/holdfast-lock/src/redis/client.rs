@@ -43,8 +43,9 @@ impl Redis {
     /// Creates a connection that is established with the first command. Must be called on the main
     /// runtime.
     ///
-    /// The address has one of the forms of [`SHAPES`]. A `USER:PASSWORD@` before the hosts is for
-    /// the data servers, not for the sentinels; `/DB` may follow one host or a master's name.
+    /// The address has one of the forms of [`ADDRESS_FORMS`]. A `USER:PASSWORD@` before the hosts
+    /// is for the data servers, not for the sentinels; `/DB` may follow one host or a master's
+    /// name.
     pub fn open(url: &str) -> Result<Self, Error> {
         let (connection, address) = match RedisAddress::read(url).map_err(Error::new)? {
             RedisAddress::One(address) => {

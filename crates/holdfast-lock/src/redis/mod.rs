@@ -21,6 +21,6 @@ mod sentinel;
 mod slots;
 mod subscription;
 
-pub use address::SHAPES;
+pub use address::ADDRESS_FORMS;
 pub use client::Redis;
 pub use error::Error;

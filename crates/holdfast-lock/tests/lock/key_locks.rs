@@ -66,7 +66,7 @@ async fn kept_lock_is_not_renewed(server: &Server) {
     let (mut here, mut there) = (key_locks(server), key_locks(server));
     let asked = wanted(&[("{a:1}", "af")]);
     assert_eq!(here.acquire(&asked).await.unwrap(), [Acquired]);
-    here.keep("{a:1}");
+    here.leave_to_expire("{a:1}");
     here.release(&["{a:1}".to_owned()]).await;
     drop(here);
     assert_eq!(there.acquire(&asked).await.unwrap(), [InFlight], "it is not released");

@@ -58,6 +58,15 @@ async fn with_lock_drops_work_when_lease_is_lost() {
 }
 
 #[tokio::test]
+async fn with_lock_reports_lease_that_ended_meanwhile() {
+    let server = Server::start();
+    let process = server.process();
+    // Work without an await: nothing can drop it before its end.
+    let work = process.0.with_lock(&key(), async |lease| while lease.is_held() {}).await;
+    assert!(matches!(work, Err(Error::Lost)));
+}
+
+#[tokio::test]
 async fn late_renewal_does_not_revive_a_lost_lease() {
     let server = Server::start();
     let lease = server.process().0.lock(&key()).await.unwrap();

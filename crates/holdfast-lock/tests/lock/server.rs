@@ -176,12 +176,12 @@ impl Server {
 
     /// A process's worth of locks, with a lease of [`TTL`].
     pub fn process(&self) -> Process {
-        self.process_of_turn(Timing::default().local_handoffs)
+        self.process_of_turn(Timing::default().local_handoff_period)
     }
 
     /// The same, but for how long it passes a lock on inside while another process waits.
-    pub fn process_of_turn(&self, local_handoffs: Duration) -> Process {
-        self.process_of_times(Timing { ttl: TTL, local_handoffs, ..Timing::default() })
+    pub fn process_of_turn(&self, local_handoff_period: Duration) -> Process {
+        self.process_of_times(Timing { ttl: TTL, local_handoff_period, ..Timing::default() })
     }
 
     /// The same with long times; it still polls for lost messages.

@@ -1,0 +1,65 @@
+//! The steps of a key's actor while its process waits in the queue.
+
+use tokio::time::timeout_at;
+
+use super::actor::KeyActor;
+use super::local_state::{LocalState, deadline_us, us};
+use super::protocol::Grant;
+use crate::clock;
+use crate::observer::Source;
+
+impl KeyActor {
+    /// Waits for a message until the next poll is due, then polls.
+    pub(super) async fn wait_in_queue(&mut self) {
+        let LocalState::Queued { owner, poll_at, .. } = &self.state else { return };
+        let owner = owner.clone();
+        match timeout_at(*poll_at, self.inbox.recv()).await {
+            Ok(Some(message)) => self.handle(message).await,
+            Ok(None) => {}
+            Err(_) => self.request_as(owner, true, Source::Polled).await,
+        }
+    }
+
+    /// Handles a grant message. If the grant was made after the last poll, it is as good as a
+    /// confirmation: it lasts at least for a grant's time from that poll, however long the message
+    /// took. It is then confirmed by the first renewal, if the lock is still in use. Any other
+    /// grant is confirmed first.
+    pub(super) async fn handle_grant(&mut self, granted: &str, grant: Grant) {
+        let LocalState::Queued { owner, polled_us, fence, .. } = &self.state else { return };
+        if owner != granted {
+            return;
+        }
+        let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
+        let enough = clock::monotonic_us() + us(length / 3) < deadline_us(polled_us, length);
+        if grant.fence <= *fence || !enough {
+            return self.confirm().await;
+        }
+        let owner = owner.clone();
+        self.start_lease(owner, length, polled_us, grant, Source::Remote);
+        let ttl = self.ttl();
+        if let LocalState::Held(held) = &mut self.state {
+            held.ttl = ttl;
+        }
+    }
+
+    async fn confirm(&mut self) {
+        let LocalState::Queued { owner, .. } = &self.state else { return };
+        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
+        match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
+            Ok(Some(grant)) => self.start_lease(owner, ttl, sent_us, grant, Source::Remote),
+            // The grant is gone; the next poll queues a new owner.
+            Ok(None) => {}
+            Err(error) => self.fail_waiters(owner, &error),
+        }
+    }
+
+    pub(super) async fn leave(&mut self) {
+        if let LocalState::Queued { owner, .. } =
+            std::mem::replace(&mut self.state, LocalState::Idle)
+            && let Err(error) = self.shared.protocol.leave(&self.key, &owner).await
+        {
+            // Redis skips the owner once it has not polled for three intervals.
+            tracing::debug!(%error, "a place in the queue could not be given up");
+        }
+    }
+}
