@@ -280,29 +280,6 @@ impl Shop {
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
     }
 
-    /// Waits until a session is idle after the read of a command, with a transaction or without.
-    pub async fn until_read(&self) {
-        until("a command has read", async || {
-            let resting = "select count(*) from pg_stat_activity
-                            where datname = current_database() and pid <> pg_backend_pid()
-                              and state in ('idle', 'idle in transaction')
-                              and starts_with(query, 'select clock_timestamp() as')";
-            self.number(resting).await > 0
-        })
-        .await;
-    }
-
-    /// Waits until a transaction is idle after the write of a command.
-    pub async fn until_written(&self) {
-        until("a command has written", async || {
-            let resting = "select count(*) from pg_stat_activity
-                            where datname = current_database() and state = 'idle in transaction'
-                              and starts_with(query, 'with patience')";
-            self.number(resting).await > 0
-        })
-        .await;
-    }
-
     /// A number from the test's own database.
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()

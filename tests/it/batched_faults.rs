@@ -83,6 +83,7 @@ async fn unknown_batch_outcome_is_resolved() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(25, 100).await;
     let keys: Vec<String> = (0..30).map(|_| fresh_key()).collect();
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
@@ -94,7 +95,7 @@ async fn unknown_batch_outcome_is_resolved() {
         barrier.until_queued(n + 1).await;
     }
     barrier.open().await;
-    shop.until_read().await;
+    shop.until_one_is_paused(&admin, "commit").await;
     postgres.drop_next_response();
     let mut answers = Vec::new();
     for (n, sent) in sent.into_iter().enumerate() {
@@ -126,13 +127,14 @@ async fn late_write_after_resolution_changes_nothing() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     for strategy in ["batched", "fenced"] {
         let sku = shop.shop_item(25, 100).await;
         let key = fresh_key();
         let order = || keyed(&shop, &alice, 0, &key, &sku, 1).header("Holdfast-Lock", strategy);
         let orders = shop.number("select count(*) from orders").await;
         let sent = send(order().header("Holdfast-Pause", "commit:1000"));
-        shop.until_read().await;
+        shop.until_one_is_paused(&admin, "commit").await;
         postgres.delay_next_statement();
         let (status, kind, body) = problem_of(response_of(sent).await).await;
         assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
@@ -153,6 +155,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(25, 100).await;
     let keys: Vec<String> = (0..10).map(|_| fresh_key()).collect();
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
@@ -163,7 +166,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
         .collect();
     barrier.until_queued(keys.len()).await;
     barrier.open().await;
-    shop.until_read().await;
+    shop.until_one_is_paused(&admin, "commit").await;
     postgres.cut();
     let mut outcomes = Vec::new();
     for sent in sent {
@@ -237,10 +240,11 @@ async fn deleted_or_stolen_lock_loses_nothing() {
 async fn batch_without_its_lock_cannot_write() {
     let (shop, redis) = Shop::with_own_redis().await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(10, 100).await;
     let lock = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     let first = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:1500"));
-    shop.until_read().await;
+    shop.until_one_is_paused(&admin, "read").await;
     let deleted: i64 = ask(&redis.url, &format!("DEL {lock}")).unwrap();
     assert_eq!(deleted, 1);
     // The next holder does not wait: no row is locked.

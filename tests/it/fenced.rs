@@ -48,11 +48,12 @@ async fn fences_in_ledger_increase() {
 async fn paused_holder_cannot_write() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
     // It reads 10, and then its whole process stops.
     let late =
-        tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "1500").send());
-    shop.until_read().await;
+        tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:3000").send());
+    shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
     let paused = Instant::now();
     let next = shop.order(&alice, 1, &sku, 1).send().await.unwrap();

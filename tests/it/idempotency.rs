@@ -163,10 +163,11 @@ async fn other_replica_replays_after_kill() {
 async fn kill_before_commit_frees_key_in_seconds() {
     let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let key = Uuid::new_v4().to_string();
     let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");
     let lost = tokio::spawn(lost.send());
-    shop.until_written().await;
+    shop.until_one_is_paused(&admin, "commit").await;
     shop.replicas[0].kill();
     assert!(lost.await.unwrap().is_err());
     let killed = Instant::now();

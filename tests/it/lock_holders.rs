@@ -7,9 +7,10 @@ use crate::common::{Shop, User, body, until};
 
 /// Holds the lock of `sku` at the first replica, for some seconds.
 async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
-    let order = shop.order(who, 0, sku, 1);
-    tokio::spawn(order.header("Holdfast-Lock", strategy).header("Holdfast-Work-Ms", "4000").send());
-    shop.until_read().await;
+    let admin = shop.sign_in("admin").await;
+    let order = shop.order(who, 0, sku, 1).header("Holdfast-Lock", strategy);
+    tokio::spawn(order.header("Holdfast-Pause", "read:4000").send());
+    shop.until_one_is_paused(&admin, "read").await;
 }
 
 async fn rejected(order: RequestBuilder, strategy: &str, status: StatusCode) -> Value {

@@ -94,13 +94,15 @@ async fn waiting_queue_counts_no_hold_time() {
 async fn waiting_requests_are_counted_per_replica() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
     let slow = |replica, ms: &str| {
-        tokio::spawn(shop.order(&alice, replica, &sku, 1).header("Holdfast-Work-Ms", ms).send())
+        let pause = format!("read:{ms}");
+        tokio::spawn(shop.order(&alice, replica, &sku, 1).header("Holdfast-Pause", pause).send())
     };
     let waiting = "holdfast_lock_waiting_requests{strategy=\"fenced\"}";
     let mut orders = vec![slow(0, "2000")];
-    shop.until_read().await;
+    shop.until_one_is_paused(&admin, "read").await;
     orders.extend([slow(0, "0"), slow(0, "0"), slow(1, "0")]);
     until("two wait here, and one there", async || {
         let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);

@@ -58,13 +58,14 @@ async fn backlog_holds_connections_of_paused_replica() {
 async fn slow_queue_rejects_at_once() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK_TIMEOUT_MS", "7000")]).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10_000).await;
     let order = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
     let done = fresh_key();
     body(order(&done).send().await.unwrap(), StatusCode::CREATED).await;
     // One order takes so long that none behind it is executed in time …
-    let slow = send(order(&fresh_key()).header("Holdfast-Work-Ms", "1500"));
-    shop.until_read().await;
+    let slow = send(order(&fresh_key()).header("Holdfast-Pause", "read:1500"));
+    shop.until_one_is_paused(&admin, "read").await;
     let behind = send(order(&fresh_key()));
     // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;

@@ -28,6 +28,15 @@ impl Shop {
             .collect()
     }
 
+    /// Waits until a request is paused at that point of replica 0.
+    pub async fn until_one_is_paused(&self, admin: &User, point: &str) {
+        until(&format!("a request is paused at {point}"), async || {
+            let paused = self.paused_requests(admin, 0).await;
+            paused.iter().any(|request| request.point == point)
+        })
+        .await;
+    }
+
     /// Waits until `many` requests are paused at that point of replica 0.
     pub async fn until_paused_count(&self, admin: &User, many: usize, point: &str) {
         until(&format!("{many} requests are held at {point}"), async || {

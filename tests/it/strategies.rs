@@ -135,14 +135,15 @@ async fn paused_watchdog_or_redlock_holder_writes_stale() {
 async fn check_stale_write(strategy: &str) {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
     let under_it = |replica: usize| {
         shop.order(&alice, replica, &sku, 1)
             .header("Holdfast-Lock", strategy)
             .header("Holdfast-Ttl-Ms", "500")
     };
-    let late = tokio::spawn(under_it(0).header("Holdfast-Work-Ms", "1500").send());
-    shop.until_read().await;
+    let late = tokio::spawn(under_it(0).header("Holdfast-Pause", "read:3000").send());
+    shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
     body(under_it(1).send().await.unwrap(), StatusCode::CREATED).await;
     shop.replicas[0].resume();
@@ -221,10 +222,11 @@ async fn dead_holder_blocks_for_one_lease() {
 async fn disconnected_client_keeps_lock_until_commit() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
     let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
-    let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Work-Ms", "700");
+    let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:700");
     let slow = tokio::spawn(slow.send());
-    shop.until_read().await;
+    shop.until_one_is_paused(&admin, "read").await;
     slow.abort();
     // It holds the lock until its commit: the next order reads what it wrote.
     let next =
