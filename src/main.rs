@@ -9,8 +9,8 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, RemovalMethod, ServeArgs,
-    SizeMeasure, Switch, UpArgs, UserAddArgs, UserCommand,
+    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, ServeArgs, Switch, UpArgs,
+    UserAddArgs, UserCommand,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp, UpOptions};
@@ -188,34 +188,11 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
-    let url = match options.redis_url {
-        Some(url) => url,
+    let url = match &options.redis_url {
+        Some(url) => url.clone(),
         None => find_up(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
-    let delete = match (options.delete_big, options.delete) {
-        (true, _) => keys::command::DeleteTarget::Big { is_confirmed: options.yes },
-        (false, names) if names.is_empty() => keys::command::DeleteTarget::Nothing,
-        (false, names) => keys::command::DeleteTarget::Named(names),
-    };
-    let asked = keys::command::KeysOptions {
-        pattern: options.pattern,
-        top: usize::from(options.top),
-        by_memory: options.by == SizeMeasure::Memory,
-        big: keys::BigKeyThreshold {
-            string_bytes: options.big_string,
-            elements: options.big_elements,
-        },
-        delete,
-        with: if options.with == RemovalMethod::Unlink {
-            keys::KeyRemovalMethod::Unlink
-        } else {
-            keys::KeyRemovalMethod::Batches
-        },
-        prefix: options.redis_prefix,
-        force: options.force,
-        json: options.json,
-    };
-    let done = keys::command::run(app::locks(&url)?.redis(), &asked).await?;
+    let done = keys::command::run(app::locks(&url)?.redis(), &options).await?;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,23 +1,25 @@
 //! `holdfast keys`: lists the largest keys, and removes keys on request.
 //!
 //! Guarantees: only keys are removed that were named, or confirmed by a word typed at a terminal
-//! (or by `--yes`); of several names, none if a key is absent or protected. The shop's own keys
-//! stay unless `--force` is set. A key that was found to be big is examined again before it is
-//! removed. The result goes to stdout, everything else to stderr. Tests:
-//! `tests/it/keys_command.rs`, `keys_confirmation.rs`.
+//! (or by `--yes`), and never the shop's own; of several names, none if a key is absent or the
+//! shop's. A key that was found to be big is examined again before it is removed. The result goes
+//! to stdout, everything else to stderr. Tests: `tests/it/keys_command.rs`,
+//! `keys_confirmation.rs`.
 
+use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use holdfast_lock::Redis;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{
-    BigKeyThreshold, KeyEntry, KeyRemovalMethod, Removal, SearchOptions, SearchResult, find,
-    format, inspect, key_name, remove,
+    KeyEntry, KeyRemovalMethod, MAX_ELEMENTS, MAX_STRING_BYTES, Removal, SearchOptions,
+    SearchResult, find, inspect, key_name, remove,
 };
+use crate::config::KeysArgs;
 use crate::output;
 use crate::shop::types::grouped;
 
@@ -25,154 +27,106 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Word that confirms a removal.
 const CONFIRMATION: &str = "delete";
 
-#[derive(Debug, Clone)]
-pub struct KeysOptions {
-    pub pattern: String,
-    pub top: usize,
-    /// True: the largest by memory; false: by elements.
-    pub by_memory: bool,
-    pub big: BigKeyThreshold,
-    pub delete: DeleteTarget,
-    pub with: KeyRemovalMethod,
-    /// Prefix of the shop's own keys.
-    pub prefix: String,
-    /// True if the shop's own keys may be deleted.
-    pub force: bool,
-    pub json: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeleteTarget {
-    Nothing,
-    /// Names as [`key_name::escape`] formats them.
-    Named(Vec<String>),
-    /// The big keys that are listed; `is_confirmed`: without asking for a confirmation.
-    Big {
-        is_confirmed: bool,
-    },
-}
-
-#[derive(Serialize)]
-struct KeysReport<'a> {
+#[derive(Default, Serialize)]
+struct KeysReport {
     #[serde(flatten)]
-    found: Option<&'a SearchResult>,
-    big_is_more_than: BigKeyThreshold,
+    found: Option<SearchResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    deleted: Option<&'a [DeletionResult]>,
+    deleted: Option<Vec<DeletionResult>>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeletionResult {
+struct DeletionResult {
     #[serde(flatten)]
-    pub(super) entry: KeyEntry,
-    /// `None` if the key was skipped: it was absent, of another type, or no longer big.
+    entry: KeyEntry,
     #[serde(flatten)]
-    pub(super) removal: Option<Removal>,
+    removal: Removal,
 }
 
 /// Lists or removes keys; returns whether all that was to be removed is gone.
-pub async fn run(redis: &Redis, options: &KeysOptions) -> anyhow::Result<bool> {
-    match &options.delete {
-        DeleteTarget::Nothing => {
-            let found = list_keys(redis, options, false).await?;
-            report(options, Some(&found), None)?;
-            Ok(true)
-        }
-        DeleteTarget::Named(names) => {
-            let entries = inspect_named(redis, options, names).await?;
-            let deleted = delete(redis, options, entries, false).await?;
-            report(options, None, Some(&deleted))?;
-            Ok(is_all_gone(&deleted))
-        }
-        DeleteTarget::Big { is_confirmed } => {
-            ensure!(
-                *is_confirmed || std::io::stdin().is_terminal(),
-                "there is no terminal to ask on before the big keys are removed, so nothing was \
-                 done; --yes says that nobody needs to be asked"
-            );
-            let found = list_keys(redis, options, true).await?;
-            let confirmed = found.top.is_empty() || *is_confirmed || confirm(options, &found)?;
-            let entries = if confirmed { found.top.clone() } else { Vec::new() };
-            let deleted = delete(redis, options, entries, true).await?;
-            report(options, Some(&found), Some(&deleted))?;
-            if !confirmed {
-                eprintln!("Nothing was removed.");
-            }
-            Ok(confirmed && is_all_gone(&deleted))
-        }
+pub async fn run(redis: &Redis, args: &KeysArgs) -> anyhow::Result<bool> {
+    let mut report = KeysReport::default();
+    let mut confirmed = true;
+    if args.delete_big {
+        ensure!(
+            args.yes || std::io::stdin().is_terminal(),
+            "there is no terminal to ask on before the big keys are removed, so nothing was done; \
+             --yes skips the question"
+        );
+        let found = report.found.insert(list_keys(redis, args).await?);
+        confirmed = found.top.is_empty() || args.yes || confirm(found)?;
+        let entries = if confirmed { found.top.clone() } else { Vec::new() };
+        report.deleted = Some(delete(redis, entries, true).await?);
+    } else if args.delete.is_empty() {
+        report.found = Some(list_keys(redis, args).await?);
+    } else {
+        let entries = inspect_named(redis, args).await?;
+        report.deleted = Some(delete(redis, entries, false).await?);
     }
+    if args.json {
+        output::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+    } else {
+        output::print(&report.to_text())?;
+    }
+    if !confirmed {
+        eprintln!("Nothing was removed.");
+    }
+    let deleted = report.deleted.unwrap_or_default();
+    Ok(confirmed && deleted.iter().all(|result| result.removal.left == 0))
 }
 
-async fn list_keys(
-    redis: &Redis,
-    options: &KeysOptions,
-    only_big: bool,
-) -> anyhow::Result<SearchResult> {
+/// Lists the largest keys; before a removal, only big keys that are not the shop's.
+async fn list_keys(redis: &Redis, args: &KeysArgs) -> anyhow::Result<SearchResult> {
     let search = SearchOptions {
-        pattern: options.pattern.clone(),
-        top: options.top,
-        by_memory: options.by_memory,
-        big: options.big,
-        only_big,
-        excluded_prefix: (only_big && !options.force).then(|| options.prefix.clone()),
+        pattern: args.pattern.clone(),
+        top: usize::from(args.top),
+        only_big: args.delete_big,
+        excluded_prefix: args.delete_big.then(|| args.redis_prefix.clone()),
     };
     let mut line = ProgressLine::new();
-    let found = find(redis, &search, |result| line.draw(|| format::search_progress(result))).await;
+    let found = find(redis, &search, |SearchResult { seen, all, big, .. }| {
+        line.draw(|| {
+            let (seen, all) = (grouped(*seen), grouped(*all));
+            format!("{seen} of {all} keys examined, {} big", grouped(*big))
+        });
+    });
+    let found = found.await;
     line.clear();
-    let found = found.context("can't look at the keys")?;
-    if let Some(why) = found.no_memory.as_ref().filter(|_| options.by_memory) {
-        eprintln!(
-            "holdfast: this Redis does not tell how much memory a key takes ({why}); the largest \
-             by elements are listed instead"
-        );
-    }
-    Ok(found)
+    found.context("can't examine the keys")
 }
 
-/// Returns the keys of these names, all of which exist and may be removed.
-async fn inspect_named(
-    redis: &Redis,
-    options: &KeysOptions,
-    names: &[String],
-) -> anyhow::Result<Vec<KeyEntry>> {
-    let mut entries: Vec<KeyEntry> = Vec::with_capacity(names.len());
-    for text in names {
-        let bytes = key_name::unescape(text).map_err(anyhow::Error::msg)?;
-        if belongs_to_shop(options, &bytes) && !options.force {
-            bail!(
-                "{text} begins with {} and so belongs to the shop: a lock that is removed may be \
-                 held twice, a token sent twice. Nothing was removed. If that is meant, say \
-                 --force; if it is another shop's, say what this one's keys begin with: \
-                 --redis-prefix",
-                options.prefix
-            );
-        }
-        match inspect(redis, &bytes, options.big).await? {
-            Some(entry) if entries.iter().any(|other| other.name == entry.name) => {}
-            Some(entry) => entries.push(entry),
-            None => bail!(
-                "there is no key {text} (a name is given whole, and as `holdfast keys` prints it). \
+/// Returns the keys of `--delete`, all of which exist and may be removed.
+async fn inspect_named(redis: &Redis, args: &KeysArgs) -> anyhow::Result<Vec<KeyEntry>> {
+    let mut entries: Vec<KeyEntry> = Vec::with_capacity(args.delete.len());
+    for text in &args.delete {
+        let name = key_name::unescape(text).map_err(anyhow::Error::msg)?;
+        let prefix = &args.redis_prefix;
+        ensure!(
+            !name.starts_with(prefix.as_bytes()),
+            "{text} begins with {prefix} and so belongs to the shop: a lock that is removed may be \
+             held twice, a token sent twice. Nothing was removed. If the shop's keys begin with \
+             something else, name it with --redis-prefix"
+        );
+        let entry = inspect(redis, &name).await?.with_context(|| {
+            format!(
+                "there is no key {text} (a name is given whole, as `holdfast keys` prints it). \
                  Nothing was removed"
-            ),
+            )
+        })?;
+        if entries.iter().all(|other| other.name != entry.name) {
+            entries.push(entry);
         }
     }
     Ok(entries)
 }
 
-fn belongs_to_shop(options: &KeysOptions, name: &[u8]) -> bool {
-    name.starts_with(options.prefix.as_bytes())
-}
-
 /// Asks for the confirmation. The table goes to stderr, because it is part of the question.
-fn confirm(options: &KeysOptions, found: &SearchResult) -> anyhow::Result<bool> {
-    let count = found.top.len();
-    eprint!("{}", format::table(found, options.big));
+fn confirm(found: &SearchResult) -> anyhow::Result<bool> {
     eprint!(
-        "\nRemove {}, for good? Type `{CONFIRMATION}`, anything else leaves {}: ",
-        if count == 1 { "this key".to_owned() } else { format!("these {count} keys") },
-        if count == 1 { "it" } else { "them" },
+        "{}\nRemove these {} keys, for good? Type `{CONFIRMATION}`, anything else leaves them: ",
+        table(found),
+        found.top.len()
     );
-    let _ = std::io::stderr().flush();
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     if !answer.ends_with('\n') {
@@ -183,78 +137,86 @@ fn confirm(options: &KeysOptions, found: &SearchResult) -> anyhow::Result<bool> 
     Ok(answer.trim() == CONFIRMATION)
 }
 
-/// Removes keys in turn; `still_big`: only keys that are still big.
+/// Removes keys in turn; with `only_big`, those that are still big.
 async fn delete(
     redis: &Redis,
-    options: &KeysOptions,
     entries: Vec<KeyEntry>,
-    still_big: bool,
+    only_big: bool,
 ) -> anyhow::Result<Vec<DeletionResult>> {
     let mut deleted = Vec::with_capacity(entries.len());
     let mut line = ProgressLine::new();
     for entry in entries {
         let name = key_name::escape(&entry.name);
-        if still_big {
-            let now = inspect(redis, &entry.name, options.big).await?;
-            if now.is_none_or(|now| !now.big || now.kind != entry.kind) {
-                eprintln!("holdfast: {name} is no longer what it was, and was left alone");
-                deleted.push(DeletionResult { entry, removal: None });
-                continue;
-            }
+        if only_big && !inspect(redis, &entry.name).await?.is_some_and(|now| now.big) {
+            eprintln!("holdfast: {name} is no longer big, and stays");
+            continue;
         }
-        if belongs_to_shop(options, &entry.name) {
-            eprintln!("holdfast: {name} belongs to the shop; it goes because of --force");
-        }
-        let (length, done) = (entry.length.unwrap_or(1), deleted.len());
-        let text = |removed| format::removal_progress(&name, removed, length);
-        let removal =
-            remove(redis, &entry.name, options.with, |removed| line.draw(|| text(removed)));
+        let length = grouped(entry.length.unwrap_or(1));
+        let removal = remove(redis, &entry.name, KeyRemovalMethod::Unlink, |removed| {
+            line.draw(|| format!("{name}: {} of {length} removed", grouped(removed)));
+        });
         let removal = removal.await;
         line.clear();
-        let removal = removal.with_context(|| format!("{done} removed, then stopped at {name}"))?;
-        if let Some(removal) = &removal {
-            warn(&name, removal);
+        let done = deleted.len();
+        match removal.with_context(|| format!("{done} removed, then stopped at {name}"))? {
+            Some(removal) => deleted.push(DeletionResult { entry, removal }),
+            None => eprintln!("holdfast: {name} is already gone"),
         }
-        deleted.push(DeletionResult { entry, removal });
     }
     Ok(deleted)
 }
 
-fn warn(name: &str, removal: &Removal) {
-    if removal.unlink_refused {
-        eprintln!("holdfast: this Redis refuses UNLINK; {name} was removed in batches");
-    }
-    if removal.left > 0 {
-        eprintln!(
-            "holdfast: {name} still has {}: it grows while it is removed. Stop whoever writes to \
-             it, or remove it at once, --with unlink",
-            grouped(removal.left)
-        );
-    }
-}
-
-/// Returns whether no removal left elements; skipped keys count as gone.
-fn is_all_gone(deleted: &[DeletionResult]) -> bool {
-    deleted.iter().all(|result| result.removal.as_ref().is_none_or(|removal| removal.left == 0))
-}
-
-fn report(
-    options: &KeysOptions,
-    found: Option<&SearchResult>,
-    deleted: Option<&[DeletionResult]>,
-) -> anyhow::Result<()> {
-    let text = if options.json {
-        let report = KeysReport { found, big_is_more_than: options.big, deleted };
-        serde_json::to_string_pretty(&report)? + "\n"
-    } else {
-        let found = found.map(|found| format::table(found, options.big)).unwrap_or_default();
-        let deleted = deleted.map(format::deleted).unwrap_or_default();
-        match (found.is_empty(), deleted.is_empty()) {
-            (false, false) => format!("{found}\n{deleted}"),
-            _ => found + &deleted,
+impl KeysReport {
+    fn to_text(&self) -> String {
+        let mut text = self.found.as_ref().map(table).unwrap_or_default();
+        for DeletionResult { entry, removal } in self.deleted.iter().flatten() {
+            let left = match removal.left {
+                0 => String::new(),
+                left => format!("; {} left, because it grows: stop its writers", grouped(left)),
+            };
+            let name = key_name::escape(&entry.name);
+            let _ =
+                writeln!(text, "removed      {name} ({}, {}){left}", entry.key_type, length(entry));
         }
-    };
-    Ok(output::print(&text)?)
+        text
+    }
+}
+
+fn table(found: &SearchResult) -> String {
+    let mut text = format!("{:>14} {:>14}    {:<8} key\n", "memory", "length", "type");
+    for entry in &found.top {
+        let memory = entry.memory_bytes.map_or("?".to_owned(), grouped);
+        let (mark, length) = (if entry.big { '*' } else { ' ' }, length(entry));
+        let (key_type, name) = (&entry.key_type, key_name::escape(&entry.name));
+        let _ = writeln!(text, "{memory:>14} {length:>14}  {mark} {key_type:<8} {name}");
+    }
+    let _ = writeln!(
+        text,
+        "\n{} of {} keys examined: {} big (* a string of more than {} bytes, or more than {} \
+         elements)",
+        grouped(found.seen),
+        grouped(found.all),
+        grouped(found.big),
+        grouped(MAX_STRING_BYTES),
+        grouped(MAX_ELEMENTS),
+    );
+    let listed = found.top.iter().filter(|entry| entry.big).count() as u64;
+    let unlisted = found.big.saturating_sub(listed).saturating_sub(found.left_out);
+    if unlisted > 0 {
+        let _ = writeln!(text, "big, but not among the listed (--top): {}", grouped(unlisted));
+    }
+    if found.left_out > 0 {
+        let _ = writeln!(text, "big, but the shop's own, which stay: {}", grouped(found.left_out));
+    }
+    text
+}
+
+fn length(entry: &KeyEntry) -> String {
+    match (entry.key_type.as_str(), entry.length) {
+        (_, None) => "?".to_owned(),
+        ("string", Some(bytes)) => format!("{} bytes", grouped(bytes)),
+        (_, Some(elements)) => grouped(elements),
+    }
 }
 
 /// A progress line on stderr, if stderr is a terminal.

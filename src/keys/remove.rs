@@ -13,15 +13,13 @@
 //! `UNLINK`ed strings at once (0.07 ms per MB). Nor that elements added during the removal are
 //! spared, if the type stays the same.
 
-use std::time::Duration;
-
 use holdfast_lock::Redis;
 use holdfast_lock::redis::Error as RedisError;
-use redis::{Cmd, FromRedisValue, cmd};
+use redis::{Cmd, cmd};
 use tokio::time::Instant;
 
-use super::throttle::{is_another_type, is_unsupported, pause_after, query};
-use super::{BigKeyThreshold, Error, KeyEntry, KeyType, inspect, key_name};
+use super::throttle::{is_unsupported, pause_after, query};
+use super::{Error, KeyEntry, inspect, key_name, length_command};
 
 /// Elements per command: about half a millisecond of Redis's time for a hash that is in no cache.
 pub const MAX_BATCH_SIZE: u64 = 500;
@@ -38,31 +36,20 @@ const MAX_EMPTY_PER_ELEMENT: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyRemovalMethod {
+    /// At once; the memory is freed in the background.
     Unlink,
+    /// In batches of elements.
     Batches,
 }
 
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Removal {
+    /// `Batches` also if the server refused `UNLINK`.
     pub with: KeyRemovalMethod,
-    /// True if the server refused `UNLINK` and the key was removed in batches.
-    pub unlink_refused: bool,
     /// Elements (or a string's bytes) that were removed.
     pub removed: u64,
     /// Elements left, because the key grew; 0 if the key is gone.
     pub left: u64,
-    /// Number of commands that remove something.
-    pub commands: u64,
-    /// Duration of the slowest of these commands, with its round trip.
-    #[serde(serialize_with = "milliseconds", rename = "longest_ms")]
-    pub longest: Duration,
-    /// Total duration, with the pauses.
-    #[serde(serialize_with = "milliseconds", rename = "took_ms")]
-    pub took: Duration,
-}
-
-fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_f64((time.as_secs_f64() * 1e6).round() / 1e3)
 }
 
 /// Removes a key; returns `None` if it does not exist. `progress` receives the number of removed
@@ -77,64 +64,56 @@ pub async fn remove(
     with: KeyRemovalMethod,
     progress: impl FnMut(u64) + Send,
 ) -> Result<Option<Removal>, Error> {
-    let Some(entry) = inspect(redis, name, BigKeyThreshold::default()).await? else {
-        return Ok(None);
-    };
-    let mut task = RemovalTask::new(redis, &entry, progress);
-    let whole = matches!(entry.kind, KeyType::String | KeyType::Other(_));
-    if with == KeyRemovalMethod::Unlink || whole {
-        match task.unlink().await {
-            Ok(()) => return task.finish(KeyRemovalMethod::Unlink).await.map(Some),
-            Err(error) if is_unsupported(error.code(), &error) => {
-                task.unlink_refused = true;
-                if matches!(entry.kind, KeyType::Other(_)) {
-                    let (key, kind) = (key_name::escape(name), entry.kind.label().to_owned());
-                    return Err(Error::NotRemovableInBatches { key, kind, why: error.to_string() });
-                }
+    let Some(entry) = inspect(redis, name).await? else { return Ok(None) };
+    let mut task = BatchRemoval::new(redis, &entry, progress);
+    let has_batches = entry.key_type != "string" && length_command(&entry.key_type).is_some();
+    if with == KeyRemovalMethod::Unlink || !has_batches {
+        match task.remove_whole("UNLINK").await {
+            Ok(removed) => {
+                return Ok(Some(Removal { with: KeyRemovalMethod::Unlink, removed, left: 0 }));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) if !is_unsupported(error.code(), &error) => return Err(error.into()),
+            Err(_) if has_batches || entry.key_type == "string" => {}
+            Err(_) => {
+                let (key, key_type) = (key_name::escape(name), entry.key_type.clone());
+                return Err(Error::NotRemovableInBatches { key, key_type });
+            }
         }
     }
-    task.remove_in_batches().await.map_err(|error| match error {
-        error if is_another_type(error.code()) => Error::TypeChanged(key_name::escape(name)),
-        error => error.into(),
-    })?;
-    task.finish(KeyRemovalMethod::Batches).await.map(Some)
+    match task.remove_in_batches().await {
+        Ok(left) => {
+            Ok(Some(Removal { with: KeyRemovalMethod::Batches, removed: task.removed, left }))
+        }
+        Err(error) if error.code() == Some("WRONGTYPE") => {
+            Err(Error::TypeChanged(key_name::escape(name)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-struct RemovalTask<'a, P> {
+struct BatchRemoval<'a, P> {
     redis: &'a Redis,
     entry: &'a KeyEntry,
     progress: P,
     /// Elements per command.
     batch: u64,
-    began: Instant,
     removed: u64,
-    commands: u64,
-    longest: Duration,
-    unlink_refused: bool,
 }
 
-impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
+impl<'a, P: FnMut(u64) + Send> BatchRemoval<'a, P> {
     fn new(redis: &'a Redis, entry: &'a KeyEntry, progress: P) -> Self {
-        let length = entry.length.unwrap_or(1).max(1);
-        let each = entry.memory_bytes.unwrap_or(0) / length;
-        let batch = (MAX_BATCH_BYTES / each.max(1)).clamp(1, MAX_BATCH_SIZE);
-        Self {
-            redis,
-            entry,
-            progress,
-            batch,
-            began: Instant::now(),
-            removed: 0,
-            commands: 0,
-            longest: Duration::ZERO,
-            unlink_refused: false,
-        }
+        let element_bytes = entry.memory_bytes.unwrap_or(0) / entry.length.unwrap_or(1).max(1);
+        let batch = (MAX_BATCH_BYTES / element_bytes.max(1)).clamp(1, MAX_BATCH_SIZE);
+        Self { redis, entry, progress, batch, removed: 0 }
     }
 
     fn key_command(&self, command: &str) -> Cmd {
         cmd(command).arg(&self.entry.name).to_owned()
+    }
+
+    async fn length(&self) -> Result<u64, RedisError> {
+        let command = length_command(&self.entry.key_type).unwrap_or("EXISTS");
+        query(self.redis, &self.key_command(command)).await
     }
 
     fn limit_reached(&self) -> bool {
@@ -142,49 +121,28 @@ impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
         self.removed >= at_first.saturating_mul(2).saturating_add(self.batch)
     }
 
-    async fn execute<T: FromRedisValue + Send + 'static>(
-        &mut self,
-        command: &Cmd,
-    ) -> Result<T, RedisError> {
-        let began = Instant::now();
-        let response = query(self.redis, command).await;
-        self.commands += 1;
-        self.longest = self.longest.max(began.elapsed());
-        response
-    }
-
     fn record_removed(&mut self, elements: u64) {
         self.removed += elements;
         (self.progress)(self.removed);
     }
 
-    async fn unlink(&mut self) -> Result<(), RedisError> {
-        let unlinked: u64 = self.execute(&self.key_command("UNLINK")).await?;
-        self.record_removed(if unlinked > 0 { self.entry.length.unwrap_or(0) } else { 0 });
-        Ok(())
+    /// Removes the key with one command; returns the number of removed elements.
+    async fn remove_whole(&mut self, command: &str) -> Result<u64, RedisError> {
+        let keys: u64 = query(self.redis, &self.key_command(command)).await?;
+        self.record_removed(if keys > 0 { self.entry.length.unwrap_or(0) } else { 0 });
+        Ok(self.removed)
     }
 
-    async fn remove_in_batches(&mut self) -> Result<(), RedisError> {
-        match self.entry.kind {
-            KeyType::Hash => self.scan_and_remove("HSCAN", "HDEL", 2).await,
-            KeyType::Set => self.scan_and_remove("SSCAN", "SREM", 1).await,
-            KeyType::List => self.trim_list().await,
-            KeyType::SortedSet => self.trim_sorted_set().await,
-            KeyType::Stream => self.trim_stream().await,
+    /// Returns the number of elements left.
+    async fn remove_in_batches(&mut self) -> Result<u64, RedisError> {
+        match self.entry.key_type.as_str() {
+            "hash" => self.scan_and_remove("HSCAN", "HDEL", 2).await?,
+            "set" => self.scan_and_remove("SSCAN", "SREM", 1).await?,
+            "list" | "zset" | "stream" => self.trim().await?,
             // A string is one piece of memory: `DEL` does the same to it as `UNLINK`.
-            KeyType::String | KeyType::Other(_) => {
-                let deleted: u64 = self.execute(&self.key_command("DEL")).await?;
-                self.record_removed(if deleted > 0 { self.entry.length.unwrap_or(0) } else { 0 });
-                Ok(())
-            }
+            _ => return self.remove_whole("DEL").await.map(|_| 0),
         }
-    }
-
-    async fn length(&self) -> Result<u64, RedisError> {
-        match self.entry.kind.length_command() {
-            Some(command) => query(self.redis, &self.key_command(command)).await,
-            None => query(self.redis, &self.key_command("EXISTS")).await,
-        }
+        self.length().await
     }
 
     /// Scans a hash or a set and removes what it returns; `stride` is 2 if values are interleaved.
@@ -211,7 +169,7 @@ impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
                 for elements in elements.chunks(usize::try_from(self.batch).unwrap_or(1)) {
                     let mut command = self.key_command(remove);
                     command.arg(elements);
-                    let removed = self.execute(&command).await?;
+                    let removed = query(self.redis, &command).await?;
                     self.record_removed(removed);
                 }
                 cursor = next;
@@ -227,80 +185,30 @@ impl<'a, P: FnMut(u64) + Send> RemovalTask<'a, P> {
         Ok(())
     }
 
-    async fn trim_list(&mut self) -> Result<(), RedisError> {
-        let mut left: u64 = self.length().await?;
-        while left > 0 && !self.limit_reached() {
-            let step = Instant::now();
-            // All but the last elements of the list: `LTRIM` takes the range that stays.
-            let last = -1 - i64::try_from(self.batch).unwrap_or(i64::MAX - 1);
-            let mut trim = self.key_command("LTRIM");
-            trim.arg(0).arg(last);
-            let cut = left.min(self.batch);
-            self.execute::<()>(&trim).await?;
-            left = self.length().await?;
-            self.record_removed(cut);
-            pause_after(step.elapsed() / 2).await;
-        }
-        Ok(())
-    }
-
-    async fn trim_sorted_set(&mut self) -> Result<(), RedisError> {
-        let mut remove = self.key_command("ZREMRANGEBYRANK");
-        remove.arg(0).arg(self.batch - 1);
-        while !self.limit_reached() {
-            let step = Instant::now();
-            let removed: u64 = self.execute(&remove).await?;
-            self.record_removed(removed);
-            if removed < self.batch {
-                break;
-            }
-            pause_after(step.elapsed() / 2).await;
-        }
-        Ok(())
-    }
-
-    /// Trims a stream. An empty stream keeps its name and groups, so the key is removed last.
-    async fn trim_stream(&mut self) -> Result<(), RedisError> {
+    /// Trims a list, a sorted set or a stream.
+    async fn trim(&mut self) -> Result<(), RedisError> {
         loop {
             let step = Instant::now();
             let length = self.length().await?;
             if length == 0 || self.limit_reached() {
                 break;
             }
-            let mut trim = self.key_command("XTRIM");
-            trim.arg("MAXLEN").arg(length.saturating_sub(self.batch));
-            let removed = self.execute(&trim).await?;
-            self.record_removed(removed);
+            let left = length.saturating_sub(self.batch);
+            let batch = i64::try_from(self.batch).unwrap_or(i64::MAX - 1);
+            let command = match self.entry.key_type.as_str() {
+                "zset" => self.key_command("ZREMRANGEBYRANK").arg(0).arg(batch - 1).to_owned(),
+                "stream" => self.key_command("XTRIM").arg("MAXLEN").arg(left).to_owned(),
+                // All but the last elements of the list: `LTRIM` takes the range that stays.
+                _ => self.key_command("LTRIM").arg(0).arg(-1 - batch).to_owned(),
+            };
+            query::<redis::Value>(self.redis, &command).await?;
+            self.record_removed(length - left);
             pause_after(step.elapsed() / 2).await;
         }
-        if self.length().await? == 0 {
-            match self.execute::<u64>(&self.key_command("UNLINK")).await {
-                Err(error) if is_unsupported(error.code(), &error) => {
-                    self.execute::<u64>(&self.key_command("DEL")).await?;
-                }
-                response => {
-                    response?;
-                }
-            }
+        // An empty stream keeps its name and its groups.
+        if self.entry.key_type == "stream" && self.length().await? == 0 {
+            query::<u64>(self.redis, &self.key_command("DEL")).await?;
         }
         Ok(())
-    }
-
-    async fn finish(self, with: KeyRemovalMethod) -> Result<Removal, Error> {
-        let left = match (with, self.length().await) {
-            // The key was absent at one instant. A key that exists now is new.
-            (KeyRemovalMethod::Unlink, _) => 0,
-            (KeyRemovalMethod::Batches, Err(error)) if is_another_type(error.code()) => 0,
-            (KeyRemovalMethod::Batches, left) => left?,
-        };
-        Ok(Removal {
-            with,
-            unlink_refused: self.unlink_refused,
-            removed: self.removed,
-            left,
-            commands: self.commands,
-            longest: self.longest,
-            took: self.began.elapsed(),
-        })
     }
 }

@@ -23,7 +23,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("shop", &["probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
     ("rate_limit", &["metrics"]),
-    ("keys", &["output", "shop"]),
+    ("keys", &["output", "config", "shop"]),
     ("jobs", &["probe", "ladder", "db", "metrics", "shop"]),
     (
         "lab",
