@@ -9,11 +9,11 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, ServeArgs, Switch, UpArgs,
+    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, ServeArgs, UpArgs,
     UserAddArgs, UserCommand,
 };
 use holdfast::db;
-use holdfast::embedded::{self, RunningUp, UpOptions};
+use holdfast::embedded::{self, RunningUp};
 use holdfast::keys;
 use holdfast::lab;
 use holdfast::output;
@@ -85,29 +85,17 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
     if let Err(invalid) = app::validate(&settings) {
         bail!("{}: {}", config::variable(invalid.flag), invalid.why);
     }
-    let options = UpOptions {
-        replicas: options.replicas,
-        listen: options.listen,
-        data: options.data,
-        redlock: options.redlock,
-        pool_sizes: options.pool_sizes,
-        lab: options.lab == Switch::On,
-        lock: options.lock,
-        demo_users_on_network: options.demo_users_on_network,
-        serve_program: std::env::current_exe().context("can't find this very program")?,
-    };
-    let lab = options.lab;
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
         seed_database(database_url).await?;
         Ok(())
     };
-    let beside = async |running, hands| {
-        if lab {
-            lab::runner::serve(running, hands).await;
+    let companion = async |running: RunningUp, control| {
+        if running.lab {
+            lab::runner::serve(running, control).await;
         }
     };
-    Box::pin(embedded::up(options, prepare, beside)).await
+    embedded::up(&options, prepare, companion).await
 }
 
 async fn serve(options: &ServeArgs) -> anyhow::Result<()> {

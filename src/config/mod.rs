@@ -1,7 +1,6 @@
 //! The command line and the configuration; every flag of `serve` has an environment variable.
 //!
-//! The doc comments are the text of `--help`. Only `main`, `app`, `bench` and
-//! `keys` read this module; the rest of the crate takes plain arguments.
+//! The doc comments are the text of `--help`. The domain and the web take plain arguments instead.
 
 #[cfg(test)]
 mod documentation;

@@ -19,7 +19,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("config", &[]),
     ("metrics", &[]),
     ("db", &[]),
-    ("embedded", &["output"]),
+    ("embedded", &["output", "config", "load"]),
     ("shop", &["probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
     ("rate_limit", &["metrics"]),
