@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
+use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, ServeArgs, UpArgs,
     UserAddArgs, UserCommand,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
-use holdfast::keys;
 use holdfast::lab;
 use holdfast::output;
 use holdfast::shop::users::Credentials;
@@ -180,7 +180,7 @@ async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
         Some(url) => url.clone(),
         None => find_up(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
-    let done = keys::command::run(app::locks(&url)?.redis(), &options).await?;
+    let done = big_keys::command::run(app::locks(&url)?.redis(), &options).await?;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

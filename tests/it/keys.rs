@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast::keys::{
+use holdfast::big_keys::{
     Error, KeyRemovalMethod, MAX_BATCH_SIZE, SearchOptions, SearchResult, find, inspect, remove,
 };
 use holdfast_lock::Redis;
